@@ -50,11 +50,11 @@ FIRST_DECISIONS: Final = 100
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_LOOKS: Final = 5
 _SHORTEST_WAIT_S: Final = 0.001
-BLAMED: Final = "overdue"
+OVERDUE: Final = "overdue"
 """The code of the problem with a document that a decision did not return from."""
 UNAVAILABLE: Final = "vetting-unavailable"
 """The code of the problem that a set could not be checked, for no fault of its own: it is tried again."""
-HELD: Final = "held"
+BLOCKED: Final = "held"
 """The code of the problem with a version that is kept out because somebody went back from it."""
 _ALERT_S: Final = 1.0
 """How long after an event it is looked more often: what reads inotify may hold back for 0.5 s what follows a rename."""
@@ -103,9 +103,9 @@ class SourceState:
     active_since: float = 0.0
     last_good: bool = False
     mixed: bool = False
-    rejected: dict[str, Problem] = field(default_factory=dict)
+    blocked: dict[str, Problem] = field(default_factory=dict)
     """What was rolled back, until something else is seen: versions, or (with files as the unit) contents of files."""
-    blamed: dict[str, Problem] = field(default_factory=dict)
+    overdue: dict[str, Problem] = field(default_factory=dict)
     """Contents of files that a decision did not return from: kept out until they change, whatever else does."""
     trouble: tuple[Problem, ...] = ()
     """Why it could not be read."""
@@ -221,7 +221,7 @@ class Reloader:
         self._history = History()
         self._restored: int | None = None
         self._asked: queue.SimpleQueue[tuple[Callable[[float], Past], Future[Past]]] = queue.SimpleQueue()
-        self._blamed: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
+        self._overdue: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._counted = (0, 0, 0)  # generation, decisions, errors
         self._make_file_events = file_events
@@ -266,14 +266,14 @@ class Reloader:
         if self._failing():
             self._woken.set()
 
-    def blame(self, plugin: Plugin, why: str) -> None:
+    def report_overdue(self, plugin: Plugin, why: str) -> None:
         """Go back to the last set without this document, which keeps decisions from ending; from any thread.
 
         Done at the next look, unless another version of the document is in force by then. `why` is for people. The
         content of the file is not put in force again until it is changed. Where there is nothing to go back to,
         `status` says so. A Python plugin is in every set, so nothing is done about it.
         """
-        self._blamed.put((plugin, why))
+        self._overdue.put((plugin, why))
         self._woken.set()
 
     def prepare_with(self, prepare: Take) -> None:
@@ -352,7 +352,7 @@ class Reloader:
             return {}  # there is nothing to hold on to
         return {state: each for state in self._sources
                 if state.observed is not None and (each := saved.get(state.mount.path)) is not None
-                and (each.rejected == state.observed.digest
+                and (each.blocked == state.observed.digest
                      or (not state.observed.hashes and bool(each.version.hashes)))}
 
     def _with_held(
@@ -371,8 +371,8 @@ class Reloader:
     def _hold(state: SourceState, saved: Saved, now: float) -> None:
         state.active, state.active_since, state.last_good = saved.version, saved.since, True
         state.projected = state.projected or saved.projected
-        if state.observed is not None and saved.rejected == state.observed.digest:
-            _reject(state, Problem("it was gone back from before the last start", code=HELD,
+        if state.observed is not None and saved.blocked == state.observed.digest:
+            _block(state, Problem("it was gone back from before the last start", code=BLOCKED,
                                      help="it stays out of force until it is changed, or brought back by its hash"))
             return
         state.desired, state.empty_since = None, now
@@ -384,8 +384,8 @@ class Reloader:
         """
         if self._failing():
             self._roll_back()
-        while not self._blamed.empty():
-            self._go_back(*self._blamed.get())
+        while not self._overdue.empty():
+            self._go_back(*self._overdue.get())
         answers = self._serve(now)
         for state in self._sources:
             self._look(state, now)
@@ -452,8 +452,8 @@ class Reloader:
         state.empty_since = None
         if state.desired is None or version.digest != state.desired.digest:
             kept = {version.digest, *(_content_key(state, name, version) for name in version.hashes)}
-            state.rejected = {key: problem for key, problem in state.rejected.items() if key in kept}
-            state.blamed = {key: problem for key, problem in state.blamed.items() if key in kept}
+            state.blocked = {key: problem for key, problem in state.blocked.items() if key in kept}
+            state.overdue = {key: problem for key, problem in state.overdue.items() if key in kept}
             state.desired, state.desired_since = version, now
             self._dirty = True
 
@@ -485,7 +485,7 @@ class Reloader:
         for unit, problems in refused:
             for state in unit.state:  # several files of it may be refused for the same reason
                 state.problems = tuple(dict.fromkeys((*state.problems, *problems)))
-        failed = [problem for _, problems in refused for problem in problems if problem.code != HELD]
+        failed = [problem for _, problems in refused for problem in problems if problem.code != BLOCKED]
         if failed:
             self._failed()
         elif accepted or not refused:
@@ -504,11 +504,11 @@ class Reloader:
             assert state.desired is not None
             changes = {state.mount.name_of(relative): source
                        for relative, source in _changes(state.active or EMPTY, state.desired).items()}
-            rejected = state.rejected.get(state.desired.digest)
-            blamed = [problem for relative in state.desired.files
-                      if (problem := state.blamed.get(_content_key(state, relative, state.desired))) is not None
-                      and problem is not rejected]
-            problems = (*state.desired.problems, *((rejected,) if rejected else ()), *blamed)
+            blocked = state.blocked.get(state.desired.digest)
+            overdue = [problem for relative in state.desired.files
+                      if (problem := state.overdue.get(_content_key(state, relative, state.desired))) is not None
+                      and problem is not blocked]
+            problems = (*state.desired.problems, *((blocked,) if blocked else ()), *overdue)
             units.append(_Unit((state,), changes, state.desired_since, problems))
         return units
 
@@ -532,10 +532,10 @@ class Reloader:
             assert state.desired is not None
             for relative, source in _changes(state.active or EMPTY, state.desired).items():
                 key = _content_key(state, relative, state.desired)
-                rejected = state.blamed.get(key) or state.rejected.get(key)
+                blocked = state.overdue.get(key) or state.blocked.get(key)
                 name = state.mount.name_of(relative)
                 changes[name] = state, source
-                faults[name] = (rejected,) if rejected else ()
+                faults[name] = (blocked,) if blocked else ()
             for relative, problem in state.desired.broken.items():
                 name = state.mount.name_of(relative)
                 changes[name] = state, None
@@ -570,9 +570,9 @@ class Reloader:
             try:
                 plugins = self._compiled(_with(files, pending))
             except PolicyError as error:
-                blamed = {problem.span.root().name for problem in error.problems
+                named = {problem.span.root().name for problem in error.problems
                           if problem.span is not None and problem.severity is Severity.ERROR}
-                at_fault = [unit for unit in pending if not blamed.isdisjoint(unit.changes)]
+                at_fault = [unit for unit in pending if not named.isdisjoint(unit.changes)]
                 if len(pending) == 1:
                     return accepted, [*refused, (pending[0], error.problems)], plugins
                 if not at_fault or len(at_fault) == len(pending):
@@ -718,7 +718,7 @@ class Reloader:
                 problem = Problem(f"{failed}, so it was rolled back", code="rolled-back",
                                   help="look at the errors in metrics and verdicts, and edit it")
                 state.problems = (problem,)
-                state.rejected = {state.active.digest: problem} | {
+                state.blocked = {state.active.digest: problem} | {
                     _content_key(state, relative, state.active): problem
                     for relative in _changes(version or EMPTY, state.active)}
             state.active, state.active_since = version, since
@@ -739,7 +739,7 @@ class Reloader:
             return
         state, relative = place
         active, path = state.active or EMPTY, state.mount.path
-        problem = Problem(f"{why}, so it was rolled back", running.span, code=BLAMED,
+        problem = Problem(f"{why}, so it was rolled back", running.span, code=OVERDUE,
                           help="edit the document: this content of its file stays out of active")
         for past in reversed(self._history.kept[:-1]):
             version = past.versions.get(path)
@@ -751,9 +751,9 @@ class Reloader:
                 self._swap(self._compiled(files))
             except PolicyError:
                 continue  # it does not go with what the other sources hold now
-            state.blamed[_content_key(state, relative, active)] = problem
+            state.overdue[_content_key(state, relative, active)] = problem
             if state.desired is not None and state.desired.digest == active.digest:
-                state.rejected[active.digest] = problem
+                state.blocked[active.digest] = problem
                 state.problems = (problem,)
             state.active, state.active_since = version, self._clock()
             state.mixed = self._unit is ReloadUnit.FILE
@@ -825,13 +825,13 @@ class Reloader:
             version = past.versions.get(state.mount.path, EMPTY)
             if state.active is None or state.active.digest != version.digest:
                 state.active_since = wall
-            state.active, state.last_good, state.problems, state.rejected = version, False, (), {}
-            state.blamed = {}
+            state.active, state.last_good, state.problems, state.blocked = version, False, (), {}
+            state.overdue = {}
             state.mixed = False
             if state.desired is not None and state.desired.digest != version.digest:
-                _reject(state, Problem(
+                _block(state, Problem(
                     f"generation {past.generation} was brought back, with another version of `{state.mount.path}`",
-                    code=HELD, help="this one stays out of force until it is changed, or brought back by its hash"))
+                    code=BLOCKED, help="this one stays out of force until it is changed, or brought back by its hash"))
         self._restored = past.generation if past.restored is None else past.restored
         self._remember(self._restored)
         return self._history.kept[-1]
@@ -845,7 +845,7 @@ class Reloader:
                 raise PolicyError([Problem(f"what is in force, or what `{path}` holds, has just been changed: nothing "
                                            "was published", code="changed")])
         publish(state.mount, files)
-        state.rejected = {}
+        state.blocked = {}
         reading = state.mount.read(state.observed or state.active)
         if reading.torn:
             reading = state.mount.read(state.observed or state.active)
@@ -868,7 +868,7 @@ class Reloader:
             return
         try:
             self._store.save({state.mount.path: Saved(state.active, state.active_since, state.projected,
-                                                        _rejected(state))
+                                                        _blocked_digest(state))
                               for state in self._sources if state.active is not None})
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -906,7 +906,7 @@ class Reloader:
         file_events = self._file_events
         warnings = [self._alarm, self._state_trouble, file_events.trouble if file_events is not None else ""]
         registry, before = self._live.registry, self._status
-        held = any(problem.code == HELD for state in self._sources for problem in state.problems)
+        held = any(problem.code == BLOCKED for state in self._sources for problem in state.problems)
         self._status = Status(
             registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._sources),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
@@ -1027,21 +1027,21 @@ def _changes(before: Version, after: Version) -> dict[str, Source | None]:
     return changed
 
 
-def _reject(state: SourceState, problem: Problem) -> None:
+def _block(state: SourceState, problem: Problem) -> None:
     """Keep out what a source holds, until it holds something else."""
     if state.desired is None:
         state.desired = state.observed
     assert state.desired is not None
     state.problems = (problem,)
-    state.rejected = {state.desired.digest: problem} | {
+    state.blocked = {state.desired.digest: problem} | {
         _content_key(state, relative, state.desired): problem
         for relative in _changes(state.active or EMPTY, state.desired)}
 
 
-def _rejected(state: SourceState) -> str:
+def _blocked_digest(state: SourceState) -> str:
     """Return the digest of the version that is kept out; empty where none is."""
     digest = state.desired.digest if state.desired is not None else ""
-    return digest if digest in state.rejected else ""
+    return digest if digest in state.blocked else ""
 
 
 def _content_key(state: SourceState, relative: str, version: Version) -> str:

@@ -38,7 +38,7 @@ class Saved:
     since: float
     projected: bool
     """Whether it came through `..data`."""
-    rejected: str = ""
+    blocked: str = ""
     """The digest of the version that the source held and that was gone back from."""
 
 
@@ -87,7 +87,7 @@ class Store:
     @staticmethod
     def _written(path: str, saved: Saved) -> bytes:
         about = {"digest": saved.version.digest, "since": saved.since, "projected": saved.projected,
-                 "rejected": saved.rejected}
+                 "rejected": saved.blocked}
         files = b",".join(
             _json(name) + b":" + _json({"sha256": saved.version.hashes[name], "text": source.text})
             for name, source in saved.version.files.items())

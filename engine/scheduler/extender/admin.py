@@ -15,7 +15,7 @@ from typing import Any, Final
 from koordpolicy.engine.reload.history import SHORTEST_HASH, Past
 from koordpolicy.engine.reload.mount import Mount
 from koordpolicy.engine.reload.publish import content_of
-from koordpolicy.engine.reload.reloader import HELD, Reloader
+from koordpolicy.engine.reload.reloader import BLOCKED, Reloader
 from koordpolicy.engine.source import PolicyError
 
 from .shadow import Shadow, ShadowResult
@@ -158,7 +158,7 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
             facts,
         )
     target = targets[0]
-    refused = [problem.message for problem in target.problems if problem.code != HELD]
+    refused = [problem.message for problem in target.problems if problem.code != BLOCKED]
     if refused:
         raise AdminRefusal(f"`{target.path}` holds a version that is not in force, which would be lost: {refused[0]}",
                       "policies-invalid", facts)

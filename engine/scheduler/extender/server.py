@@ -482,9 +482,9 @@ class Server:
             return
         beside = loaded.extender.shadow
         if shadow and beside is not None:
-            beside.reloader.blame(plugin, why)
+            beside.reloader.report_overdue(plugin, why)
         elif not shadow:
-            loaded.reloader.blame(plugin, why)
+            loaded.reloader.report_overdue(plugin, why)
 
     def _refuse_late(self) -> web.Response | None:
         """Return what a call is answered while a decision is overdue; None where it may wait for its turn."""

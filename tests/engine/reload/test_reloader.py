@@ -1094,7 +1094,7 @@ def test_a_restart_does_not_bring_back_what_failed_too_often(tmp_path: Path, liv
 
 
 def blame(reloader: Reloader, live: Live, name: str) -> None:
-    reloader.blame(live.registry.plugins[Framework.SCHEDULER, name], f"`{name}` does not return")
+    reloader.report_overdue(live.registry.plugins[Framework.SCHEDULER, name], f"`{name}` does not return")
 
 
 @pytest.mark.parametrize("unit", ReloadUnit)
@@ -1169,8 +1169,8 @@ def test_blame_of_what_is_not_in_force_any_more_and_of_python_plugins_changes_no
     slow = live.registry.plugins[Framework.SCHEDULER, "slow"]
     write(policies, a="plugin slow\n")
     time.run(reloader, 1)
-    reloader.blame(slow, "slow")
-    reloader.blame(python, "python")
+    reloader.report_overdue(slow, "slow")
+    reloader.report_overdue(python, "python")
     time.run(reloader, 1)
     assert (names(live), reloader.status().healthy, reloader.status().warnings) == (["python", "slow"], True, ())
 
