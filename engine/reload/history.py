@@ -1,4 +1,4 @@
-"""The last generations that were in force: what somebody may want back."""
+"""The last generations that were active: what somebody may roll back to."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SHORTEST_HASH: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """A generation that is or was in force; `since` is when it went in force, in seconds since the epoch."""
+class GenerationRecord:
+    """A generation that is or was active; `since` is when it was activated, in seconds since the epoch."""
 
     generation: int
     digest: str
@@ -29,9 +29,9 @@ class Past:
     versions: Mapping[str, Version]
     """By the path of the source."""
     restored: int | None = None
-    """Which generation it brought back."""
+    """The generation that this one brought back."""
     failed: str = ""
-    """Why it was taken out of force again, where that was not because of something newer."""
+    """Why it was rolled back; empty where it was not."""
 
     def to_json(self) -> dict[str, object]:
         """Return plain data, without the texts."""
@@ -47,62 +47,62 @@ class Past:
 
 
 class History:
-    """The last generations, oldest first; for one thread."""
+    """The last generations, oldest first. Not safe for use by several threads, but for reading `generations`."""
 
     def __init__(self, most: int = MOST_GENERATIONS, characters: int = MOST_CHARACTERS) -> None:
         self._most = most
         self._characters = characters
-        self.kept: tuple[Past, ...] = ()
+        self.generations: tuple[GenerationRecord, ...] = ()
         """Rebound as a whole, so that other threads may read it."""
 
-    def add(self, past: Past) -> None:
-        """Take note of what is in force now; the oldest are forgotten where there are too many, or too much text."""
-        before = self.kept
-        if before and before[-1].generation == past.generation:
+    def add(self, record: GenerationRecord) -> None:
+        """Append the generation that is active now; drop the oldest where there are too many, or too much text."""
+        before = self.generations
+        if before and before[-1].generation == record.generation:
             # Files moved, and nothing else: it is the same generation at another place.
-            past = replace(past, since=before[-1].since, restored=before[-1].restored)
+            record = replace(record, since=before[-1].since, restored=before[-1].restored)
             before = before[:-1]
-        kept = (*before, replace(past, versions=MappingProxyType(dict(past.versions))))[-self._most:]
-        while len(kept) > 1 and _characters(kept) > self._characters:
-            kept = kept[1:]
-        self.kept = kept
+        records = (*before, replace(record, versions=MappingProxyType(dict(record.versions))))[-self._most:]
+        while len(records) > 1 and _characters(records) > self._characters:
+            records = records[1:]
+        self.generations = records
 
     def mark(self, generation: int, failed: str) -> None:
-        """Take note of why a generation was taken out of force."""
-        self.kept = tuple(replace(past, failed=failed) if past.generation == generation else past
-                          for past in self.kept)
+        """Record why a generation was rolled back."""
+        self.generations = tuple(replace(record, failed=failed) if record.generation == generation else record
+                                 for record in self.generations)
 
-    def find(self, wanted: str = "") -> Past:
-        """Return the generation that is meant: a number, the beginning of a hash, or (empty) the one before.
+    def find(self, wanted: str = "") -> GenerationRecord:
+        """Return a generation by its number or the beginning of a hash; for empty text, the one before.
 
-        The one before is the newest that decided otherwise and did not fail; where the one in force was brought back,
-        the one before that. Raises `PolicyError` where there is none.
+        The one before is the newest with another digest that did not fail; where the active one was brought back, the
+        one before the original. Raises `PolicyError` where there is none.
         """
-        *earlier, current = self.kept
+        *earlier, current = self.generations
         if not wanted:
             origin = current.generation if current.restored is None else current.restored
-            for past in reversed(earlier):
-                if past.generation < origin and past.digest != current.digest and not past.failed:
-                    return past
+            for record in reversed(earlier):
+                if record.generation < origin and record.digest != current.digest and not record.failed:
+                    return record
             raise _refusal(f"there is nothing before generation {current.generation} to go back to")
-        by_number = [past for past in self.kept if str(past.generation) == wanted]
-        by_hash = [past for past in self.kept if len(wanted) >= SHORTEST_HASH and (
-            past.digest.startswith(wanted) or any(v.digest.startswith(wanted) for v in past.versions.values()))]
+        by_number = [record for record in self.generations if str(record.generation) == wanted]
+        by_hash = [record for record in self.generations if len(wanted) >= SHORTEST_HASH and (
+            record.digest.startswith(wanted) or any(v.digest.startswith(wanted) for v in record.versions.values()))]
         found = by_number or by_hash
         if not found:
-            kept = ", ".join(f"{past.generation} ({past.digest})" for past in self.kept)
-            raise _refusal(f"no generation `{wanted[:80]}` is kept", f"kept are {kept}")
-        if len({past.digest for past in found}) > 1:
-            which = ", ".join(str(past.generation) for past in found)
+            records = ", ".join(f"{record.generation} ({record.digest})" for record in self.generations)
+            raise _refusal(f"no generation `{wanted[:80]}` is kept", f"kept are {records}")
+        if len({record.digest for record in found}) > 1:
+            which = ", ".join(str(record.generation) for record in found)
             raise _refusal(f"`{wanted[:80]}` may be any of the generations {which}", "name one by its number")
         if found[-1].digest == current.digest:
-            raise _refusal(f"generation {found[-1].generation} is what is in force")
+            raise _refusal(f"generation {found[-1].generation} is active")
         return found[-1]
 
 
-def _characters(kept: tuple[Past, ...]) -> int:
-    current = {id(source) for version in kept[-1].versions.values() for source in version.files.values()}
-    earlier = {id(source): len(source.text) for past in kept[:-1] for version in past.versions.values()
+def _characters(records: tuple[GenerationRecord, ...]) -> int:
+    current = {id(source) for version in records[-1].versions.values() for source in version.files.values()}
+    earlier = {id(source): len(source.text) for record in records[:-1] for version in record.versions.values()
                for source in version.files.values()}
     return sum(size for key, size in earlier.items() if key not in current)
 

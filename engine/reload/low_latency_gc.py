@@ -19,7 +19,7 @@ _SELDOM: Final = 900_000_000
 _LONGEST_BREAK_S: Final = 0.005
 
 
-class Gently:
+class LowLatencyGc:
     """While any thread is within, decisions wait for those that compile as little as can be; for the whole process."""
 
     def __init__(self) -> None:
@@ -60,4 +60,4 @@ class Gently:
             self._mine.since = time.thread_time()
 
 
-GENTLY: Final = Gently()
+GENTLY: Final = LowLatencyGc()

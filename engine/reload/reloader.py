@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
-from .history import History, Past
+from .history import GenerationRecord, History
 from .journal import write_changes
 from .low_latency_gc import GENTLY
 from .mount import EMPTY, Mount, Presence, SourceReading, Stamp, Version
@@ -220,7 +220,8 @@ class Reloader:
         self._successes = self._failures = 0
         self._history = History()
         self._restored: int | None = None
-        self._asked: queue.SimpleQueue[tuple[Callable[[float], Past], Future[Past]]] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[Callable[[float], GenerationRecord], Future[GenerationRecord]]] = (
+            queue.SimpleQueue())
         self._overdue: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
         self._counting = threading.Lock()
         self._counted = (0, 0, 0)  # generation, decisions, errors
@@ -741,9 +742,9 @@ class Reloader:
         active, path = state.active or EMPTY, state.mount.path
         problem = Problem(f"{why}, so it was rolled back", running.span, code=OVERDUE,
                           help="edit the document: this content of its file stays out of active")
-        for past in reversed(self._history.kept[:-1]):
-            version = past.versions.get(path)
-            if version is None or past.failed or version.hashes.get(relative) == active.hashes[relative]:
+        for record in reversed(self._history.generations[:-1]):
+            version = record.versions.get(path)
+            if version is None or record.failed or version.hashes.get(relative) == active.hashes[relative]:
                 continue
             files = {source.name: source for each in self._sources if each.active is not None
                      for source in (version if each is state else each.active).files.values()}
@@ -775,7 +776,7 @@ class Reloader:
 
     # What people ask for.
 
-    def restore(self, wanted: str = "") -> Future[Past]:
+    def restore(self, wanted: str = "") -> Future[GenerationRecord]:
         """Put an earlier generation in force again, at the next look; may be called from any thread.
 
         `wanted` is a number, the beginning of a hash, or empty for the one before (see `History.find`). What the
@@ -784,7 +785,7 @@ class Reloader:
         """
         return self._ask(lambda _: self._restore(self._history.find(wanted)))
 
-    def publish(self, path: str, files: Mapping[str, bytes], *, over: str = "") -> Future[Past]:
+    def publish(self, path: str, files: Mapping[str, bytes], *, over: str = "") -> Future[GenerationRecord]:
         """Make a source hold exactly these files and put them in force, at the next look; from any thread.
 
         `over` is the digest of the registry that they are meant to replace: where another one is in force by then, or
@@ -794,8 +795,8 @@ class Reloader:
         """
         return self._ask(lambda now: self._publish(path, files, over, now))
 
-    def _ask(self, request: Callable[[float], Past]) -> Future[Past]:
-        future: Future[Past] = Future()
+    def _ask(self, request: Callable[[float], GenerationRecord]) -> Future[GenerationRecord]:
+        future: Future[GenerationRecord] = Future()
         self._asked.put((request, future))
         self._woken.set()
         return future
@@ -815,14 +816,14 @@ class Reloader:
                 answers.append(partial(future.set_exception, _our_fault("what was asked for", error)))
         return answers
 
-    def _restore(self, past: Past) -> Past:
-        plugins = self._compiled({source.name: source for version in past.versions.values()
+    def _restore(self, record: GenerationRecord) -> GenerationRecord:
+        plugins = self._compiled({source.name: source for version in record.versions.values()
                                   for source in version.files.values()})
         self._swap(plugins)
         self._previous = None
         wall = self._clock()
         for state in self._sources:
-            version = past.versions.get(state.mount.path, EMPTY)
+            version = record.versions.get(state.mount.path, EMPTY)
             if state.active is None or state.active.digest != version.digest:
                 state.active_since = wall
             state.active, state.last_good, state.problems, state.blocked = version, False, (), {}
@@ -830,13 +831,13 @@ class Reloader:
             state.mixed = False
             if state.desired is not None and state.desired.digest != version.digest:
                 _block(state, Problem(
-                    f"generation {past.generation} was brought back, with another version of `{state.mount.path}`",
+                    f"generation {record.generation} was brought back, with another version of `{state.mount.path}`",
                     code=BLOCKED, help="this one stays out of force until it is changed, or brought back by its hash"))
-        self._restored = past.generation if past.restored is None else past.restored
+        self._restored = record.generation if record.restored is None else record.restored
         self._remember(self._restored)
-        return self._history.kept[-1]
+        return self._history.generations[-1]
 
-    def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> Past:
+    def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> GenerationRecord:
         state = next(each for each in self._sources if each.mount.path == path)
         if over:
             found = state.mount.read(state.observed or state.active).version
@@ -855,13 +856,13 @@ class Reloader:
         if state.active is None or reading.version is None or state.active.digest != reading.version.digest:
             problems = (*state.trouble, *state.problems)
             raise PolicyError(problems or [Problem(f"`{path}` is written, and not in force yet", code="unsettled")])
-        return self._history.kept[-1]
+        return self._history.generations[-1]
 
     def _remember(self, restored: int | None = None) -> None:
         """Take note of what is in force now, and which generation it brought back."""
         registry = self._live.registry
         versions = {state.mount.path: state.active for state in self._sources if state.active is not None}
-        self._history.add(Past(registry.generation, registry.digest, self._clock(), versions, restored))
+        self._history.add(GenerationRecord(registry.generation, registry.digest, self._clock(), versions, restored))
 
     def _save(self, now: float) -> None:
         if self._store is None or not self._unsaved or now < self._save_at or not self._proven():
@@ -911,7 +912,7 @@ class Reloader:
             registry.generation, registry.digest, tuple(self._source_status(each, now) for each in self._sources),
             self._last_success, self._last_failure, tuple(text for text in warnings if text),
             file_events is not None and file_events.working, self._successes, self._failures,
-            self._alarm if self._stuck else "", self._restored if held else None, self._history.kept)
+            self._alarm if self._stuck else "", self._restored if held else None, self._history.generations)
         write_changes(before, self._status, registry, self._log)
         due = [now + self._interval]
         for state in self._sources:

@@ -7,7 +7,7 @@ from typing import Final
 
 from koordpolicy.engine.source import Problem
 
-from .history import Past
+from .history import GenerationRecord
 
 EMPTIED: Final = "emptied"
 """The code of a source that holds no policy, where it must."""
@@ -68,7 +68,7 @@ class Status:
 
     restored: int | None = None
     """The generation that somebody brought back; it holds until a source changes."""
-    history: tuple[Past, ...] = ()
+    history: tuple[GenerationRecord, ...] = ()
     """The last generations, oldest first; the last one is in force."""
 
     @property
@@ -89,5 +89,5 @@ class Status:
             "lastSuccess": self.last_success, "lastFailure": self.last_failure,
             "successes": self.successes, "failures": self.failures,
             "warnings": list(self.warnings), "events": self.events, "restored": self.restored,
-            "history": [past.to_json() for past in reversed(self.history)],
+            "history": [record.to_json() for record in reversed(self.history)],
         }

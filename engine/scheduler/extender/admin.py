@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from koordpolicy.engine.reload.history import SHORTEST_HASH, Past
+from koordpolicy.engine.reload.history import SHORTEST_HASH, GenerationRecord
 from koordpolicy.engine.reload.mount import Mount
 from koordpolicy.engine.reload.publish import content_of
 from koordpolicy.engine.reload.reloader import BLOCKED, Reloader
@@ -107,7 +107,7 @@ class Promotion:
     """The hash of the registry that it was compared with."""
     facts: dict[str, Any]
 
-    def begin(self, reloader: Reloader) -> Future[Past]:
+    def begin(self, reloader: Reloader) -> Future[GenerationRecord]:
         """Write the files and put them in force; see `Reloader.publish`."""
         return reloader.publish(self.path, self.files, over=self.over)
 
@@ -123,15 +123,15 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
     status, agreement = shadow.reloader.status(), shadow.agreement
     problems = [problem.message for source in status.sources for problem in source.problems]
     source = status.sources[0]
-    past = status.history[-1] if status.history else None
-    if not shadow.ready or problems or past is None or not past.versions[source.path].hashes:
+    record = status.history[-1] if status.history else None
+    if not shadow.ready or problems or record is None or not record.versions[source.path].hashes:
         why = "; ".join(problems[:3]) or "its directory holds no policies"
         raise AdminRefusal(f"there is no valid set in the shadow: {why}", "shadow-invalid")
-    if past.digest != agreement.shadow:
+    if record.digest != agreement.shadow:
         raise AdminRefusal("what is in the shadow has just changed: 0 decisions were compared", "not-enough")
-    hashes = {"hash": past.digest, "directoryHash": source.digest}
+    hashes = {"hash": record.digest, "directoryHash": source.digest}
     if wish.hash and not any(each and each.startswith(wish.hash) for each in hashes.values()):
-        raise AdminRefusal(f"`{past.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "
+        raise AdminRefusal(f"`{record.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "
                       f"`{wish.hash[:80]}`", "other-hash", hashes)
     if agreement.shadow == agreement.active:
         raise AdminRefusal(f"`{agreement.active}` is in force already", "in-force", hashes)
@@ -163,7 +163,7 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
         raise AdminRefusal(f"`{target.path}` holds a version that is not in force, which would be lost: {refused[0]}",
                       "policies-invalid", facts)
     try:
-        files = content_of(Mount(source.path), past.versions[source.path])
+        files = content_of(Mount(source.path), record.versions[source.path])
     except PolicyError as error:
         raise AdminRefusal(error.problems[0].message, error.problems[0].code, facts) from None
     return Promotion(target.path, files, agreement.active, facts)

@@ -36,7 +36,7 @@ from koordpolicy.engine.cluster.sources.api import Binding
 from koordpolicy.engine.cluster.sources.listing import Change, KindView, Listed, Listing, apply
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin
-from koordpolicy.engine.reload.history import Past
+from koordpolicy.engine.reload.history import GenerationRecord
 from koordpolicy.engine.reload.low_latency_gc import GENTLY
 from koordpolicy.engine.reload.reloader import Reloader
 from koordpolicy.engine.reload.vet import Vetter
@@ -730,12 +730,12 @@ class Server:
         try:
             promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
             facts = promotion.facts
-            past = await _done(promotion.begin(loaded.reloader))
+            record = await _done(promotion.begin(loaded.reloader))
         except AdminRefusal as refused:
             _LOG.info("not promoted: %s", refused)
             return _declined(refused, facts)
-        _LOG.warning("promoted from the shadow: generation %d, %s", past.generation, past.digest)
-        return web.json_response({"promoted": True, "generation": past.generation, "hash": past.digest,
+        _LOG.warning("promoted from the shadow: generation %d, %s", record.generation, record.digest)
+        return web.json_response({"promoted": True, "generation": record.generation, "hash": record.digest,
                                   "path": promotion.path})
 
     async def _roll_back(self, request: web.Request) -> web.Response:
@@ -744,11 +744,11 @@ class Server:
         if not isinstance(wanted, str):
             return _refuse(400, 'the body must be {} or {"to": "GENERATION or HASH"}')
         try:
-            past = await _done(loaded.reloader.restore(wanted))
+            record = await _done(loaded.reloader.restore(wanted))
         except AdminRefusal as refused:
             return _declined(refused)
-        _LOG.warning("rolled back on request: generation %d is %s again", past.generation, past.restored)
-        return web.json_response({"restored": past.restored, "generation": past.generation, "hash": past.digest})
+        _LOG.warning("rolled back on request: generation %d is %s again", record.generation, record.restored)
+        return web.json_response({"restored": record.restored, "generation": record.generation, "hash": record.digest})
 
     async def _switch(self, request: web.Request) -> web.Response:
         loaded, value = await self._admitted(request)
@@ -1016,7 +1016,7 @@ def _settle(
         loop.call_soon_threadsafe(settle)
 
 
-async def _done(asked: Future[Past]) -> Past:
+async def _done(asked: Future[GenerationRecord]) -> GenerationRecord:
     """Return what the thread that reloads came to; raises `AdminRefusal`."""
     try:
         return await asyncio.wait_for(asyncio.wrap_future(asked), _ADMIN_SECONDS)

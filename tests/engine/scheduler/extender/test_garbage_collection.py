@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from koordpolicy.engine.reload.low_latency_gc import Gently
+from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.scheduler.extender.garbage_collection import ShortCollections
 from koordpolicy.engine.scheduler.extender.server import Server
 
@@ -80,7 +80,7 @@ def test_the_collector_is_given_back_as_it_was():
 
 def test_the_collector_is_given_back_as_it_was_whenever_something_is_compiled():
     thresholds = gc.get_threshold()
-    gently, collections = Gently(), ShortCollections()
+    gently, collections = LowLatencyGc(), ShortCollections()
     with gently:
         collections.settle()
     settled = gc.get_threshold()
