@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -783,15 +783,18 @@ class Snapshot:
     snapshot too, in which a few rows differ.
     """
 
-    __slots__ = ("_at", "_cluster", "_devices", "_overridden", "now", "version")
+    __slots__ = ("_at", "_cluster", "_devices", "_overridden", "_row_caches", "now", "overlay_cache", "version")
 
     def __init__(self, cluster: Cluster, now: int, overridden: Mapping[int, NodeRow] | None = None) -> None:
         self._cluster = cluster
         self._overridden = overridden or {}
         self._devices: Devices | None = None
         self._at: tuple[Rows | None, int, _Cache] = (None, -1, {})
+        self._row_caches: dict[int, _Cache] = {}
         self.now = now
         self.version = cluster.version
+        self.overlay_cache: _Cache = {}
+        """The cache of this overlay alone."""
 
     @property
     def size(self) -> int:
@@ -926,7 +929,10 @@ class Snapshot:
                     row.remove(pod.key)
                 row.add(pod.on(name), change.devices.get(pod.key, ()))
             overridden[index] = row
-        return Snapshot(self._cluster, self.now, overridden)
+        overlay = Snapshot(self._cluster, self.now, overridden)
+        overlay._row_caches = {row: cache for row, cache in self._row_caches.items()
+                               if overridden[row] is self._overridden[row]}
+        return overlay
 
     def frame(self, values: Mapping[str, Any]) -> NodeFrame:
         """Return what expressions over the nodes read; `values` are the CONSTANT and DECISION variables."""
@@ -961,9 +967,52 @@ class Snapshot:
         """The overridden rows of an overlay, by number; empty where this is none."""
         return self._overridden
 
+    @property
+    def base(self) -> Snapshot:
+        """What an overlay overrides: a snapshot of the cluster itself; where this is no overlay, this one."""
+        return Snapshot(self._cluster, self.now) if self._overridden else self
+
+    def overridden_at(self, paths: frozenset[Path]) -> Rows:
+        """Return the overridden rows, ascending, that may differ from the base at one of the ROW paths."""
+        found: Rows | None = self.overlay_cache.get(paths)
+        if found is None:
+            rows, differ = self._cluster.rows, [_DIFFER.get(path[0], _always) for path in paths]
+            some = [index for index, row in self._overridden.items() if any(each(row, rows[index]) for each in differ)]
+            found = np.array(sorted(some), np.intp)
+            self.overlay_cache[paths] = found
+        return found
+
+    def cache_of_row(self, row: int) -> _Cache:
+        """Return the cache of an overridden row; overlays of this overlay that do not override it again share it."""
+        return self._row_caches.setdefault(row, {})
+
+    def pod_changes(self) -> Iterator[tuple[int, PodInfo, int]]:
+        """Yield what an overlay does to the base's pods: the row, the pod, and 1 where it was put on, -1 taken off."""
+        for index, row in self._overridden.items():
+            before = self._cluster.rows[index].pods
+            for key, pod in row.pods.items():
+                if before.get(key) is not pod:
+                    yield index, pod, 1
+            for key, pod in before.items():
+                if row.pods.get(key) is not pod:
+                    yield index, pod, -1
+
     def is_fresh(self, row: int) -> bool:
         """Whether the node has a metric that counts at `now`."""
         return bool(self._cluster.fresh[row])
+
+
+def _always(row: NodeRow, base: NodeRow) -> bool:  # noqa: ARG001 - whatever they are
+    return True
+
+
+_DIFFER: Final[Mapping[str, Callable[[NodeRow, NodeRow], bool]]] = {
+    "node": lambda row, base: row.node is not base.node,
+    "allocatable": lambda row, base: row.allocatable is not base.allocatable,
+    "nodeMetric": lambda row, base: row.metric is not base.metric,
+    "objects": lambda row, base: False,  # noqa: ARG005 - an overlay overrides no objects of the cluster
+}
+"""Whether an overridden row may differ from the base's at a path of this variable; all others may always."""
 
 
 def _may_be_one(known: PodInfo, told: PodInfo) -> bool:

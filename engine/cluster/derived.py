@@ -1,0 +1,406 @@
+"""What is computed of the rows of nodes: cached across versions of the cluster, refreshed for the changed rows only.
+
+Three classes share one cache. `Derived` is a column: a number or an object for each node. `DerivedObjects` holds an
+object for each node, with numbers that sum it up for those who look at all nodes at once. `DerivedState` holds anything
+that can be brought up to date row by row, such as a sum over all nodes.
+
+All of them know overlays: the overridden rows are computed of the overlay and belong to it, nothing of them is cached
+across versions. A row counts as overridden only where the overlay may differ at the paths that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.frame import Rows
+
+from .snapshot import Snapshot
+
+__all__ = ["Derived", "DerivedObjects", "DerivedState", "Refreshable", "RowObjects", "all_rows"]
+
+_MOST_KEYS: Final = 512
+_MOST_BYTES: Final = 32 * 1024 * 1024
+_FEWEST_KEYS: Final = 16
+_MOST_FORGOTTEN: Final = 8_192
+_FEW: Final = 8
+"""So many rows are computed one by one sooner than grouped by what they agree on."""
+
+_Value = TypeVar("_Value")
+_Dtype = TypeVar("_Dtype", bound=np.generic)
+
+
+class Refreshable(Protocol):
+    """A value that is computed of the rows of nodes and can be brought up to date row by row."""
+
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
+        """Compute again what depends on these rows; at first, all of them are named."""
+        ...
+
+    def copy(self) -> Self:
+        """Return a value that can be refreshed for an overlay without this one changing."""
+        ...
+
+
+_State = TypeVar("_State", bound=Refreshable)
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[_State]):
+    """A cached value, and up to where it follows the cluster."""
+
+    state: _State
+    paths: frozenset[Path]
+    stamp: int
+    version: int
+    generation: int
+    extra: Hashable
+
+    @property
+    def mark(self) -> Hashable:
+        """Equal as long as the value is the same."""
+        return self.stamp, self.generation, self.extra
+
+
+class _Cache(Generic[_State]):
+    """Values by key, in the cross-version cache of the cluster that they were computed of; the least recently used go.
+
+    The refreshed rows are those in the cluster's change log for the value's paths, and those of nodes in `forget`.
+    """
+
+    def __init__(self) -> None:
+        self._generation = 0
+        self._forgotten: dict[str, int] = {}
+        self._floor = 0
+
+    def forget(self, node: str) -> None:
+        """Refresh the node's row at the next read: something that is computed with, beside the row, has changed."""
+        self._generation += 1
+        self._forgotten[node] = self._generation
+        if len(self._forgotten) > _MOST_FORGOTTEN:
+            self._forgotten.clear()
+            self._floor = self._generation
+
+    def current(
+        self, snapshot: Snapshot, key: Hashable, paths: frozenset[Path], *, new: Callable[[int], _State], most: int,
+        extra: Hashable = None,
+    ) -> _Entry[_State]:
+        """Return the value of the cluster itself, up to date; `snapshot` is no overlay.
+
+        A new one is made by `new(number of nodes)` where there is none, or it was made with another `extra`.
+        """
+        cluster = snapshot.cluster
+        entries = cast("dict[Hashable, _Entry[_State]] | None", cluster.cross_version_cache.get(self))
+        if entries is None:
+            entries = {}
+            cluster.cross_version_cache[self] = entries
+        # Taken out first: a value whose refresh raises is not left half refreshed, and the order is that of use.
+        entry = entries.pop(key, None)
+        if entry is None or entry.extra != extra:
+            state = new(snapshot.size)
+            state.refresh(snapshot, all_rows(snapshot.size))
+            entry = _Entry(state, paths, cluster.stamp(paths), cluster.version, self._generation, extra)
+            while len(entries) >= most:
+                del entries[next(iter(entries))]
+        elif entry.version != cluster.version or entry.generation != self._generation:
+            self._refresh(entry, snapshot)
+        entries[key] = entry
+        return entry
+
+    def _refresh(self, entry: _Entry[_State], snapshot: Snapshot) -> None:
+        cluster = snapshot.cluster
+        stamp, rows = cluster.stamp(entry.paths), None
+        if entry.generation >= self._floor:
+            rows = cluster.changed(entry.paths, entry.stamp)
+        if rows is not None and entry.generation != self._generation:
+            forgotten = [
+                cluster.index[name] for name, generation in self._forgotten.items()
+                if generation > entry.generation and name in cluster.index
+            ]
+            rows = np.union1d(rows, np.array(forgotten, np.intp))
+        if rows is None:
+            rows = all_rows(snapshot.size)
+        if len(rows):
+            entry.state.refresh(snapshot, rows)
+        entry.stamp, entry.version, entry.generation = stamp, cluster.version, self._generation
+
+    def overlaid(self, snapshot: Snapshot, key: Hashable, entry: _Entry[_State]) -> _State:
+        """Return the value as an overlay shows the nodes; it belongs to the overlay."""
+        rows = snapshot.overridden_at(entry.paths)
+        if not len(rows):
+            return entry.state
+        mine = snapshot.overlay_cache
+        found = cast("tuple[Hashable, _State] | None", mine.get((self, key)))
+        if found is not None and found[0] == entry.mark:
+            return found[1]
+        state = entry.state.copy()
+        state.refresh(snapshot, rows)
+        mine[self, key] = (entry.mark, state)
+        return state
+
+
+class DerivedState(Generic[_State]):
+    """A value that is computed of all nodes' rows, and depends on what stands at `paths` of each of them.
+
+    `new(number of nodes)` makes an empty one; it is refreshed for all rows, and later for those that changed.
+    """
+
+    def __init__(self, paths: frozenset[Path], new: Callable[[int], _State], most: int = _MOST_KEYS) -> None:
+        """`most` bounds how many keys are cached."""
+        self._paths = paths
+        self._new = new
+        self._most = most
+        self._cache: _Cache[_State] = _Cache()
+
+    def of(self, snapshot: Snapshot, key: Hashable = None) -> _State:
+        """Return the value for a key, valid until the cluster changes."""
+        entry = self._current(snapshot.base, key)
+        return self._cache.overlaid(snapshot, key, entry) if snapshot.overridden else entry.state
+
+    def of_base(self, snapshot: Snapshot, key: Hashable = None) -> _State:
+        """Return the value of the cluster itself, whatever an overlay overrides."""
+        return self._current(snapshot.base, key).state
+
+    def forget(self, node: str) -> None:
+        """Refresh the node's row at the next read: something that is computed with, beside the row, has changed."""
+        self._cache.forget(node)
+
+    def _current(self, base: Snapshot, key: Hashable) -> _Entry[_State]:
+        return self._cache.current(base, key, self._paths, new=self._new, most=self._most)
+
+
+class RowObjects(Generic[_Value]):
+    """An object and a few numbers for each row: not to be written, and valid until the cluster changes."""
+
+    __slots__ = ("_compute", "_numbers_of", "_present", "numbers", "values")
+
+    def __init__(
+        self, values: list[_Value], numbers: NDArray[np.float64], compute: Callable[[Snapshot, int], _Value],
+        numbers_of: Callable[[_Value], Sequence[float]],
+    ) -> None:
+        self.values = values
+        self.numbers = numbers
+        """What `numbers_of` returned for the values, float64[nodes, width]."""
+        self._compute = compute
+        self._numbers_of = numbers_of
+        self._present: Rows | None = None
+
+    @property
+    def present(self) -> Rows:
+        """The rows whose value is not None, ascending."""
+        if self._present is None:
+            rows = [row for row, value in enumerate(self.values) if value is not None]
+            self._present = np.array(rows, dtype=np.intp)
+        return self._present
+
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
+        """Compute the objects of these rows, and their numbers."""
+        for row in rows.tolist():
+            value = self._compute(snapshot, row)
+            if (value is None) is not (self.values[row] is None):
+                self._present = None
+            self.values[row] = value
+            self.numbers[row] = self._numbers_of(value)
+
+    def copy(self) -> RowObjects[_Value]:
+        """Return objects that can be refreshed without these changing."""
+        twin = RowObjects(self.values.copy(), self.numbers.copy(), self._compute, self._numbers_of)
+        twin._present = self._present
+        return twin
+
+
+class DerivedObjects(DerivedState[RowObjects[_Value]]):
+    """An object for each node, computed by `compute(snapshot, row)` of what stands at `paths` of its row.
+
+    `numbers_of(value)` returns `width` numbers that sum a value up. Whoever changes what `compute` reads beside the row
+    has to call `forget`.
+    """
+
+    def __init__(
+        self, paths: frozenset[Path], compute: Callable[[Snapshot, int], _Value],
+        numbers_of: Callable[[_Value], Sequence[float]] = lambda _: (), width: int = 0,
+    ) -> None:
+        def new(size: int) -> RowObjects[_Value]:
+            empty = cast("list[_Value]", [None] * size)
+            return RowObjects(empty, np.zeros((size, width)), compute, numbers_of)
+
+        super().__init__(paths, new)
+        self._compute = compute
+
+    def at(self, snapshot: Snapshot, row: int) -> _Value:
+        """Return the object of one row; of an overridden row, without computing all that the overlay overrides."""
+        entry = self._current(snapshot.base, None)
+        if row not in snapshot.overridden or not (snapshot.overridden_at(entry.paths) == row).any():
+            return entry.state.values[row]
+        mine = snapshot.cache_of_row(row)
+        found = cast("tuple[Hashable, _Value] | None", mine.get(self))
+        if found is not None and found[0] == entry.mark:
+            return found[1]
+        value = self._compute(snapshot, row)
+        mine[self] = (entry.mark, value)
+        return value
+
+
+class _Column(Generic[_Dtype]):
+    """Values by row, of which some may have to be computed before they are read."""
+
+    __slots__ = ("_complete", "_known", "_stale", "distinct", "values")
+
+    def __init__(self, values: NDArray[_Dtype], known: NDArray[np.bool_], *, distinct: bool) -> None:
+        self.values = values
+        self.distinct = distinct
+        self._known = known
+        self._complete = False
+        self._stale: Rows | None = None
+        """The rows that are not known, if it is known which ones these are."""
+
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - computed by the next read
+        """Have these rows computed before they are read."""
+        self._known[rows] = False
+        self._stale = rows if self._complete else None
+        self._complete = False
+
+    def copy(self) -> _Column[_Dtype]:
+        """Return a column that can be written without this one changing."""
+        twin = _Column(self.values.copy(), self._known.copy(), distinct=self.distinct)
+        twin._complete, twin._stale = self._complete, self._stale
+        return twin
+
+    def fill(
+        self, snapshot: Snapshot, rows: Rows | None, compute: Callable[[Snapshot, Rows], NDArray[_Dtype]],
+    ) -> None:
+        """Compute those of the rows (None: all) that are not known."""
+        if self._complete:
+            return
+        if rows is not None:
+            stale = rows[~self._known[rows]]
+        else:
+            stale = np.flatnonzero(~self._known) if self._stale is None else self._stale
+        if len(stale):
+            self._write(stale, compute(snapshot, stale))
+            self._known[stale] = True
+            self._stale = None
+        self._complete = rows is None
+
+    def _write(self, rows: Rows, found: NDArray[_Dtype]) -> None:
+        if not self.values.flags.writeable:
+            # Readers take the same array for the same values.
+            if np.array_equal(self.values[..., rows], found):
+                return
+            self.values = self.values.copy()
+        self.values[..., rows] = found
+        self.values.flags.writeable = not self.distinct
+
+
+class Derived(Generic[_Dtype]):
+    """A column over all nodes, computed of what stands at `paths` of each node's row, and of nothing else.
+
+    `compute(snapshot, row)` returns a row's value; with `width` it returns so many of them. It may be given at each
+    read instead, where it depends on a pod: then `key` says what of the pod decides, and one column is cached for each
+    key, the least recently used are dropped.
+
+    `vectorized`: `compute(snapshot, rows)` returns the values of several rows, in their order.
+
+    `distinct`: rows that agree on all paths have the same value, so it is computed for one of them. Thousands of nodes
+    have a handful of different taints and zones. The array returned is another one whenever a value is another.
+    """
+
+    def __init__(
+        self, paths: frozenset[Path], dtype: type[_Dtype], compute: Callable[[Snapshot, Any], Any] | None = None, *,
+        width: int | None = None, distinct: bool = False, vectorized: bool = False,
+    ) -> None:
+        self._paths = paths
+        self._compute = compute
+        self._dtype = np.dtype(dtype)
+        self._width = width
+        self._distinct = distinct
+        self._vectorized = vectorized
+        self._cache: _Cache[_Column[_Dtype]] = _Cache()
+
+    def of(
+        self, snapshot: Snapshot, key: Hashable = None, compute: Callable[[Snapshot, Any], Any] | None = None, *,
+        rows: Rows | None = None, paths: frozenset[Path] | None = None, extra: Hashable = None,
+    ) -> NDArray[_Dtype]:
+        """Return all values, [nodes] or [width, nodes], not to be written and valid until the cluster changes.
+
+        `compute` stands in for the one of the constructor, `paths` for its paths. With `rows`, those rows alone are
+        computed, and the others hold anything. `extra` covers what the values depend on beside the rows: everything is
+        computed again where it is not what it was.
+        """
+        if paths is None:
+            paths = self._paths
+        else:
+            key = (key, paths)
+        base = snapshot.base
+        entry = self._cache.current(base, key, paths, new=self._new, most=self._most(base.size), extra=extra)
+        column = entry.state
+
+        def computed(view: Snapshot, some: Rows) -> NDArray[_Dtype]:
+            return self._computed(view, some, paths, compute or self._compute)
+
+        if snapshot.overridden:
+            known = rows
+            if rows is not None:
+                known = np.setdiff1d(rows, snapshot.overridden_at(paths), assume_unique=True)
+            column.fill(base, known, computed)
+            column = self._cache.overlaid(snapshot, key, entry)
+        column.fill(snapshot, rows, computed)
+        return column.values
+
+    def forget(self, node: str) -> None:
+        """Compute the node's value at the next read: something that is computed with, beside the row, has changed."""
+        self._cache.forget(node)
+
+    def _new(self, size: int) -> _Column[_Dtype]:
+        shape = size if self._width is None else (self._width, size)
+        return _Column(np.zeros(shape, self._dtype), np.zeros(size, np.bool_), distinct=self._distinct)
+
+    def _most(self, size: int) -> int:
+        of_one = self._dtype.itemsize * (self._width or 1) * size + 1
+        return max(_FEWEST_KEYS, min(_MOST_KEYS, _MOST_BYTES // of_one))
+
+    def _computed(
+        self, snapshot: Snapshot, rows: Rows, paths: frozenset[Path], compute: Callable[[Snapshot, Any], Any] | None,
+    ) -> NDArray[_Dtype]:
+        if compute is None:
+            raise TypeError("`compute` is given neither to the constructor nor to the read")
+        inverse = None
+        if self._distinct and len(rows) > _FEW:
+            first, inverse = _grouped(snapshot, rows, paths)
+            rows = rows[first]
+        found = compute(snapshot, rows) if self._vectorized else [compute(snapshot, row) for row in rows.tolist()]
+        if self._dtype.hasobject:  # numpy would take sequences apart
+            values = np.empty(len(rows), self._dtype)
+            for place, value in enumerate(found):
+                values[place] = value
+        else:
+            values = np.asarray(found, self._dtype)
+            if self._width is not None and not self._vectorized:
+                values = values.T
+        return values if inverse is None else values[..., inverse]
+
+
+def _grouped(snapshot: Snapshot, rows: Rows, paths: frozenset[Path]) -> tuple[Rows, Rows]:
+    """Return the places of rows none of which agrees with another on all paths, and for each row that of its like."""
+    frame = snapshot.frame({})
+    codes: NDArray[np.int64] = np.zeros(len(rows), np.int64)
+    for path in sorted(paths):
+        column = frame.codes(path)
+        # Renumbered each time, so that the product of many counts cannot overflow.
+        codes = np.unique(codes * column.count + column.values[rows], return_inverse=True)[1]
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return first, inverse
+
+
+@lru_cache(maxsize=16)
+def all_rows(size: int) -> Rows:
+    """Return the numbers of all rows, not to be written."""
+    rows: Rows = np.arange(size, dtype=np.intp)
+    rows.flags.writeable = False
+    return rows
