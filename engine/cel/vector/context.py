@@ -9,9 +9,9 @@ from ..check.checked_ast import Path
 from ..check.environment import Scope, Variable
 from .encoding import Absent, key_of, value_at
 from .frame import Frame, Rows
-from .result_cache import KEPT_BYTES, ColumnCache
+from .result_cache import CACHE_BYTES, ColumnCache
 
-_KEPT: Final = "columns"
+_CACHE_KEY: Final = "columns"
 
 
 class RequestedRows:
@@ -55,9 +55,9 @@ class VectorContext:
         """The cache of the frame's rows."""
         if self._results is None:
             kept = self.frame.cross_version_cache
-            results = kept.get(_KEPT)
+            results = kept.get(_CACHE_KEY)
             if results is None:
-                results = kept[_KEPT] = ColumnCache(KEPT_BYTES)
+                results = kept[_CACHE_KEY] = ColumnCache(CACHE_BYTES)
             assert isinstance(results, ColumnCache)
             self._results = results
         return self._results

@@ -146,7 +146,7 @@ class CodeColumn:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Cached:
     """A column (None: not numeric) and the stamp up to which it follows its rows."""
 
     column: NumberColumn | CodeColumn | None
@@ -154,13 +154,13 @@ class _Kept:
 
 
 class KeptPaths:
-    """The columns of paths that were read once, kept and brought up to date row by row."""
+    """The columns of paths that were read once, cached and refreshed row by row."""
 
     __slots__ = ("_codes", "_numbers")
 
     def __init__(self) -> None:
-        self._numbers: dict[Path, _Kept] = {}
-        self._codes: dict[Path, _Kept] = {}
+        self._numbers: dict[Path, _Cached] = {}
+        self._codes: dict[Path, _Cached] = {}
 
     def numbers(
         self, path: Path, size: int, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
@@ -169,34 +169,34 @@ class KeptPaths:
 
         `value` reads a row; `stamp` is that of the path now, and `changed` says which rows changed since another.
         """
-        kept = self._numbers.get(path)
-        if kept is None or not _follow(kept, value, stamp, changed):
-            kept = self._numbers[path] = _Kept(NumberColumn.of([value(row) for row in range(size)]), stamp)
-        assert not isinstance(kept.column, CodeColumn)
-        return kept.column
+        cached = self._numbers.get(path)
+        if cached is None or not _refresh(cached, value, stamp, changed):
+            cached = self._numbers[path] = _Cached(NumberColumn.of([value(row) for row in range(size)]), stamp)
+        assert not isinstance(cached.column, CodeColumn)
+        return cached.column
 
     def codes(
         self, path: Path, size: int, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
     ) -> CodeColumn:
         """Return the dictionary-encoded column of a path; arguments as for `numbers`."""
-        kept = self._codes.get(path)
-        if kept is None or not _follow(kept, value, stamp, changed):
-            kept = self._codes[path] = _Kept(CodeColumn.of(value(row) for row in range(size)), stamp)
-        assert isinstance(kept.column, CodeColumn)
-        return kept.column
+        cached = self._codes.get(path)
+        if cached is None or not _refresh(cached, value, stamp, changed):
+            cached = self._codes[path] = _Cached(CodeColumn.of(value(row) for row in range(size)), stamp)
+        assert isinstance(cached.column, CodeColumn)
+        return cached.column
 
 
-def _follow(
-    kept: _Kept, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
+def _refresh(
+    cached: _Cached, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
 ) -> bool:
-    """Bring a kept column up to date; return False where it must be built anew."""
-    if kept.stamp == stamp:
+    """Refresh a cached column; return False where it must be built anew."""
+    if cached.stamp == stamp:
         return True
-    rows = changed(kept.stamp)
+    rows = changed(cached.stamp)
     if rows is None:
         return False
-    kept.stamp = stamp
-    column = kept.column
+    cached.stamp = stamp
+    column = cached.column
     if column is None:
         return not any(is_number(value(row)) for row in rows.tolist())
     for row in rows.tolist():

@@ -12,7 +12,7 @@ from .encoding import key_of
 from .frame import Column, Frame, Rows
 from .vectors import Mask
 
-KEPT_BYTES: Final = 64 * 1024 * 1024
+CACHE_BYTES: Final = 64 * 1024 * 1024
 """Bound of all that is cached for one cluster."""
 
 
