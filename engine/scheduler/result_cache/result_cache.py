@@ -208,6 +208,7 @@ class CombinedResult(CopyOnWriteArray):
         "questions",
         "stale",
         "uncached",
+        "weights",
     )
 
     def __init__(
@@ -220,6 +221,7 @@ class CombinedResult(CopyOnWriteArray):
         """Where each of them stands among all that were to be asked."""
         self.uncached = uncached
         """Whose answers are not kept, each with its place."""
+        self.weights = np.array([active.weight for active in actives], np.int64)
         self.questions: list[CacheKey] = []
         """What the columns answer, for all pods that ask this."""
         self.columns: list[CachedColumn] = []
@@ -743,12 +745,16 @@ def _refused_first(group: CombinedResult, rows: Rows) -> NDArray[np.int16]:
     everywhere = len(rows) == len(group.values)
     for place, column in zip(reversed(group.places), reversed(group.columns), strict=True):
         passed = column.values if everywhere else column.values[rows]
-        if not np.logical_and.reduce(passed):
-            np.copyto(first, place, where=~passed)
+        if np.count_nonzero(passed) != len(rows):
+            np.putmask(first, ~passed, place)
     return first
 
 
 def _total(group: CombinedResult, rows: Rows) -> NDArray[np.int64]:
+    if len(rows) <= _CHEAP and group.columns:
+        # One product: a sum per column costs more than the amounts of a few rows.
+        few: NDArray[np.int64] = group.weights @ np.array([column.values[rows] for column in group.columns])
+        return few
     total = np.zeros(len(rows), np.int64)
     for active, column in zip(group.actives, group.columns, strict=True):
         scores = column.values[rows]
