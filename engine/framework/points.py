@@ -208,6 +208,8 @@ class CacheKey(NamedTuple):
     """Whether all pods of one shape (`PodInfo.shape`) have this key at all times: then it is asked for once."""
     reasons: Callable[[Snapshot, NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
     """Of filters with `vectorized` whose `Answer` has no `brief`: returns `Answer.reasons` of refused rows."""
+    stable_until: frozenset[Path] | None = None
+    """All pods of one shape have this key until a node changes at one of these paths; for keys that depend on nodes."""
 
 
 HIGHEST_SCORE: Final = 100

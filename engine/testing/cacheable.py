@@ -32,7 +32,7 @@ def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> Non
 
     - `vectorized` must return what the plugin does, about all nodes and about some of them alike;
     - a cached result may have changed only on nodes where something changed that the key names;
-    - a key that is stable for the shape must be that of all pods of the shape.
+    - a key that is stable for the shape must be that of all pods of the shape, `stable_until` a node changes.
 
     What the plugin puts into the state before its filter or its score is there; nodes that it skips are left out.
     """
@@ -67,11 +67,13 @@ class _Check:
         self.asked = 0
         self._plugin = plugin
         self._known: dict[tuple[Point, Hashable], _Known] = {}
-        self._lasting: dict[tuple[Point, bytes], CacheKey] = {}
+        self._lasting: dict[tuple[Point, bytes], tuple[CacheKey, int | None]] = {}
+        """With the stamp of the paths of `stable_until`."""
 
     def forget(self) -> None:
         """Forget what was answered about nodes; what pods of a shape ask stays."""
         self._known.clear()
+        self._lasting = {key: asked for key, asked in self._lasting.items() if asked[0].stable_for_shape}
 
     def ask(self, pod: PodInfo, snapshot: Snapshot) -> None:
         """Check what is asked of a pod at the points that the plugin answers at."""
@@ -87,20 +89,22 @@ class _Check:
             cache_key = self._plugin.cache_key(point, pod, snapshot)
             about = f"the cache key of {pod.key} at `{point.value}`"
             assert cache_key is None or isinstance(cache_key, CacheKey), f"{pod.key} asks no `CacheKey`: {cache_key!r}"
-            self._check_lasting(about, point, pod, cache_key)
+            self._check_lasting(about, point, pod, cache_key, snapshot)
             if cache_key is not None:
                 self.asked += 1
                 asked = _asking(self._plugin, point, state, pod, snapshot)
                 self._check_answers(about, point, cache_key, snapshot, asked)
 
-    def _check_lasting(self, about: str, point: Point, pod: PodInfo, cache_key: CacheKey | None) -> None:
+    def _check_lasting(
+        self, about: str, point: Point, pod: PodInfo, cache_key: CacheKey | None, snapshot: Snapshot,
+    ) -> None:
         shape = pod.shape()
         if shape is None:
             return
-        first = self._lasting.get((point, shape))
-        if first is None:
-            if cache_key is not None and cache_key.stable_for_shape:
-                self._lasting[point, shape] = cache_key
+        first, stamp = self._lasting.get((point, shape), (None, None))
+        if first is None or (stamp is not None and stamp != _stamp_of(first, snapshot)):
+            if cache_key is not None and (cache_key.stable_for_shape or cache_key.stable_until is not None):
+                self._lasting[point, shape] = cache_key, _stamp_of(cache_key, snapshot)
             return
         same = cache_key is not None and (cache_key.key, cache_key.paths) == (first.key, first.paths)
         now = "none" if cache_key is None else repr(cache_key.key)
@@ -136,6 +140,13 @@ class _Check:
         changed = snapshot.cluster.changed(cache_key.paths, before.stamp)
         stands = rows[:0] if changed is None else np.setdiff1d(rows, changed)
         _same(f"the cached result of {about}", names, stands, (before.values[stands], values[stands]))
+
+
+def _stamp_of(cache_key: CacheKey, snapshot: Snapshot) -> int | None:
+    """Return the stamp of the paths of `stable_until`; None where nothing ends the key."""
+    if cache_key.stable_for_shape or cache_key.stable_until is None:
+        return None
+    return snapshot.cluster.stamp(cache_key.stable_until)
 
 
 def _asking(

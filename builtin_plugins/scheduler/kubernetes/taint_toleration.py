@@ -79,7 +79,8 @@ class TaintToleration:
         """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
         if point is Point.SCORE and _has_soft(snapshot.cluster) and self._are_soft(self._counts(pod, snapshot)):
             return None
-        return CacheKey(_question(pod), _PATHS, stable_for_shape=point is Point.FILTER)
+        filters = point is Point.FILTER
+        return CacheKey(_question(pod), _PATHS, stable_for_shape=filters, stable_until=None if filters else _PATHS)
 
     def _are_soft(self, counts: NDArray[np.int64]) -> bool:
         if self._seen[0] is not counts:

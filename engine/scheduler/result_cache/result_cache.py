@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeVar
@@ -297,6 +297,8 @@ class _ShapeKeys:
     """The places of those that do not last."""
     key: Hashable
     """Of their group."""
+    stamps: dict[int, int] = field(default_factory=dict)
+    """By place, the stamp at which a key was asked for that is stable until a node changes."""
 
 
 class _Latest(OrderedDict[Hashable, _Kept]):
@@ -451,14 +453,29 @@ class ResultCache:
             passing = [place for place, (active, cache_key) in enumerate(zip(actives, each, strict=True))
                        if active.plugin.name in among and (cache_key is None or not cache_key.stable_for_shape)]
             known = _ShapeKeys(each, passing, _key_of(point, skipped, each))
+            for place in passing:
+                self._note_stamp(known, place)
             if self._shape is not None:
                 kept.questions.keep(of_shape, known, _MOST_SHAPES)
             return known
-        if known.passing:
-            for place in known.passing:
+        due = [place for place in known.passing if not self._is_stable(known, place)]
+        if due:
+            for place in due:
                 known.each[place] = self._question(point, actives[place])
+                self._note_stamp(known, place)
             known.key = _key_of(point, skipped, known.each)
         return known
+
+    def _note_stamp(self, keys: _ShapeKeys, place: int) -> None:
+        cache_key = keys.each[place]
+        if cache_key is not None and cache_key.stable_until is not None:
+            keys.stamps[place] = self._cluster.stamp(cache_key.stable_until)
+
+    def _is_stable(self, keys: _ShapeKeys, place: int) -> bool:
+        """Return whether no node has changed at the paths of `stable_until` since the key was asked for."""
+        cache_key = keys.each[place]
+        return (cache_key is not None and cache_key.stable_until is not None
+                and self._cluster.stamp(cache_key.stable_until) == keys.stamps[place])
 
     def _question(self, point: Point, active: Active) -> CacheKey | None:
         """Return what a plugin's answers hang on; None where it cannot say so: it is asked the slow way then."""
@@ -467,6 +484,8 @@ class ResultCache:
             if cache_key is not None:
                 cache_key = cache_key._replace(key=self._store.key_of(active.ask, point, cache_key.key))
                 self._cluster.logs(cache_key.paths)
+                if cache_key.stable_until is not None:
+                    self._cluster.logs(cache_key.stable_until)
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
             self._tell(active, point, "its question", error)

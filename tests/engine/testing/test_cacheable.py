@@ -44,6 +44,7 @@ def framework():
 def test_a_cache_key_that_holds_passes():
     assert_cacheable(Empty(), framework(), *STEPS)
     assert_cacheable(Empty(vectorized=None, stable_for_shape=False), framework(), *STEPS)
+    assert_cacheable(Empty(stable_for_shape=False, stable_until=PODS), framework(), *STEPS)
     assert_cacheable(Empty(vectorized=lambda snapshot, rows: None), framework(), *STEPS)
 
 
@@ -130,6 +131,10 @@ class Fickle(Empty):
     ),
     (
         Fickle(p=CacheKey(1, PODS, stable_for_shape=True), q=CacheKey(2, PODS)),
+        "the cache key of default/q at `filter` is not stable for the shape: it is 2, and was 1",
+    ),
+    (
+        Fickle(p=CacheKey(1, PODS, stable_until=frozenset()), q=CacheKey(2, PODS)),
         "the cache key of default/q at `filter` is not stable for the shape: it is 2, and was 1",
     ),
     (

@@ -574,6 +574,25 @@ def test_a_question_that_lasts_is_asked_for_once_per_shape_of_pods_and_any_other
         assert len(asked) == times
 
 
+def test_a_key_that_is_stable_until_nodes_change_is_asked_for_again_after_such_a_change_only():
+    plugin, _, scheduler = counting()
+    asked = []
+
+    def cache_key(point, pod, snapshot):
+        asked.append(pod.name)
+        return CacheKey(pod.requests["cpu"], PODS, stable_until=PODS)
+
+    plugin.cache_key = cache_key
+    decided = []
+    for name in ("a", "b", "c", "d"):
+        decided.append(scheduler.decide(pod(name, Random(1))).node)
+        if name == "b":
+            scheduler.cluster.assume(pod("e", Random(1)), decided[0])
+    plugin.cache_key = lambda point, pod, snapshot: None
+    anew = scheduler.decide(pod("f", Random(1))).node
+    assert (asked, decided) == (["a", "c"], [decided[0], decided[0], anew, anew])
+
+
 def test_answers_of_another_epoch_are_asked_for_also_where_there_was_none_before():
     plugin, _, scheduler = counting()
     for number, (epoch, first) in enumerate([(None, 0), (1, 30), (1, 30), (None, 0)]):
