@@ -46,7 +46,7 @@ from .rowwise import describe, failed, sound
 from .verdict import NOWHERE, DeferredSteps, Failure, Filtered, PodRejection, Scored, in_fixed_words
 
 _FEW: Final = 64
-"""Up to so many rows, plugins are asked about them: answers about all nodes are not worth their while."""
+"""Up to so many rows plugins run uncached: caching results for all nodes does not pay off."""
 
 _NO_ROW: Final = np.zeros(0, np.bool_)
 
@@ -73,7 +73,7 @@ class PluginRunner:
     pod: PodInfo
     snapshot: Snapshot
     exhaustive: bool = False
-    """Whether every filter is asked about every node, for explanations."""
+    """Whether every filter runs over every node, for explanations."""
     failures: list[Failure] = field(default_factory=list)
     found: list[Filtered] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
@@ -124,7 +124,7 @@ class PluginRunner:
         left_out: list[tuple[Active, Rows]] = []
         common: AbstractSet[str] | None = None
         for active in self.profile.pre_filters:
-            if active.name in self.skipped:  # in a what-if: who has nothing to do with the pod is not asked again
+            if active.name in self.skipped:  # in a what-if: what was skipped for the pod is skipped again
                 continue
             answer = self._run_pre_filter(active, errors)
             if answer is None:
@@ -172,11 +172,11 @@ class PluginRunner:
                 continue
             asked = everything if self.exhaustive else rows
             answer = self._run_filter(active, asked)
-            refused, kept = _split(answer.passed, asked)
+            refused, left = _split(answer.passed, asked)
             if len(refused) or answer.errors:
                 self._note(active, answer, asked, refused)
             if active.enforced and len(refused):
-                rows = kept if asked is rows else np.setdiff1d(rows, refused, assume_unique=True)
+                rows = left if asked is rows else np.setdiff1d(rows, refused, assume_unique=True)
         return rows
 
     def _judged_alone(self, rows: Rows) -> Sequence[Rows]:
@@ -201,13 +201,13 @@ class PluginRunner:
         """Do what `run_filters` does, from the result cache."""
         skipped = frozenset(self.skipped)
         actives = self.profile.without(Point.FILTER, skipped)
-        kept = self._of_cluster().answers(Point.FILTER, skipped, rows)
-        errors = kept.errors(rows)
+        cached = self._of_cluster().answers(Point.FILTER, skipped, rows)
+        errors = cached.errors(rows)
         # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
-        first = None if len(rows) == len(kept.values) else kept.values[rows]
+        first = None if len(rows) == len(cached.values) else cached.values[rows]
         others: dict[int, tuple[Answer, Rows, Rows]] = {}
-        for place, active in kept.uncached:
-            asked = kept.left_before(place) if first is None else rows[(first < 0) | (first > place)]
+        for place, active in cached.uncached:
+            asked = cached.left_before(place) if first is None else rows[(first < 0) | (first > place)]
             if not len(asked):
                 continue
             answer = self._run_filter(active, asked)
@@ -216,17 +216,17 @@ class PluginRunner:
                 others[place] = answer, asked, refused
             if active.enforced and len(refused):
                 if first is None:
-                    first = kept.values.copy()
+                    first = cached.values.copy()
                 first[np.searchsorted(rows, refused)] = place
-        passed = kept.left_before(len(actives)) if first is None else rows[first < 0]
+        passed = cached.left_before(len(actives)) if first is None else rows[first < 0]
         if len(passed) < len(rows) or errors or others:
-            shown = kept.share() if first is None else first
+            shown = cached.share() if first is None else first
             # Not `self`, which would be garbage of the kind that has to be searched for, once per pod.
             state, pod, snapshot = self.state, self.pod, self.snapshot
 
             def work_out() -> Iterator[Filtered]:
                 refusals = np.bincount(shown + 1, minlength=len(actives) + 1)
-                questions = dict(zip(kept.places, kept.questions, strict=True))
+                questions = dict(zip(cached.places, cached.questions, strict=True))
                 for place, active in enumerate(actives):
                     if place in others:
                         answer, asked, refused = others[place]
@@ -266,7 +266,7 @@ class PluginRunner:
             before = len(self.found)
             if len(self.run_filters(nominated, nominations)):
                 return None, nominated
-            del self.found[before:]  # it is asked again with the others
+            del self.found[before:]  # its filters run again with those of the other nodes
         for active in self.profile.having(PreferNodes)[:1]:
             preferred = self._first_preferred_node(active, rows, nominations)
             if len(preferred):
@@ -297,25 +297,25 @@ class PluginRunner:
             if refusal is not None:
                 return refusal, (), np.zeros(len(rows), np.int64)
         found: dict[int, tuple[Active, Scores]] = {}
-        kept: CombinedResult | None = None
+        cached: CombinedResult | None = None
         if not self._keeps(rows):
             totals = np.zeros(len(rows), np.int64)
             others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:
-            kept = self._of_cluster().answers(Point.SCORE, frozenset(idle), rows)
-            totals = kept.values.copy() if len(rows) == len(kept.values) else kept.values[rows]
-            others = kept.uncached
+            cached = self._of_cluster().answers(Point.SCORE, frozenset(idle), rows)
+            totals = cached.values.copy() if len(rows) == len(cached.values) else cached.values[rows]
+            others = cached.uncached
         for place, active in others:
             scores = self._run_score(active, rows)
             found[place] = active, scores
             if active.enforced:
                 chosen = scores.values[rows]
                 totals += chosen if active.weight == 1 else chosen * active.weight
-        if kept is None:
+        if cached is None:
             return None, tuple([scored(*each) for each in found.values()]), totals
-        errors = kept.errors(rows)
+        errors = cached.errors(rows)
         lent = [(place, active, column.share())
-                for place, active, column in zip(kept.places, kept.actives, kept.columns, strict=True)]
+                for place, active, column in zip(cached.places, cached.actives, cached.columns, strict=True)]
 
         def work_out() -> Iterable[Scored]:
             answers = {place: (active, Scores(values, errors.get(place, {}))) for place, active, values in lent}
@@ -495,7 +495,7 @@ def guarded(
 
 
 def odd_answer(failures: list[Failure], active: Active, point: Point, answer: object) -> Refusal:
-    """Note an answer that is not what the point's protocol says as the plugin's failure; return what it comes to."""
+    """Note an answer of a wrong shape as the plugin's failure; return the refusal that it counts as."""
     try:
         shown = repr(answer)
     except BaseException as error:  # the plugin's own class
@@ -528,7 +528,7 @@ def _is_sound(answer: object) -> bool:
 
 
 class RefusedNodes:
-    """What a postFilter is told of the nodes that refused a pod (fulfils `plugins.Refused`)."""
+    """The nodes that refused a pod, as postFilters see them (fulfils `framework.scheduler.Refused`)."""
 
     def __init__(
         self, runner: PluginRunner, refusal: PodRejection | None, rows: Rows, nominations: Nominations | None,

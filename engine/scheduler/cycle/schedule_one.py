@@ -161,7 +161,7 @@ def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: R
 def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
     """Return how good the nodes `among` (rows; None for all) are, which have passed: `decide` from its scores on.
 
-    The verdict chooses no node; `totals` is its answer, in the order of `passed`, which are the nodes asked about.
+    The verdict chooses no node; `totals` is its answer, in the order of `passed`, which are the nodes `among`.
     """
     runner = PluginRunner(profile, CycleState(), pod, snapshot)
     rows = all_rows(snapshot.size) if among is None else among
@@ -204,9 +204,9 @@ class Debug:
     top_scores: int = 0
     """So many of the best nodes, with the scores that each plugin gave (0: none)."""
     filters: bool = False
-    """Who refused which nodes, and why."""
+    """Which plugin refused which nodes, and why."""
     trace: bool = False
-    """Every question to a plugin, in order, with what it came to and how long it took. Nothing that was kept counts."""
+    """Every call of a plugin, in order, with its result and how long it took. Results of the cache are not used."""
     diagnosis: bool = False
     """Of every pod that found no node, the diagnosis as JSON (see `diagnosis_of`)."""
 
@@ -338,8 +338,8 @@ class Scheduler:
         return min((time for time in times if time is not None), default=None)
 
     def watched(self, profile: Profile, pod: PodInfo) -> Profile:
-        """Return the profile as it is asked about a pod: with `debug.trace`, one that writes down what it is asked."""
-        return traced(profile, lambda asked: _log_asked(pod, asked)) if self.debug.trace else profile
+        """Return the profile that runs for a pod: with `debug.trace`, one that logs the calls of its plugins."""
+        return traced(profile, lambda call: _log_call(pod, call)) if self.debug.trace else profile
 
     def log(self, verdict: Verdict) -> None:
         """Write to the log what `debug` asks for; to be called before the cluster changes."""
@@ -507,7 +507,7 @@ class Scheduler:
         if self.hot_swap.in_making:
             # Plugins are made beside running decisions, which own the cluster.
             raise RuntimeError("the cluster cannot be looked at while a plugin is made or started: ask for the "
-                               "snapshot when the plugin is asked")
+                               "snapshot when the plugin is called")
         return self.cluster.snapshot(self._clock())
 
 
@@ -522,10 +522,10 @@ def _unsubscribe(handle: Handle) -> None:
         handle.events.close()
 
 
-def _log_asked(pod: PodInfo, asked: PluginCall) -> None:
+def _log_call(pod: PodInfo, call: PluginCall) -> None:
     log = logging.getLogger("koordpolicy.scheduler")
-    log.info("trace: pod=%s plugin=%s method=%s us=%.0f result=%r", pod.key, asked.plugin, asked.method,
-             asked.seconds * 1e6, asked.result)
+    log.info("trace: pod=%s plugin=%s method=%s us=%.0f result=%r", pod.key, call.plugin, call.method,
+             call.seconds * 1e6, call.result)
 
 
 def _log_verdict(verdict: Verdict, debug: Debug) -> None:

@@ -34,9 +34,9 @@ class WaitingPod:
 
 
 class WaitingPodsMap:
-    """The pods that wait for a permit (fulfils `plugins.WaitingPods`); for the thread that decides.
+    """The pods that wait for a permit (fulfils `framework.handle.WaitingPods`); for the thread that decides.
 
-    What plugins say of a pod takes effect when `take` is asked next: never within the plugin that said it.
+    `allow` and `reject` take effect with the next `take`: never within the plugin that calls them.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:

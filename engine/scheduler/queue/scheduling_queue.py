@@ -29,7 +29,7 @@ LONGEST_WAIT: Final = 300 * SECOND
 """kube-scheduler's podInitialBackoffSeconds, podMaxBackoffSeconds and podMaxInUnschedulablePodsDuration."""
 
 _MOST_EVENTS: Final = 1000
-"""So many events are kept for pods that are being decided about, or held by a permit."""
+"""So many events are kept for pods that are being decided about, wait for a permit or are being bound."""
 
 Hint: TypeAlias = Callable[[Event, PodInfo], bool]
 """Whether a pod is worth another try after an event."""
@@ -208,13 +208,13 @@ class _Waiting:
         for hints, group in self._groups.items():
             some = next(iter(group.values())).queued.pod
             if any(hint is any_change or (isinstance(hint, PathHint) and hint(event, some)) for hint in hints):
-                # Whether the event is about one of the pods themselves has been asked already.
+                # Whether the event is about one of the pods themselves has been found out already.
                 found.update((key, entry) for key, entry in group.items() if entry is not own)
                 continue
-            asked = [hint for hint in hints if not isinstance(hint, PathHint)]
-            if asked:
+            others = [hint for hint in hints if not isinstance(hint, PathHint)]
+            if others:
                 found.update((key, entry) for key, entry in group.items()
-                             if any(hint(event, entry.queued.pod) for hint in asked))
+                             if any(hint(event, entry.queued.pod) for hint in others))
         return list(found.values())
 
 
@@ -361,7 +361,7 @@ class SchedulingQueue:
                     self._activate(queued)
 
     def reconsidered(self) -> tuple[PodInfo, ...]:
-        """Return the gated pods that were activated since this was asked last: whoever gated them is to be asked."""
+        """Return the gated pods that were activated since the last call: their preEnqueue plugins are to run again."""
         keys, self._reconsidered = self._reconsidered, {}
         return tuple(self._gated.entries[key].queued.pod for key in keys if key in self._gated.entries)
 
