@@ -41,6 +41,8 @@ COMMANDS: Final = {
     "rollback": "put an earlier generation in force again",
 }
 
+_POLICY_PATHS: Final = frozenset({"path", "paths", "old"})
+"""Positional arguments that name policies."""
 _EPILOG = """\
 exit codes: 0 ok, 1 unexpected, 2 usage, 3 policies invalid, 4 tests failed, 5 decision not possible, 6 over budget
 
@@ -77,6 +79,9 @@ class _Parser(argparse.ArgumentParser):
 
         known = known or self._option_string_actions
         hint = did_you_mean(word.partition("=")[0], known)
+        positional = {each.dest for each in self._get_positional_actions()}
+        if word.partition("=")[0] == "--policies" and not positional.isdisjoint(_POLICY_PATHS):
+            hint = "policies are named without an option"
         self.error(f"there is no {kind} `{word}`: {hint or f'`{self.prog} --help` lists them'}")
 
     def look_at(self, words: Iterable[str]) -> None:

@@ -172,6 +172,7 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
 def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.agent.metric_cache.metrics import load  # noqa: PLC0415
     from koordpolicy.engine.agent.qos_manager.explanation import explain_round  # noqa: PLC0415
+    from koordpolicy.engine.cluster.kinds import lacking  # noqa: PLC0415
     from koordpolicy.engine.documents import parse_duration  # noqa: PLC0415 - as above
 
     from .qos import read_gates  # noqa: PLC0415
@@ -195,9 +196,11 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.qos not in recording.nodes:
         hint = did_you_mean(options.qos, recording.nodes) or f"it has {', '.join(sorted(recording.nodes)[:5])}"
         raise Stop(f"there is no node `{options.qos}` in the recording: {hint}")
+    reads = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
+    lacks = warn_of_lacks(lacking(reads, recording.snapshot.cluster))
     finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "",
                             gates=dict(read_gates(options.feature_gates or "")), enable=enable)
-    _tell(options, {"node": options.qos}, finding)
+    _tell(options, {"node": options.qos, **lacks}, finding)
     return Exit.OK
 
 

@@ -109,17 +109,15 @@ def misspelt_priority_classes(subject: LintSubject) -> Iterator[Violation]:
 def shadowing(subject: LintSubject) -> Iterator[Violation]:
     """Find loop variables that hide a variable, or that of a loop around them."""
     for placed, nodes in subject.parts:
-        if not any(node.__class__ in _LOOPS for node in nodes):
-            continue
         known = placed.checked.environment.variables
+        loops = [name for node in nodes if node.__class__ in _LOOPS for name in _variables_of(node)]
+        if len(set(loops)) == len(loops) and known.keys().isdisjoint(loops) \
+                and placed.checked.environment.definitions_name not in loops:
+            continue
         pending: list[tuple[Expr, frozenset[str]]] = [(placed.checked.root, frozenset())]
         while pending:
             node, outer = pending.pop()
-            names: tuple[str, ...] = ()
-            if isinstance(node, Comprehension):
-                names = (node.variable,) if node.variable2 is None else (node.variable, node.variable2)
-            elif isinstance(node, Bind | OptionalMap):
-                names = (node.variable,)
+            names = _variables_of(node)
             for name in names:
                 if name in known or name in outer or name == placed.checked.environment.definitions_name:
                     what = "the variable of the loop around it" if name in outer else f"`{name}` of {placed.role}"
@@ -129,6 +127,13 @@ def shadowing(subject: LintSubject) -> Iterator[Violation]:
             below = children(node)
             # What a loop runs over does not see its variable.
             pending.extend((each, outer if number == 0 else outer | set(names)) for number, each in enumerate(below))
+
+
+def _variables_of(node: Expr) -> tuple[str, ...]:
+    """Return the variables that a loop, or another macro, declares."""
+    if isinstance(node, Comprehension):
+        return (node.variable,) if node.variable2 is None else (node.variable, node.variable2)
+    return (node.variable,) if isinstance(node, Bind | OptionalMap) else ()
 
 
 def shadowed_params(whole: Whole) -> Iterator[Violation]:

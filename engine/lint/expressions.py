@@ -14,6 +14,7 @@ from koordpolicy.engine.cel.check.checked_ast import (
     LocalReference,
     TypeReference,
     VariableReference,
+    reads_of,
 )
 from koordpolicy.engine.cel.check.cost import estimate
 from koordpolicy.engine.cel.check.environment import InvalidLiteralError, Overload, Scope, UnknownArgument
@@ -25,7 +26,7 @@ from koordpolicy.engine.documents import Normalize, ScoreItem
 from koordpolicy.engine.explanation import shown
 from koordpolicy.engine.framework.points import HIGHEST_SCORE
 
-from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range
+from .ranges import ALWAYS, COMPARISONS, NEVER, Analysis, Range, parts
 from .subject import LintSubject, Placed, Violation
 
 _QUANTITY: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)")
@@ -267,10 +268,21 @@ def unreadable_params(subject: LintSubject) -> Iterator[Violation]:
     """Find calls that can only fail with the params as they are written."""
     if subject.compiled is None or not subject.params:
         return
-    for placed in dict.fromkeys(placed for placed, node in subject.calls if node.function in _READING):
-        if any(path[0] == "params" for path in placed.checked.reads):
+    reading: dict[Placed, list[Call]] = {}
+    for placed, node in subject.calls:
+        if node.function in _READING:
+            reading.setdefault(placed, []).append(node)
+    for placed, nodes in reading.items():
+        if any(path[0] == "params" for path in placed.checked.reads) \
+                and any(_depends_on_params(placed.checked, node) for node in nodes):
             analysis = subject.as_written.get(placed) or Analysis(placed.checked, subject.params)
             yield from _Unreadable(placed, analysis).below(placed.checked.root, {})
+
+
+def _depends_on_params(checked: Checked, node: Expr) -> bool:
+    """Whether a part reads a param, or the variable of a loop, which may run over one."""
+    return any(path[0] == "params" for path in reads_of(checked, node)) \
+        or any(isinstance(checked.references.get(each.id), LocalReference) for each in parts(checked, node))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     Call,
     Comprehension,
     Expr,
+    Ident,
     ListLiteral,
     Literal,
     OptionalMap,
@@ -452,7 +453,8 @@ class Analysis:
             if reference is None or isinstance(reference, CallReference):
                 qualified = isinstance(node, Call) and isinstance(reference, CallReference) and reference.qualified
                 for each in node.args if isinstance(node, Call) and qualified else children(node):
-                    yield from self._determined(each, known)
+                    if not isinstance(each, Literal | Ident):
+                        yield from self._determined(each, known)
 
 
 def _both(first: Truth, second: Truth) -> Truth:

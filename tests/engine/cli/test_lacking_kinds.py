@@ -188,6 +188,9 @@ def test_a_qos_policy_evicts_nothing_on_the_ground_of_a_kind_that_the_recording_
     assert {error["message"] for each in outcome.json["log"] for error in each["errors"]} == {
         f"no pod is evicted, as {WHY}",
     }
+    explained = run("explain", "--qos", "a", "--replay", recording, "--policies", policies(QOS), "-o", "json")
+    assert explained.err == OF_NAMESPACES.format("trim")
+    assert explained.json["lacking"] == [{"plugin": "trim", "kinds": ["Namespace"]}]
 
 
 @pytest.mark.parametrize(("text", "kinds"), [

@@ -62,6 +62,10 @@ def test_an_unknown_option_is_told_with_the_usage_of_its_command(run: Run):
     assert done.err.startswith("usage: koord-policy explain ")
     assert done.err.splitlines()[-1] == (
         "koord-policy explain: error: there is no option `--clutser=c.yaml`: did you mean `--cluster`?")
+    assert [run(command, "--policies", "policies").err.splitlines()[-1] for command in ("audit", "diff", "lint")] == [
+        f"koord-policy {command}: error: there is no option `--policies`: policies are named without an option"
+        for command in ("audit", "diff", "lint")
+    ]
     assert run("plugins", "policies").err.splitlines()[-1] == (
         "koord-policy plugins: error: `policies` is one argument too many")
     assert run("--vesrion").err.splitlines()[-1] == (

@@ -79,8 +79,8 @@ def test_a_cache_key_that_holds_passes():
     ),
     (
         {"key": count().__next__},
-        "the cache key of default/q at `filter` is not stable for the shape: it is 1, "
-        "and was 0 for a pod of the same shape",
+        ("the cache key of default/q at `filter` is not stable for the shape: it is 1, "
+        "and was 0 for a pod of the same shape"),
     ),
 ])
 def test_one_that_does_not_hold_is_told_with_the_node(change, message):
