@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 
-from .snapshot import Snapshot
+from .snapshot import Cluster, Snapshot
 
 __all__ = ["Derived", "DerivedObjects", "DerivedState", "Refreshable", "RowObjects", "all_rows"]
 
@@ -87,6 +87,18 @@ class _Cache(Generic[_State]):
             self._forgotten.clear()
             self._floor = self._generation
 
+    def hit(self, cluster: Cluster, key: Hashable, extra: Hashable) -> _State | None:
+        """Return the value of the cluster itself where it is cached and up to date."""
+        entries = cast("dict[Hashable, _Entry[_State]] | None", cluster.cross_version_cache.get(self))
+        if entries is None:
+            return None
+        entry = entries.get(key)
+        if entry is None or entry.version != cluster.version or entry.generation != self._generation:
+            return None
+        if len(entries) > 1:
+            entries[key] = entries.pop(key)  # the one used last
+        return entry.state if entry.extra == extra else None
+
     def current(
         self, snapshot: Snapshot, key: Hashable, paths: frozenset[Path], *, new: Callable[[int], _State], most: int,
         extra: Hashable = None,
@@ -116,6 +128,9 @@ class _Cache(Generic[_State]):
     def _refresh(self, entry: _Entry[_State], snapshot: Snapshot) -> None:
         cluster = snapshot.cluster
         stamp, rows = cluster.stamp(entry.paths), None
+        if entry.generation == self._generation and entry.stamp == stamp:
+            entry.version = cluster.version
+            return
         if entry.generation >= self._floor:
             rows = cluster.changed(entry.paths, entry.stamp)
         if rows is not None and entry.generation != self._generation:
@@ -250,52 +265,67 @@ class DerivedObjects(DerivedState[RowObjects[_Value]]):
 class _Column(Generic[_Dtype]):
     """Values by row, of which some may have to be computed before they are read."""
 
-    __slots__ = ("_complete", "_known", "_stale", "distinct", "values")
+    __slots__ = ("_known", "_stale", "complete", "distinct", "values")
 
-    def __init__(self, values: NDArray[_Dtype], known: NDArray[np.bool_], *, distinct: bool) -> None:
+    def __init__(self, values: NDArray[_Dtype], *, distinct: bool) -> None:
         self.values = values
         self.distinct = distinct
-        self._known = known
-        self._complete = False
-        self._stale: Rows | None = None
-        """The rows that are not known, if it is known which ones these are."""
+        self.complete = False
+        """Whether all rows are known."""
+        self._stale: Rows | None = all_rows(values.shape[-1])
+        """The rows that are not known; None: see `_known`."""
+        self._known: NDArray[np.bool_] | None = None
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - computed by the next read
         """Have these rows computed before they are read."""
-        self._known[rows] = False
-        self._stale = rows if self._complete else None
-        self._complete = False
+        if self.complete:
+            self._stale, self.complete = rows, False
+        elif self._known is not None:
+            self._known[rows] = False
+        elif self._stale is not None:
+            self._stale = np.union1d(self._stale, rows)
 
     def copy(self) -> _Column[_Dtype]:
         """Return a column that can be written without this one changing."""
-        twin = _Column(self.values.copy(), self._known.copy(), distinct=self.distinct)
-        twin._complete, twin._stale = self._complete, self._stale
+        twin = _Column(self.values.copy(), distinct=self.distinct)
+        twin.complete, twin._stale = self.complete, self._stale
+        twin._known = None if self._known is None else self._known.copy()
         return twin
 
     def fill(
         self, snapshot: Snapshot, rows: Rows | None, compute: Callable[[Snapshot, Rows], NDArray[_Dtype]],
     ) -> None:
         """Compute those of the rows (None: all) that are not known."""
-        if self._complete:
+        if self.complete:
             return
-        if rows is not None:
-            stale = rows[~self._known[rows]]
-        else:
-            stale = np.flatnonzero(~self._known) if self._stale is None else self._stale
+        if rows is None:
+            stale = np.flatnonzero(~self._known) if self._known is not None else self._stale
+            if stale is not None and len(stale):
+                self._write(stale, compute(snapshot, stale))
+            self.complete, self._known, self._stale = True, None, None
+            return
+        if self._known is None:
+            known = np.ones(self.values.shape[-1], np.bool_)
+            known[self._stale] = False
+            self._known, self._stale = known, None
+        stale = rows[~self._known[rows]]
         if len(stale):
             self._write(stale, compute(snapshot, stale))
             self._known[stale] = True
-            self._stale = None
-        self._complete = rows is None
 
     def _write(self, rows: Rows, found: NDArray[_Dtype]) -> None:
-        if not self.values.flags.writeable:
+        values = self.values
+        if self.distinct and not values.flags.writeable:
             # Readers take the same array for the same values.
-            if np.array_equal(self.values[..., rows], found):
+            if np.array_equal(values[..., rows], found):
                 return
-            self.values = self.values.copy()
-        self.values[..., rows] = found
-        self.values.flags.writeable = not self.distinct
+            values = self.values = values.copy()
+        if values.ndim == 1:
+            values[rows] = found
+        else:
+            values[:, rows] = found
+        if self.distinct:
+            values.flags.writeable = False
 
 
 class Derived(Generic[_Dtype]):
@@ -318,6 +348,7 @@ class Derived(Generic[_Dtype]):
         self._paths = paths
         self._compute = compute
         self._dtype = np.dtype(dtype)
+        self._has_objects = self._dtype.hasobject
         self._width = width
         self._distinct = distinct
         self._vectorized = vectorized
@@ -337,6 +368,10 @@ class Derived(Generic[_Dtype]):
             paths = self._paths
         else:
             key = (key, paths)
+        if not snapshot.overridden:
+            hit = self._cache.hit(snapshot.cluster, key, extra)
+            if hit is not None and hit.complete:
+                return hit.values
         base = snapshot.base
         entry = self._cache.current(base, key, paths, new=self._new, most=self._most(base.size), extra=extra)
         column = entry.state
@@ -359,7 +394,7 @@ class Derived(Generic[_Dtype]):
 
     def _new(self, size: int) -> _Column[_Dtype]:
         shape = size if self._width is None else (self._width, size)
-        return _Column(np.zeros(shape, self._dtype), np.zeros(size, np.bool_), distinct=self._distinct)
+        return _Column(np.zeros(shape, self._dtype), distinct=self._distinct)
 
     def _most(self, size: int) -> int:
         of_one = self._dtype.itemsize * (self._width or 1) * size + 1
@@ -370,20 +405,22 @@ class Derived(Generic[_Dtype]):
     ) -> NDArray[_Dtype]:
         if compute is None:
             raise TypeError("`compute` is given neither to the constructor nor to the read")
-        inverse = None
         if self._distinct and len(rows) > _FEW:
             first, inverse = _grouped(snapshot, rows, paths)
-            rows = rows[first]
+            return self._computed_rows(snapshot, rows[first], compute)[..., inverse]
+        return self._computed_rows(snapshot, rows, compute)
+
+    def _computed_rows(
+        self, snapshot: Snapshot, rows: Rows, compute: Callable[[Snapshot, Any], Any],
+    ) -> NDArray[_Dtype]:
         found = compute(snapshot, rows) if self._vectorized else [compute(snapshot, row) for row in rows.tolist()]
-        if self._dtype.hasobject:  # numpy would take sequences apart
+        if self._has_objects:  # numpy would take sequences apart
             values = np.empty(len(rows), self._dtype)
             for place, value in enumerate(found):
                 values[place] = value
-        else:
-            values = np.asarray(found, self._dtype)
-            if self._width is not None and not self._vectorized:
-                values = values.T
-        return values if inverse is None else values[..., inverse]
+            return values
+        values = np.array(found, self._dtype)
+        return values if self._width is None or self._vectorized else values.T
 
 
 def _grouped(snapshot: Snapshot, rows: Rows, paths: frozenset[Path]) -> tuple[Rows, Rows]:

@@ -972,6 +972,10 @@ class Snapshot:
         """What an overlay overrides: a snapshot of the cluster itself; where this is no overlay, this one."""
         return Snapshot(self._cluster, self.now) if self._overridden else self
 
+    def is_overridden(self, row: int) -> bool:
+        """Whether this is an overlay that overrides the row."""
+        return row in self._overridden
+
     def overridden_at(self, paths: frozenset[Path]) -> Rows:
         """Return the overridden rows, ascending, that may differ from the base at one of the ROW paths."""
         found: Rows | None = self.overlay_cache.get(paths)

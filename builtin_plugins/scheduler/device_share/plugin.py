@@ -15,6 +15,7 @@ import numpy as np
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import DerivedObjects
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
@@ -31,7 +32,6 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.extensions.topology import affinities_of, affinity_of, mask_of, masks
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
-from koordpolicy.engine.scheduler.result_cache.kept import KeptRows
 from koordpolicy.plugin import SKIP, CycleState, Deferred, Handle, Skip, TopologyHint
 
 from ..allocation.annotations import annotations_of, is_hinted, labels_of, write_annotation
@@ -131,9 +131,9 @@ class DeviceShare:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._args = convert(check_args(args))
         self._handle = handle
-        self._devices: KeptRows[NodeDevices | None] = KeptRows(
+        self._devices: DerivedObjects[NodeDevices | None] = DerivedObjects(
             _DEVICE_PATHS, _devices_of, lambda devices: (devices is not None,), 1)
-        self._holdings: KeptRows[Holdings | None] = KeptRows(_HOLDING_PATHS, self._holdings_of)
+        self._holdings: DerivedObjects[Holdings | None] = DerivedObjects(_HOLDING_PATHS, self._holdings_of)
         self._outcomes = KeptOutcomes(_OUTCOME_PATHS)
         self._scores = KeptOutcomes(_OUTCOME_PATHS)
         self._of_labels = DistinctAnswers(np.bool_)
@@ -161,7 +161,7 @@ class DeviceShare:
             return refusals.answer()
         if wanted.request.shared:
             self._refuse_unsharable(refusals, pod, snapshot)
-        tried = self._devices.of(snapshot).facts[:, 0] != 0
+        tried = self._devices.of(snapshot).numbers[:, 0] != 0
         for row in affinities_of(state).rows(snapshot):
             tried[row] = False  # the topology manager has tried to allocate
 
@@ -184,7 +184,7 @@ class DeviceShare:
             return Scores(raw)
         asked = np.zeros(snapshot.size, np.bool_)
         asked[rows] = True
-        asked &= self._devices.of(snapshot).facts[:, 0] != 0
+        asked &= self._devices.of(snapshot).numbers[:, 0] != 0
 
         def score(row: int) -> int:
             return self._score(state, pod, snapshot, row, wanted)

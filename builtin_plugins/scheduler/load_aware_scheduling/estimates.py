@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS, NodeMetric, nanoseconds
-from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.kubernetes.vocabulary import (
     BATCH_CPU,
@@ -149,12 +149,12 @@ class PodAssignCache:
         if len(self._nodes) > len(nodes):
             self._nodes = {name: node for name, node in self._nodes.items() if name in nodes}
 
-    def usage(self, row: NodeRow, now: int, kept: bool, query: Query) -> Sequence[int]:
+    def usage(self, snapshot: Snapshot, row: int, query: Query) -> Sequence[int]:
         """Return what the node uses and its pods are expected to add; zeros without a metric.
 
-        Nothing is remembered of a row that is not `kept`.
+        What an overlay shows of the node is not remembered.
         """
-        node = self._renewed(row, now, kept)
+        node = self._renewed(snapshot, row)
         if node.measured is None:
             return (0,) * len(self._names)
         total = node.totals.get(query)
@@ -194,14 +194,16 @@ class PodAssignCache:
             left = estimate if seen is None else [max(0, amount - seen[index]) for index, amount in enumerate(estimate)]
             _add(total, left, times)
 
-    def _renewed(self, row: NodeRow, now: int, kept: bool) -> _Node:
-        """Return what is known of a node with the pods and the metric that the row shows."""
+    def _renewed(self, snapshot: Snapshot, index: int) -> _Node:
+        """Return what is known of a node with the pods and the metric that the snapshot shows."""
+        row, now = snapshot.row(index), snapshot.now
+        is_own = not snapshot.is_overridden(index)
         known = self._nodes.get(row.name)
         if known is None:
             known = _Node()
-            if kept:
+            if is_own:
                 self._nodes[row.name] = known
-        elif not kept:
+        elif not is_own:
             known = known.copy()
         before = known.measured
         if row.metric is None:

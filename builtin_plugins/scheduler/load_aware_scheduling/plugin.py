@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.explain.clauses import nearest
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.edits import Edit, request_edits, usage_edits
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
-from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION, USAGE_THRESHOLDS_ANNOTATION
 from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
-from koordpolicy.engine.scheduler.result_cache.kept import KeptColumns
 from koordpolicy.plugin import CycleState, Handle
 
 from ..allocation.resource_scoring import least_allocated
@@ -148,9 +147,9 @@ class LoadAwareScheduling:
         )]
         self._places: dict[str, int] = {"": 0}
         self._of_nodes = DistinctAnswers(np.int64)
-        self._metrics = KeptColumns(_METRIC, 4, _metric_row)
-        self._capacity = KeptColumns(_CAPACITY, len(self._names), self._capacity_row)
-        self._usages: dict[Query, KeptColumns] = {}
+        self._metrics = Derived(_METRIC, np.int64, _metric_row, width=4)
+        self._capacity = Derived(_CAPACITY, np.int64, self._capacity_row, width=len(self._names))
+        self._usages: dict[Query, Derived[np.int64]] = {}
         self._limits: dict[tuple[int, bool], tuple[_Floats | None, Query]] = {}
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
@@ -344,15 +343,16 @@ class LoadAwareScheduling:
     def _used(self, query: Query, snapshot: Snapshot) -> _Integers:
         columns = self._usages.get(query)
         if columns is None:
-            def usage_row(row: NodeRow, now: int, kept: bool) -> Any:
-                return self._cache.usage(row, now, kept, query)
+            def usage_row(snapshot: Snapshot, row: int) -> Sequence[int]:
+                return self._cache.usage(snapshot, row, query)
 
-            columns = self._usages[query] = KeptColumns(_USAGE, len(self._names), usage_row)
+            columns = self._usages[query] = Derived(_USAGE, np.int64, usage_row, width=len(self._names))
         self._cache.keep_only(snapshot.index)
         return columns.of(snapshot)
 
-    def _capacity_row(self, row: NodeRow, now: int, kept: bool) -> Vector:  # noqa: ARG002 - only the node plays a part
-        capacity = estimate_node(row.node, row.allocatable)
+    def _capacity_row(self, snapshot: Snapshot, row: int) -> Vector:
+        at = snapshot.row(row)
+        capacity = estimate_node(at.node, at.allocatable)
         return tuple(capacity[name] for name in self._names)
 
     def _places_of_nodes(self, snapshot: Snapshot) -> _Integers:
@@ -370,11 +370,12 @@ class LoadAwareScheduling:
         return self._of_nodes.answer(snapshot, _THRESHOLDS, None, place_of)
 
 
-def _metric_row(row: NodeRow, now: int, kept: bool) -> Vector:  # noqa: ARG001 - ages are computed for all together
-    if row.metric is None:
+def _metric_row(snapshot: Snapshot, row: int) -> Vector:
+    metric = snapshot.row(row).metric
+    if metric is None:
         return 0, 0, NEVER, NEVER
-    measured = (row.metric.object.get("status") or {}).get("nodeMetric") is not None
-    updated = updated_at(row.metric)
+    measured = (metric.object.get("status") or {}).get("nodeMetric") is not None
+    updated = updated_at(metric)
     return 1, int(measured), updated, updated if measured else NEVER
 
 

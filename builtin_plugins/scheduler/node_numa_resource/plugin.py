@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import DerivedObjects, RowObjects
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal, Scores
@@ -44,7 +45,6 @@ from koordpolicy.engine.scheduler.extensions.topology import (
     mask_of,
     masks,
 )
-from koordpolicy.engine.scheduler.result_cache.kept import KeptRows, RowValues
 from koordpolicy.plugin import SKIP, CycleState, Handle, Skip, TopologyHint, TopologyHints
 
 from ..allocation.annotations import annotations_of, is_hinted, json_object, text_in, write_annotation
@@ -191,9 +191,9 @@ class NodeNUMAResource:
         self._args = convert(check_args(args))
         self._handle = handle
         self._strategy = MOST if self._args.numa_scorer.kind == MOST else LEAST
-        self._topologies: KeptRows[NodeTopology | None] = KeptRows(
+        self._topologies: DerivedObjects[NodeTopology | None] = DerivedObjects(
             _TOPOLOGY_PATHS, topology_of, lambda topology: NO_FACTS if topology is None else topology.facts, FACTS)
-        self._allocations: KeptRows[NodeAllocation | None] = KeptRows(
+        self._allocations: DerivedObjects[NodeAllocation | None] = DerivedObjects(
             _ALLOCATION_PATHS, self._allocation_of, lambda held: (0 if held is None else held.bound,), 1)
         self._outcomes: dict[frozenset[Path], KeptOutcomes] = {}
         self._scores: dict[frozenset[Path], KeptOutcomes] = {}
@@ -224,12 +224,12 @@ class NodeNUMAResource:
             return refusals.answer()
         topologies = self._topologies.of(snapshot)
         if request.designated is not None:
-            self._refuse_designated(refusals, state, pod, snapshot, request, topologies.facts)
+            self._refuse_designated(refusals, state, pod, snapshot, request, topologies.numbers)
             return refusals.answer()
         # Only pods that want something special have to do with nodes that have nothing special.
         asked = rows if request.bind or request.numa_policy else topologies.present
         if len(asked):
-            self._refuse(refusals, state, pod, snapshot, request, asked, topologies.facts[asked])
+            self._refuse(refusals, state, pod, snapshot, request, asked, topologies.numbers[asked])
         return refusals.answer()
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
@@ -245,7 +245,7 @@ class NodeNUMAResource:
         values = self._node_scores(request, snapshot, topologies, rows)
         special = rows if request.bind or request.numa_policy else topologies.present
         if len(special):
-            policy, bind, valid, _, _, node_ratio = topologies.facts[special].T
+            policy, bind, valid, _, _, node_ratio = topologies.numbers[special].T
             binding = _binding(request, bind)
             nothing = (binding & (valid == 0)) | np.isnan(node_ratio)
             if not request.bind and request.milli_cpu % 1000:
@@ -682,7 +682,7 @@ class NodeNUMAResource:
         if not amplified.any():
             return
         requested = snapshot.requested("cpu")[asked]
-        bound = self._allocations.of(snapshot).facts[asked, 0] * 1000
+        bound = self._allocations.of(snapshot).numbers[asked, 0] * 1000
         counted = np.where(
             (bound > 0) & (bound <= requested), requested - bound + np.ceil(bound * np.maximum(ratio, 1)), requested)
         wanted = np.where(binding, np.ceil(request.milli_cpu * np.maximum(ratio, 1)), request.milli_cpu)
@@ -692,7 +692,7 @@ class NodeNUMAResource:
     # Scores
 
     def _node_scores(
-        self, request: NumaRequest, snapshot: Snapshot, topologies: RowValues[NodeTopology | None], rows: Rows,
+        self, request: NumaRequest, snapshot: Snapshot, topologies: RowObjects[NodeTopology | None], rows: Rows,
     ) -> NDArray[np.int64]:
         """Return the scores of whole nodes; those of rows that did not change since the last such pod are known."""
         known = self._whole.of(snapshot, request.kind)
@@ -707,19 +707,19 @@ class NodeNUMAResource:
         return values
 
     def _whole_scores(
-        self, request: NumaRequest, snapshot: Snapshot, topologies: RowValues[NodeTopology | None], rows: Rows,
+        self, request: NumaRequest, snapshot: Snapshot, topologies: RowObjects[NodeTopology | None], rows: Rows,
     ) -> NDArray[np.int64]:
         scorer = self._args.scorer
         names = [name for name in scorer.weights if scorer.counts(name, request.requests)]
         requested = {name: snapshot.requested(name)[rows] for name in names}
         asked = {name: np.full(len(rows), request.requests[name], np.int64) for name in names}
         if "cpu" in names and request.milli_cpu and len(topologies.present):
-            ratio = topologies.facts[rows, 4]
+            ratio = topologies.numbers[rows, 4]
             if (ratio > 1).any():
-                bound = self._allocations.of(snapshot).facts[rows, 0] * 1000
+                bound = self._allocations.of(snapshot).numbers[rows, 0] * 1000
                 extra = np.where(ratio > 1, np.ceil(bound * ratio) - bound, 0)
                 requested["cpu"] = requested["cpu"] + extra.astype(np.int64)
-                binding = _binding(request, topologies.facts[rows, 1])
+                binding = _binding(request, topologies.numbers[rows, 1])
                 amplified = np.where(binding & (ratio > 1), np.ceil(request.milli_cpu * ratio), request.milli_cpu)
                 asked["cpu"] = amplified.astype(np.int64)
         values = scorer.scores(requested, {name: snapshot.allocatable(name)[rows] for name in names}, asked)

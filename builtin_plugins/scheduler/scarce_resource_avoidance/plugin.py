@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
-from koordpolicy.engine.cluster.objects.node_rows import NodeRow
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Scores
 from koordpolicy.engine.scheduler.profiles.args import check_fields
-from koordpolicy.engine.scheduler.result_cache.kept import KeptColumns
 from koordpolicy.plugin import CycleState, Handle
 
 _ALLOCATABLE: Final = frozenset({("allocatable",)})
@@ -35,7 +34,7 @@ class ScarceResourceAvoidance:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._scarce = frozenset(args.get("resources") or ()) - {_PODS}
-        self._kinds = KeptColumns(_ALLOCATABLE, 1, _count_kinds)
+        self._kinds = Derived(_ALLOCATABLE, np.int64, _count_kinds)
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -45,7 +44,7 @@ class ScarceResourceAvoidance:
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes."""
         requested = {name for name, amount in pod.requests.items() if amount > 0 and name != _PODS}
-        unrequested = self._kinds.of(snapshot)[0] - _present(snapshot, requested)
+        unrequested = self._kinds.of(snapshot) - _present(snapshot, requested)
         scarce = _present(snapshot, self._scarce - requested)
         return Scores(np.where(
             unrequested > 0, (unrequested - scarce) * HIGHEST_SCORE // np.maximum(unrequested, 1), HIGHEST_SCORE,
@@ -60,5 +59,5 @@ def _present(snapshot: Snapshot, names: Sequence[str] | set[str] | frozenset[str
     return count
 
 
-def _count_kinds(row: NodeRow, now: int, kept: bool) -> Sequence[int]:  # noqa: ARG001 - only the node plays a part
-    return [sum(1 for name, amount in row.allocatable.items() if amount > 0 and name != _PODS)]
+def _count_kinds(snapshot: Snapshot, row: int) -> int:
+    return sum(1 for name, amount in snapshot.row(row).allocatable.items() if amount > 0 and name != _PODS)

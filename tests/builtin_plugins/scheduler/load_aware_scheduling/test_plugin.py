@@ -364,43 +364,46 @@ def test_thresholds_that_a_node_gets_later_count(kit):
 def test_a_pod_that_is_placed_again_is_expected_anew(kit):
     args = convert(check_args({}))
     cache, cluster = PodAssignCache(args), Cluster([node(), metric(pods=[reported("p", "1")])])
-    row, placed = cluster.rows[0], PodInfo.of(pod())
+    placed = PodInfo.of(pod())
     cluster.assume(placed, "a")
-    before = list(cache.usage(row, NOW - 1000 * SECOND, True, Query()))
+    before = list(cache.usage(cluster.snapshot(NOW - 1000 * SECOND), 0, Query()))
     cluster.forget("default/p")
     cache.assign("a", placed, NOW + SECOND)
     cluster.assume(placed, "a")
-    after = list(cache.usage(row, NOW + SECOND, True, Query()))
+    after = list(cache.usage(cluster.snapshot(NOW + SECOND), 0, Query()))
     assert before[0] < after[0]
 
 
 def test_a_pod_that_did_not_come_is_forgotten(kit):
     args = convert(check_args({}))
     cache, cluster = PodAssignCache(args), Cluster([node(), metric(pods=[reported("q", "1")])])
-    row = cluster.rows[0]
     cache.assign("a", PodInfo.of(pod("q")), NOW - 1000 * SECOND)
     cluster.assume(PodInfo.of(pod("r")), "a")
-    cache.usage(row, NOW, True, Query())
+    cache.usage(cluster.snapshot(NOW), 0, Query())
     cluster.assume(PodInfo.of(pod("q")), "a")
-    assert list(cache.usage(row, NOW, True, Query())) == list(PodAssignCache(args).usage(row, NOW, True, Query()))
+    shown = cluster.snapshot(NOW)
+    assert list(cache.usage(shown, 0, Query())) == list(PodAssignCache(args).usage(shown, 0, Query()))
 
 
 def test_what_a_view_shows_leaves_nothing_behind(kit):
     args = convert(check_args({}))
     cache, cluster = PodAssignCache(args), Cluster([node(), metric()])
     cluster.assume(PodInfo.of(pod()), "a")
-    before = list(cache.usage(cluster.rows[0], NOW, True, Query()))
+    before = list(cache.usage(cluster.snapshot(NOW), 0, Query()))
     view = cluster.snapshot(NOW).overlay({"a": NodeChange(add=[PodInfo.of(pod("q"))], remove=["default/p"])})
-    shown = list(cache.usage(view.row(0), NOW, False, Query()))
-    assert (shown == before, list(cache.usage(cluster.rows[0], NOW, True, Query()))) == (True, before)
+    shown = list(cache.usage(view, 0, Query()))
+    assert (shown == before, list(cache.usage(cluster.snapshot(NOW), 0, Query()))) == (True, before)
     wide = cluster.snapshot(NOW).overlay({"a": NodeChange(add=[PodInfo.of(pod("q"))])})
-    assert cache.usage(wide.row(0), NOW, False, Query())[0] > before[0]
-    assert list(cache.usage(cluster.rows[0], NOW, True, Query())) == before
+    assert cache.usage(wide, 0, Query())[0] > before[0]
+    assert list(cache.usage(cluster.snapshot(NOW), 0, Query())) == before
 
 
 def usages(cache, cluster):
     queries = (Query(), Query(prod=True), Query(statistic="p95", duration=0))
-    return {row.name: [list(cache.usage(row, NOW, True, query)) for query in queries] for row in cluster.rows}
+    snapshot = cluster.snapshot(NOW)
+    return {
+        name: [list(cache.usage(snapshot, row, query)) for query in queries] for name, row in snapshot.index.items()
+    }
 
 
 @settings(max_examples=60, deadline=None)
