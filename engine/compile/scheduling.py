@@ -58,15 +58,15 @@ _SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
 _MOST_VALUES: Final = 12
 CONDITIONS: Final = "matchConditions"
 """What stands for the rule where a condition failed: then it is not known whether the rules are about the row."""
-_MOST_QUESTIONS: Final = 256
-_UNKNOWN: Final = CacheKey("not known yet", frozenset())
+_MOST_CACHE_KEYS: Final = 256
+_NOT_COMPUTED: Final = CacheKey("not computed yet", frozenset())
 _FEW: Final = 100
 """Up to so many rows have their messages written one by one."""
 
 
-_NOT_ASKED: Final = CacheKey("not asked", frozenset(), stable_for_shape=True)
-"""The question of all pods that a document is not about: every node is fine."""
-_NOT_ASKED_NOW: Final = _NOT_ASKED._replace(stable_for_shape=False)
+_EXEMPT: Final = CacheKey("exempt", frozenset(), stable_for_shape=True)
+"""The cache key of all pods that a document does not match: every node passes."""
+_EXEMPT_NOW: Final = _EXEMPT._replace(stable_for_shape=False)
 _NO_FACTS: Final = Facts()
 _MEASURED: Final = frozenset(("usage", "estimated"))
 _OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
@@ -128,36 +128,37 @@ _Say: TypeAlias = Callable[[Snapshot, Rows], "NDArray[Any] | None"]
 
 
 @dataclass(frozen=True, slots=True)
-class _HangsOn:
-    """What the answers of one point hang on."""
+class Dependencies:
+    """The dependencies of one point's results: what they are computed from."""
 
     of_pod: tuple[Path, ...]
+    """The paths of the pod that the programs read."""
     programs: tuple[Program, ...]
     always: frozenset[Path]
-    """What is read of every node."""
-    said: Callable[[NodeFrame], _Say | None]
-    """Returns what says the answers of all pods of which what is read is as in a frame."""
+    """The paths of the node that are read whatever the pod is."""
+    evaluator_of: Callable[[NodeFrame], _Say | None]
+    """Returns the row evaluator for all pods whose values at `of_pod` are those of a frame; None if there is none."""
     stable_for_shape: bool
-    """Whether which pods the document is about is a matter of the pods alone."""
-    questions: dict[Hashable, CacheKey | None] = field(default_factory=dict)
-    """By what is read of the pod."""
+    """Whether a pod's shape alone decides its cache key."""
+    cache_keys: dict[Hashable, CacheKey | None] = field(default_factory=dict)
+    """The computed cache keys, by the pod's values at `of_pod`."""
 
     def cache_key(self, key: Hashable, frame: NodeFrame) -> CacheKey | None:
-        """Return the question of a pod of which that is read; None where the answers hang on the time too.
+        """Return the cache key of pods with these values at `of_pod`; None if the results depend on the time too.
 
-        What is true of the pod may decide an expression that names the age of a metric.
+        The pod's values may decide an expression before it reads the age of a metric: then it does not depend on it.
         """
         paths = self.always.union(*(plan_of(program.checked).reads(frame) for program in self.programs))
         if any(path[0] == "metricAge" or path == ("nodeInfo",) for path in paths):
             return None
-        return CacheKey(key, paths, vectorized=self.said(frame), stable_for_shape=self.stable_for_shape)
+        return CacheKey(key, paths, vectorized=self.evaluator_of(frame), stable_for_shape=self.stable_for_shape)
 
 
-def _nothing_said(_: NodeFrame) -> None:
+def _no_evaluator(_: NodeFrame) -> None:
     return None
 
 
-_NOT_READ: Final = _HangsOn((), (), frozenset(), _nothing_said, stable_for_shape=False)
+_NOT_COLLECTED: Final = Dependencies((), (), frozenset(), _no_evaluator, stable_for_shape=False)
 
 
 class DocumentScheduler:
@@ -170,9 +171,9 @@ class DocumentScheduler:
         self._spec = compiled.spec
         self._ignore = compiled.spec.failure_policy is FailurePolicy.IGNORE
         of_pods = compiled.spec.match.pods
-        self._lasts = of_pods is None or of_pods.namespace_selector is None
-        self._of_filter: _HangsOn | None = _NOT_READ
-        self._of_score: _HangsOn | None = _NOT_READ
+        self._match_is_stable = of_pods is None or of_pods.namespace_selector is None
+        self._filter_dependencies: Dependencies | None = _NOT_COLLECTED
+        self._score_dependencies: Dependencies | None = _NOT_COLLECTED
         named = [
             *((CONDITIONS, each.name, each.program) for each in compiled.conditions),
             *(("preEnqueue", each.name, each.program) for each in compiled.pre_enqueue),
@@ -235,34 +236,34 @@ class DocumentScheduler:
         return scores if asked is rows else scores.spread(np.searchsorted(rows, asked), len(rows))
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
-        """Return what an answer about a node hangs on: all that its expressions read of the pod and of the node.
+        """Return what the result about a node depends on: all that its expressions read of the pod and of the node.
 
-        None where it hangs on more than that: other nodes (aggregates, scores that are normalised, items that are left
-        out for all where one fails), the time, a function that may answer differently.
+        None if it depends on more than that: other nodes (aggregates, normalised scores, items that are omitted for
+        all nodes if they fail on one), the time, an impure function.
         """
-        found = self._of_filter if point is Point.FILTER else self._of_score
-        if found is _NOT_READ:
-            found = self._reads_at(point)
+        found = self._filter_dependencies if point is Point.FILTER else self._score_dependencies
+        if found is _NOT_COLLECTED:
+            found = self._dependencies_at(point)
             if point is Point.FILTER:
-                self._of_filter = found
+                self._filter_dependencies = found
             else:
-                self._of_score = found
+                self._score_dependencies = found
         if found is None:
             return None
         match = self._spec.match.pods
         if (point is Point.FILTER and exempt(match, pod)) or not accepts_pod(match, pod, snapshot):
-            return _NOT_ASKED if self._lasts else _NOT_ASKED_NOW
+            return _EXEMPT if self._match_is_stable else _EXEMPT_NOW
         key = tuple([_key_at(pod, path) for path in found.of_pod])
-        cache_key = found.questions.get(key, _UNKNOWN)
-        if cache_key is _UNKNOWN:
+        cache_key = found.cache_keys.get(key, _NOT_COMPUTED)
+        if cache_key is _NOT_COMPUTED:
             frame = snapshot.frame({**pod_values(pod), "params": self.params})
-            if len(found.questions) >= _MOST_QUESTIONS:
-                found.questions.clear()
-            cache_key = found.questions[key] = found.cache_key(key, frame)
+            if len(found.cache_keys) >= _MOST_CACHE_KEYS:
+                found.cache_keys.clear()
+            cache_key = found.cache_keys[key] = found.cache_key(key, frame)
         return cache_key
 
-    def _reads_at(self, point: Point) -> _HangsOn | None:
-        """Return what answers hang on at a point, where that is what the pod and the node are, and no more."""
+    def _dependencies_at(self, point: Point) -> Dependencies | None:
+        """Return the dependencies of the results at a point; None if those are more than the pod and the node."""
         compiled = self._compiled
         rules: list[Rule | ScoreProgram] = [*compiled.conditions]
         if point is Point.FILTER:
@@ -278,11 +279,11 @@ class DocumentScheduler:
         if any(path[0] not in _OF_THE_POD for path in of_pod) or not all(is_pure(each.checked) for each in programs):
             return None
         always = frozenset[Path]() if self._spec.match.nodes is None else NODE_PATHS
-        said: Callable[[NodeFrame], _Say | None] = _nothing_said
+        evaluator_of: Callable[[NodeFrame], _Say | None] = _no_evaluator
         if not compiled.conditions and self._spec.match.nodes is None:
-            said = self._said_by_filter if point is Point.FILTER else self._said_by_score
-        lasts = self._lasts and all(is_of_shape(path) for path in of_pod)
-        return _HangsOn(tuple(sorted(of_pod)), programs, always, said, lasts)
+            evaluator_of = self._said_by_filter if point is Point.FILTER else self._said_by_score
+        stable = self._match_is_stable and all(is_of_shape(path) for path in of_pod)
+        return Dependencies(tuple(sorted(of_pod)), programs, always, evaluator_of, stable)
 
     def _said_by_filter(self, frame: NodeFrame) -> _Say | None:
         """Return what says whether nodes pass for pods as in the frame, where columns are all that it takes."""
