@@ -123,8 +123,8 @@ class Evaluations:
                 "cost": self._cost}
 
 
-_Say: TypeAlias = Callable[[Snapshot, Rows], "NDArray[Any] | None"]
-"""See `CacheKey.vectorized`."""
+RowEvaluator: TypeAlias = Callable[[Snapshot, Rows], "NDArray[Any] | None"]
+"""Computes the results of rows: one bool or int64 for each, or None; see `CacheKey.vectorized`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Dependencies:
     programs: tuple[Program, ...]
     always: frozenset[Path]
     """The paths of the node that are read whatever the pod is."""
-    evaluator_of: Callable[[NodeFrame], _Say | None]
+    evaluator_of: Callable[[NodeFrame], RowEvaluator | None]
     """Returns the row evaluator for all pods whose values at `of_pod` are those of a frame; None if there is none."""
     stable_for_shape: bool
     """Whether a pod's shape alone decides its cache key."""
@@ -279,13 +279,13 @@ class DocumentScheduler:
         if any(path[0] not in _OF_THE_POD for path in of_pod) or not all(is_pure(each.checked) for each in programs):
             return None
         always = frozenset[Path]() if self._spec.match.nodes is None else NODE_PATHS
-        evaluator_of: Callable[[NodeFrame], _Say | None] = _no_evaluator
+        evaluator_of: Callable[[NodeFrame], RowEvaluator | None] = _no_evaluator
         if not compiled.conditions and self._spec.match.nodes is None:
             evaluator_of = self._said_by_filter if point is Point.FILTER else self._said_by_score
         stable = self._match_is_stable and all(is_of_shape(path) for path in of_pod)
         return Dependencies(tuple(sorted(of_pod)), programs, always, evaluator_of, stable)
 
-    def _said_by_filter(self, frame: NodeFrame) -> _Say | None:
+    def _said_by_filter(self, frame: NodeFrame) -> RowEvaluator | None:
         """Return what says whether nodes pass for pods as in the frame, where columns are all that it takes."""
         counted, columns = self._columns_of(self._compiled.filter, frame)
         if columns is None:
@@ -304,7 +304,7 @@ class DocumentScheduler:
 
         return passed
 
-    def _said_by_score(self, frame: NodeFrame) -> _Say | None:
+    def _said_by_score(self, frame: NodeFrame) -> RowEvaluator | None:
         """Return what scores nodes for pods as in the frame, where columns are all that it takes."""
         counted, columns = self._columns_of(self._compiled.score, frame)
         if columns is None:
