@@ -281,13 +281,13 @@ class DocumentScheduler:
         always = frozenset[Path]() if self._spec.match.nodes is None else NODE_PATHS
         evaluator_of: Callable[[NodeFrame], RowEvaluator | None] = _no_evaluator
         if not compiled.conditions and self._spec.match.nodes is None:
-            evaluator_of = self._said_by_filter if point is Point.FILTER else self._said_by_score
+            evaluator_of = self._vectorized_filter if point is Point.FILTER else self._vectorized_score
         stable = self._match_is_stable and all(is_of_shape(path) for path in of_pod)
         return Dependencies(tuple(sorted(of_pod)), programs, always, evaluator_of, stable)
 
-    def _said_by_filter(self, frame: NodeFrame) -> RowEvaluator | None:
-        """Return what says whether nodes pass for pods as in the frame, where columns are all that it takes."""
-        counted, columns = self._columns_of(self._compiled.filter, frame)
+    def _vectorized_filter(self, frame: NodeFrame) -> RowEvaluator | None:
+        """Return the evaluator of the filter for pods as in the frame; None if numeric columns are not enough."""
+        counters, columns = self._bind_columns(self._compiled.filter, frame)
         if columns is None:
             return None
 
@@ -296,17 +296,17 @@ class DocumentScheduler:
             if found is None:
                 return None
             all_good = found[0]
-            counted[0].asked += len(rows)
-            for good, count in zip(found[1:], counted[1:], strict=True):
+            counters[0].asked += len(rows)
+            for good, count in zip(found[1:], counters[1:], strict=True):
                 count.asked += int(np.count_nonzero(all_good))
                 all_good &= good
             return all_good
 
         return passed
 
-    def _said_by_score(self, frame: NodeFrame) -> RowEvaluator | None:
-        """Return what scores nodes for pods as in the frame, where columns are all that it takes."""
-        counted, columns = self._columns_of(self._compiled.score, frame)
+    def _vectorized_score(self, frame: NodeFrame) -> RowEvaluator | None:
+        """Return the evaluator of the score for pods as in the frame; None if numeric columns are not enough."""
+        counters, columns = self._bind_columns(self._compiled.score, frame)
         if columns is None:
             return None
         weights = [each.item.weight for each in self._compiled.score]
@@ -315,7 +315,7 @@ class DocumentScheduler:
             found = columns(snapshot, rows)
             if found is None or not all(_in_range(values) for values in found):
                 return None
-            for count in counted:
+            for count in counters:
                 count.asked += len(rows)
             scores: list[_Integers] = [values.astype(np.int64, copy=False) for values in found]
             if len(scores) == 1:
@@ -327,12 +327,12 @@ class DocumentScheduler:
 
         return scored
 
-    def _columns_of(
+    def _bind_columns(
         self, rules: Sequence[Rule | ScoreProgram], frame: NodeFrame,
     ) -> tuple[list[Evaluations], Callable[[Snapshot, Rows], list[NDArray[Any]] | None] | None]:
-        """Return the rules' counters, and what computes their values of numeric columns for pods as in the frame.
+        """Return the rules' counters, and a function that computes their values for pods as in the frame.
 
-        None instead where one of them takes more than that, or there are no rules.
+        The function reads numeric columns only; it is None if a rule requires more than that, or there are no rules.
         """
         plans: list[BoundPlan] = []
         for rule in rules:
@@ -420,13 +420,13 @@ class DocumentScheduler:
         if not decision.about:
             return None
         for rule in rules:
-            counted = self.evaluations[id(rule.program)]
-            counted.asked += 1
+            counters = self.evaluations[id(rule.program)]
+            counters.asked += 1
             try:
                 if rule.program.evaluate(bindings_of(rule.program, decision.frame, None)) is True:
                     continue
             except EvaluationError as error:
-                counted.failed += 1
+                counters.failed += 1
                 if self._ignore:
                     ignored.append((rule.name, error))
                     continue
@@ -461,20 +461,20 @@ class DocumentScheduler:
     def _apply_conditions(self, decision: _Decision) -> None:
         """Narrow what the document is about: a false condition wins over one that failed, as in Kubernetes."""
         for rule in self._compiled.conditions:
-            counted = self.evaluations[id(rule.program)]
+            counters = self.evaluations[id(rule.program)]
             if rule.program.checked.scope is not Scope.ROW:
-                counted.asked += 1
+                counters.asked += 1
                 try:
                     if rule.program.evaluate(bindings_of(rule.program, decision.frame, None)) is not True:
                         decision.about, decision.error = False, None
                         return
                 except EvaluationError as error:
-                    counted.failed += 1
+                    counters.failed += 1
                     decision.error = decision.error or error
                 continue
             column = evaluate(rule.program, decision.frame)
-            counted.asked += decision.frame.size
-            counted.failed += len(column.errors)
+            counters.asked += decision.frame.size
+            counters.failed += len(column.errors)
             holds = column.values.astype(np.bool_)
             if column.errors:
                 holds = holds.copy()
@@ -491,11 +491,11 @@ class DocumentScheduler:
         """Return an item's normalised values (0 where it failed), the errors of the rows, and the values before."""
         if not len(rows):
             return np.zeros(0, np.int64), {}, np.zeros(0, np.int64)
-        counted = self.evaluations[id(each.program)]
-        counted.asked += len(rows)
+        counters = self.evaluations[id(each.program)]
+        counters.asked += len(rows)
         column = evaluate(each.program, decision.frame, None if len(rows) == decision.frame.size else rows)
         errors = dict(column.errors)
-        counted.failed += len(errors)
+        counters.failed += len(errors)
         asked, chosen = rows, column.values
         skipped = errors.keys() | decision.node_errors.keys()
         if skipped:
@@ -540,15 +540,15 @@ class _Filtering:
             asked = asked[~failed]
             if not ignores:
                 blamed.update(unknown)
-        rules, counted = self.plugin.compiled.filter, self.plugin.evaluations
+        rules, counters = self.plugin.compiled.filter, self.plugin.evaluations
         for number, rule in enumerate(rules):
             if not len(asked):
                 break
-            counted[id(rule.program)].asked += len(asked)
+            counters[id(rule.program)].asked += len(asked)
             column = evaluate(rule.program, decision.frame, None if len(asked) == self.size else asked)
             good: _Booleans = column.values.astype(np.bool_, copy=False)
             if column.errors:
-                counted[id(rule.program)].failed += len(column.errors)
+                counters[id(rule.program)].failed += len(column.errors)
                 good = good.copy()
                 good[np.isin(asked, list(column.errors))] = ignores
                 errors[rule.name] = column.errors
