@@ -1,7 +1,7 @@
-"""What a SchedulerPlugin document becomes: an object that answers for all nodes at once.
+"""Runtime of SchedulerPlugin documents: `DocumentScheduler`, which filters and scores all nodes at once.
 
-It fulfils the protocols `PreFilter`, `Filter` and `Score`. Everything that does not change from pod to pod (programs,
-match, params) is fixed when it is made; what one decision needs more than once is kept in the decision's state.
+It implements the protocols `PreFilter`, `Filter` and `Score`. Everything that does not change from pod to pod
+(programs, match, params) is fixed when it is made; values that one decision needs more than once are in its cycle state.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .programs import AggregateProgram, CompiledScheduler, Rule, ScoreProgram
 from .selection import NODE_PATHS, accepts_pod, exempt, node_mask
 
 State: TypeAlias = MutableMapping[object, Any]
-"""What is remembered during one decision (`plugins.CycleState`)."""
+"""The state of one decision (`CycleState`)."""
 
 _Booleans = NDArray[np.bool_]
 _Integers = NDArray[np.int64]
@@ -57,11 +57,11 @@ _EXACT_DOUBLES: Final = 2.0**63
 _SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
 _MOST_VALUES: Final = 12
 CONDITIONS: Final = "matchConditions"
-"""What stands for the rule where a condition failed: then it is not known whether the rules are about the row."""
+"""The rule name of errors of conditions: if one fails, it is not known whether the document matches the row."""
 _MOST_CACHE_KEYS: Final = 256
 _NOT_COMPUTED: Final = CacheKey("not computed yet", frozenset())
 _FEW: Final = 100
-"""Up to so many rows have their messages written one by one."""
+"""Messages of up to this many rows are computed row by row."""
 
 
 _EXEMPT: Final = CacheKey("exempt", frozenset(), stable_for_shape=True)
@@ -73,38 +73,41 @@ _OF_THE_POD: Final = frozenset(("pod", "podInfo", "requests", "limits"))
 
 
 class _Shared:
-    """The key of the cycle state under which all documents find the pod's variables."""
+    """The key of the cycle state for the pod's variables, shared by all documents."""
 
 
 @dataclass(slots=True)
-class _Decision:
-    """What one document knows in one decision; `error` is that of a condition which decides about all nodes."""
+class EvaluationContext:
+    """The inputs of one document's expressions in one decision, and which nodes the document matches.
+
+    `error` is that of a condition that does not read the node; `condition_errors` are those of the others, by row.
+    """
 
     frame: NodeFrame
     values: Mapping[str, object]
-    about: bool
+    matches: bool
     error: EvaluationError | None
     nodes: _Booleans | None
-    """Which nodes it is about; None for all."""
-    node_errors: dict[int, EvaluationError]
+    """The nodes that the document matches; None for all."""
+    condition_errors: dict[int, EvaluationError]
     pod: PodInfo
     snapshot: Snapshot
 
     def errors(self, rows: Rows) -> dict[str, Mapping[int, EvaluationError]]:
-        """Return what its conditions failed with at the rows."""
+        """Return the errors of the conditions at the rows."""
         if self.error is not None:
             return {CONDITIONS: dict.fromkeys(rows.tolist(), self.error)}
-        if not self.node_errors:
+        if not self.condition_errors:
             return {}
-        found = {row: self.node_errors[row] for row in rows.tolist() if row in self.node_errors}
+        found = {row: self.condition_errors[row] for row in rows.tolist() if row in self.condition_errors}
         return {CONDITIONS: found} if found else {}
 
 
 @dataclass(slots=True)
 class Evaluations:
-    """How often an expression was evaluated and how often it failed, counted by row, since its plugin was made.
+    """Counters of one expression since its plugin was made: evaluated and failed rows.
 
-    Written by the thread that decides; any thread may read.
+    Written by the scheduling thread; any thread may read.
     """
 
     point: str
@@ -116,7 +119,7 @@ class Evaluations:
     _cost: int = -1
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; `cost` is what one evaluation may cost at most, in Kubernetes' units."""
+        """Return plain data; `cost` is the upper bound of one evaluation, in Kubernetes' units."""
         if self._cost < 0:
             self._cost = estimate(self.program.checked).high
         return {"point": self.point, "rule": self.rule, "evaluations": self.asked, "errors": self.failed,
@@ -162,7 +165,7 @@ _NOT_COLLECTED: Final = Dependencies((), (), frozenset(), _no_evaluator, stable_
 
 
 class DocumentScheduler:
-    """A SchedulerPlugin document with its params, as the scheduler asks it. Immutable, and bound to no cluster."""
+    """A scheduler plugin made of a SchedulerPlugin document and its params. Immutable, and bound to no cluster."""
 
     def __init__(self, compiled: CompiledScheduler, params: Mapping[str, Any]) -> None:
         self.name = compiled.document.name
@@ -189,34 +192,34 @@ class DocumentScheduler:
         return self._check_pod(self._compiled.pre_enqueue, {}, pod, snapshot)
 
     def pre_filter(self, state: State, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod cannot be placed at all, or None; what must hold before queueing must hold here too."""
+        """Return why the pod cannot be placed at all, or None; the preEnqueue rules are checked again."""
         rules = (*self._compiled.pre_enqueue, *self._compiled.pre_filter)
         return self._check_pod(rules, state, pod, snapshot)
 
     def filter(self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
-        """Return which nodes the pod may run on: those for which every check is true, and those it is not about."""
+        """Return which nodes the pod may run on: those that pass every rule, and those that the document ignores."""
         if exempt(self._spec.match.pods, pod):
             return Answer(np.ones(len(rows), np.bool_))
-        decision = self._decision(state, pod, snapshot)
-        if decision.error is not None and not self._ignore:
-            refusal = Refusal(CONDITIONS, decision.error.message, Code.ERROR, decision.error)
-            return Answer(np.zeros(len(rows), np.bool_), lambda _: refusal, decision.errors(rows))
-        if not decision.about or decision.error is not None:
-            return Answer(np.ones(len(rows), np.bool_), errors=decision.errors(rows))
-        return _Filtering(self, decision, snapshot.size).run(rows)
+        context = self._context(state, pod, snapshot)
+        if context.error is not None and not self._ignore:
+            refusal = Refusal(CONDITIONS, context.error.message, Code.ERROR, context.error)
+            return Answer(np.zeros(len(rows), np.bool_), lambda _: refusal, context.errors(rows))
+        if not context.matches or context.error is not None:
+            return Answer(np.ones(len(rows), np.bool_), errors=context.errors(rows))
+        return _FilterEvaluation(self, context, snapshot.size).run(rows)
 
     def score(self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        """Return the weighted mean of the items, 0 for nodes that the document is not about."""
-        decision = self._decision(state, pod, snapshot)
-        if not decision.about or decision.error is not None:
-            return Scores(np.zeros(len(rows), np.int64), decision.errors(rows))
-        asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
+        """Return the weighted mean of the items, 0 for nodes that the document does not match."""
+        context = self._context(state, pod, snapshot)
+        if not context.matches or context.error is not None:
+            return Scores(np.zeros(len(rows), np.int64), context.errors(rows))
+        matching = rows if context.nodes is None else rows[context.nodes[rows]]
         weights = 0
         items: dict[str, _Integers] = {}
         raws: dict[str, NDArray[Any]] = {}
-        errors = decision.errors(asked)
+        errors = context.errors(matching)
         for each in self._compiled.score:
-            values, faults, raws[each.item.name] = self._item(each, decision, asked)
+            values, faults, raws[each.item.name] = self._evaluate_item(each, context, matching)
             if faults:
                 errors[each.item.name] = faults
             if faults and self._ignore:
@@ -226,14 +229,14 @@ class DocumentScheduler:
         if len(items) == 1:
             total = next(iter(items.values()))
         else:
-            total = np.zeros(len(asked), np.int64)
+            total = np.zeros(len(matching), np.int64)
             for each in self._compiled.score:
                 if each.item.name in items:
                     total += items[each.item.name] * each.item.weight
             if weights > 1:
                 total //= weights
         scores = Scores(total, errors, items, raws)
-        return scores if asked is rows else scores.spread(np.searchsorted(rows, asked), len(rows))
+        return scores if matching is rows else scores.spread(np.searchsorted(rows, matching), len(rows))
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
         """Return what the result about a node depends on: all that its expressions read of the pod and of the node.
@@ -354,10 +357,10 @@ class DocumentScheduler:
         return [self.evaluations[id(rule.program)] for rule in rules], columns if plans else None
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
-        """Return what these rules read of the pod, the node and the time, with what decides whether they are asked."""
+        """Return what these rules read of the pod, the node and the time, and what `match` and conditions read."""
         compiled = self._compiled
-        asked = [*compiled.conditions, *compiled.pre_enqueue, *compiled.pre_filter, *compiled.filter]
-        programs = [rule.program for rule in asked if rule.name in rules or rule in compiled.conditions]
+        candidates = [*compiled.conditions, *compiled.pre_enqueue, *compiled.pre_filter, *compiled.filter]
+        programs = [rule.program for rule in candidates if rule.name in rules or rule in compiled.conditions]
         found = frozenset[Path]().union(*(program.checked.reads for program in programs))
         if any(path[0] == "aggregates" for path in found):
             of_all = [each for each in compiled.aggregates if ("aggregates", each.name) in found
@@ -371,25 +374,25 @@ class DocumentScheduler:
             found |= {("objects", "Namespace")}
         if any(path[0] in _MEASURED for path in found) and (
                 self._ignore or any(path[0] == "aggregates" for path in found)):
-            found |= {("metricAge",)}  # a metric that expires is left out then
+            found |= {("metricAge",)}  # an expired metric is omitted then
         if not all(is_pure(program.checked) for program in programs):
             found |= {("now",)}
         return found
 
     def concerns(self, state: State, pod: PodInfo, snapshot: Snapshot) -> _Booleans:
-        """Return which nodes it is about for the pod: `match` and `matchConditions` hold, and none of them failed."""
-        decision = self._decision(state, pod, snapshot)
-        if not decision.about or decision.error is not None:
+        """Return the nodes that the document matches for the pod: `match` and `matchConditions` hold without errors."""
+        context = self._context(state, pod, snapshot)
+        if not context.matches or context.error is not None:
             return np.zeros(snapshot.size, np.bool_)
-        nodes = np.ones(snapshot.size, np.bool_) if decision.nodes is None else decision.nodes.copy()
-        nodes[list(decision.node_errors)] = False
+        nodes = np.ones(snapshot.size, np.bool_) if context.nodes is None else context.nodes.copy()
+        nodes[list(context.condition_errors)] = False
         return nodes
 
     def failed_conditions(
         self, state: State, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Mapping[int, EvaluationError]:
-        """Return at which of the rows it is not known whether `matchConditions` hold for the pod, and why."""
-        return self._decision(state, pod, snapshot).errors(rows).get(CONDITIONS, {})
+        """Return the errors of `matchConditions` for the pod, by row."""
+        return self._context(state, pod, snapshot).errors(rows).get(CONDITIONS, {})
 
     @property
     def compiled(self) -> CompiledScheduler:
@@ -397,12 +400,12 @@ class DocumentScheduler:
         return self._compiled
 
     def inputs(self, state: State, pod: PodInfo, snapshot: Snapshot, program: Program, row: int | None) -> Inputs:
-        """Return what a program of this document reads at a row (None: of the pod alone), for explanations."""
-        return Inputs(self._decision(state, pod, snapshot).frame, program, row)
+        """Return the inputs of a program of this document at a row (None: of the pod alone), for explanations."""
+        return Inputs(self._context(state, pod, snapshot).frame, program, row)
 
     @property
     def ignores_errors(self) -> bool:
-        """Whether an expression that fails is left out."""
+        """Whether a failed expression is omitted (`failurePolicy: Ignore`)."""
         return self._ignore
 
     def _check_pod(
@@ -410,20 +413,20 @@ class DocumentScheduler:
     ) -> Refusal | None:
         if not rules or exempt(self._spec.match.pods, pod):
             return None
-        decision = self._decision(state, pod, snapshot)
+        context = self._context(state, pod, snapshot)
         ignored: list[tuple[str, EvaluationError]] = state.setdefault(IgnoredErrors, [])
-        if decision.error is not None:
+        if context.error is not None:
             if not self._ignore:
-                return Refusal(CONDITIONS, decision.error.message, Code.ERROR, decision.error)
-            ignored.append((CONDITIONS, decision.error))
+                return Refusal(CONDITIONS, context.error.message, Code.ERROR, context.error)
+            ignored.append((CONDITIONS, context.error))
             return None
-        if not decision.about:
+        if not context.matches:
             return None
         for rule in rules:
             counters = self.evaluations[id(rule.program)]
             counters.asked += 1
             try:
-                if rule.program.evaluate(bindings_of(rule.program, decision.frame, None)) is True:
+                if rule.program.evaluate(bindings_of(rule.program, context.frame, None)) is True:
                     continue
             except EvaluationError as error:
                 counters.failed += 1
@@ -431,13 +434,13 @@ class DocumentScheduler:
                     ignored.append((rule.name, error))
                     continue
                 return Refusal(rule.name, error.message, Code.ERROR, error)
-            return refusal_of(rule, decision.frame, None)
+            return refusal_of(rule, context.frame, None)
         return None
 
-    def _decision(self, state: State, pod: PodInfo, snapshot: Snapshot) -> _Decision:
+    def _context(self, state: State, pod: PodInfo, snapshot: Snapshot) -> EvaluationContext:
         known = state.get(self)
-        # A what-if runs on a clone of the state, and a transformer may make another pod of it: that is asked anew.
-        if isinstance(known, _Decision) and known.snapshot is snapshot and known.pod is pod:
+        # A what-if runs on a clone of the state, and a transformer may change the pod: then it is computed again.
+        if isinstance(known, EvaluationContext) and known.snapshot is snapshot and known.pod is pod:
             return known
         of, shared = state.get(_Shared, (None, {}))
         if of is not pod:
@@ -446,58 +449,58 @@ class DocumentScheduler:
         facts = Facts() if self._compiled.aggregates else _NO_FACTS
         values = {**shared, "params": self.params, "aggregates": facts}
         frame = snapshot.frame(values)
-        about = accepts_pod(self._spec.match.pods, pod, snapshot)
-        decision = _Decision(frame, values, about, None, None, {}, pod, snapshot)
-        if decision.about:
-            decision.nodes = node_mask(self._spec.match.nodes, self._compiled.document.digest, frame, snapshot)
+        matches = accepts_pod(self._spec.match.pods, pod, snapshot)
+        context = EvaluationContext(frame, values, matches, None, None, {}, pod, snapshot)
+        if context.matches:
+            context.nodes = node_mask(self._spec.match.nodes, self._compiled.document.digest, frame, snapshot)
             if self._compiled.aggregates:
-                found = summarize(self._compiled.aggregates, lambda each: _frame_of(each, snapshot, decision))
+                found = summarize(self._compiled.aggregates, lambda each: _frame_of(each, snapshot, context))
                 facts.update(found)
                 facts.errors.update(found.errors)
-            self._apply_conditions(decision)
-        state[self] = decision
-        return decision
+            self._apply_conditions(context)
+        state[self] = context
+        return context
 
-    def _apply_conditions(self, decision: _Decision) -> None:
-        """Narrow what the document is about: a false condition wins over one that failed, as in Kubernetes."""
+    def _apply_conditions(self, context: EvaluationContext) -> None:
+        """Narrow the matching nodes: a false condition wins over a failed one, as in Kubernetes."""
         for rule in self._compiled.conditions:
             counters = self.evaluations[id(rule.program)]
             if rule.program.checked.scope is not Scope.ROW:
                 counters.asked += 1
                 try:
-                    if rule.program.evaluate(bindings_of(rule.program, decision.frame, None)) is not True:
-                        decision.about, decision.error = False, None
+                    if rule.program.evaluate(bindings_of(rule.program, context.frame, None)) is not True:
+                        context.matches, context.error = False, None
                         return
                 except EvaluationError as error:
                     counters.failed += 1
-                    decision.error = decision.error or error
+                    context.error = context.error or error
                 continue
-            column = evaluate(rule.program, decision.frame)
-            counters.asked += decision.frame.size
+            column = evaluate(rule.program, context.frame)
+            counters.asked += context.frame.size
             counters.failed += len(column.errors)
             holds = column.values.astype(np.bool_)
             if column.errors:
                 holds = holds.copy()
                 holds[list(column.errors)] = True
-                decision.node_errors.update(column.errors)
-            decision.nodes = holds if decision.nodes is None else decision.nodes & holds
-        if decision.nodes is not None and decision.node_errors:
-            about = decision.nodes
-            decision.node_errors = {row: each for row, each in decision.node_errors.items() if about[row]}
+                context.condition_errors.update(column.errors)
+            context.nodes = holds if context.nodes is None else context.nodes & holds
+        if context.nodes is not None and context.condition_errors:
+            matches = context.nodes
+            context.condition_errors = {row: each for row, each in context.condition_errors.items() if matches[row]}
 
-    def _item(
-        self, each: ScoreProgram, decision: _Decision, rows: Rows,
+    def _evaluate_item(
+        self, each: ScoreProgram, context: EvaluationContext, rows: Rows,
     ) -> tuple[_Integers, dict[int, EvaluationError], NDArray[Any]]:
-        """Return an item's normalised values (0 where it failed), the errors of the rows, and the values before."""
+        """Return an item's normalised values (0 where it failed), the errors by row, and the raw values."""
         if not len(rows):
             return np.zeros(0, np.int64), {}, np.zeros(0, np.int64)
         counters = self.evaluations[id(each.program)]
         counters.asked += len(rows)
-        column = evaluate(each.program, decision.frame, None if len(rows) == decision.frame.size else rows)
+        column = evaluate(each.program, context.frame, None if len(rows) == context.frame.size else rows)
         errors = dict(column.errors)
         counters.failed += len(errors)
-        asked, chosen = rows, column.values
-        skipped = errors.keys() | decision.node_errors.keys()
+        requested, chosen = rows, column.values
+        skipped = errors.keys() | context.condition_errors.keys()
         if skipped:
             there = ~np.isin(rows, list(skipped))
             rows, chosen = rows[there], chosen[there]
@@ -511,58 +514,58 @@ class DocumentScheduler:
                         f"`{each.item.name}` is {score}, outside 0..{HIGHEST_SCORE}", reason="ScoreRange",
                     )
                 rows, chosen = rows[~outside], chosen[~outside]
-        if len(rows) == len(asked):
+        if len(rows) == len(requested):
             return chosen, errors, column.values
-        values: _Integers = np.zeros(len(asked), np.int64)
-        values[np.searchsorted(asked, rows)] = chosen
+        values: _Integers = np.zeros(len(requested), np.int64)
+        values[np.searchsorted(requested, rows)] = chosen
         return values, errors, column.values
 
 
 @dataclass(slots=True)
-class _Filtering:
-    """One filter answer: which rule refused which row, so that reasons can be told later, and only if asked for."""
+class _FilterEvaluation:
+    """One evaluation of a filter: remembers which rule refused which row, so that reasons are computed on demand."""
 
     plugin: DocumentScheduler
-    decision: _Decision
+    context: EvaluationContext
     size: int
 
     def run(self, rows: Rows) -> Answer:
-        decision, ignores = self.decision, self.plugin.ignores_errors
+        context, ignores = self.context, self.plugin.ignores_errors
         passed: _Booleans = np.ones(len(rows), np.bool_)
-        asked = rows if decision.nodes is None else rows[decision.nodes[rows]]
+        remaining = rows if context.nodes is None else rows[context.nodes[rows]]
         refused_by: NDArray[np.int16] | None = None
-        errors = decision.errors(asked)
+        errors = context.errors(remaining)
         # An error that is ignored refuses nothing: a later rule may, for a reason of its own.
         blamed: dict[int, EvaluationError] = {}
         for unknown in errors.values():
-            failed = np.isin(asked, list(unknown))
-            passed[np.searchsorted(rows, asked[failed])] = ignores
-            asked = asked[~failed]
+            failed = np.isin(remaining, list(unknown))
+            passed[np.searchsorted(rows, remaining[failed])] = ignores
+            remaining = remaining[~failed]
             if not ignores:
                 blamed.update(unknown)
         rules, counters = self.plugin.compiled.filter, self.plugin.evaluations
         for number, rule in enumerate(rules):
-            if not len(asked):
+            if not len(remaining):
                 break
-            counters[id(rule.program)].asked += len(asked)
-            column = evaluate(rule.program, decision.frame, None if len(asked) == self.size else asked)
+            counters[id(rule.program)].asked += len(remaining)
+            column = evaluate(rule.program, context.frame, None if len(remaining) == self.size else remaining)
             good: _Booleans = column.values.astype(np.bool_, copy=False)
             if column.errors:
                 counters[id(rule.program)].failed += len(column.errors)
                 good = good.copy()
-                good[np.isin(asked, list(column.errors))] = ignores
+                good[np.isin(remaining, list(column.errors))] = ignores
                 errors[rule.name] = column.errors
                 if not ignores:
                     blamed.update(column.errors)
             if np.logical_and.reduce(good):
                 continue
-            bad = asked[~good]
+            bad = remaining[~good]
             passed[np.searchsorted(rows, bad)] = False
             if refused_by is None:
                 refused_by = np.full(self.size, -1, np.int16)
             refused_by[bad] = number
-            asked = asked[good]
-        numbers, frame = refused_by, decision.frame
+            remaining = remaining[good]
+        numbers, frame = refused_by, context.frame
 
         def explain(row: int) -> Refusal:
             number = -1 if numbers is None else int(numbers[row])
@@ -572,7 +575,7 @@ class _Filtering:
             return refusal_of(rules[number], frame, row, blamed.get(row))
 
         def ruled(refused: Rows) -> tuple[Rows, list[tuple[Rule, Rows]]]:
-            """Return the rows that failed, and by rule those that it refused."""
+            """Return the failed rows, and the refused rows by rule."""
             failed = np.isin(refused, list(blamed)) if blamed else np.zeros(len(refused), np.bool_)
             places = np.full(len(refused), -1, np.int16) if numbers is None else numbers[refused]
             split = ((rule, refused[~failed & (places == number)]) for number, rule in enumerate(rules))
@@ -606,7 +609,7 @@ class _Filtering:
 
 
 def _in_range(values: NDArray[Any]) -> bool:
-    """Whether these are scores, doubles not yet truncated."""
+    """Return whether all values are within 0..100 once doubles are truncated."""
     if values.dtype == np.int64:
         return are_scores(values)
     return bool((values >= 0).all() and (values < HIGHEST_SCORE + 1).all())
@@ -614,12 +617,12 @@ def _in_range(values: NDArray[Any]) -> bool:
 
 @lru_cache(maxsize=256)
 def _key_at(pod: PodInfo, path: Path) -> Hashable:
-    """Return what stands for a value of the pod; many documents ask for the same ones, one after the other."""
+    """Return the key of a value of the pod; cached, because many documents read the same values in turn."""
     return key_of(value_at(pod_values(pod)[path[0]], path[1:]))
 
 
 class Inputs(Mapping[str, object]):
-    """What a program reads at a row of a frame; reading what has no value there raises `EvaluationError`."""
+    """The variables of a program at a row of a frame; reading one that has no value raises `EvaluationError`."""
 
     __slots__ = ("_frame", "_program", "_row")
 
@@ -659,7 +662,7 @@ def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str
 
 
 def messages_of(rule: Rule, frame: NodeFrame, rows: Rows) -> dict[str, Rows]:
-    """Return what `refusal_of` says of rows (some) that a rule refused without an error, all in one pass."""
+    """Return the messages of `refusal_of` for rows (at least one) that a rule refused without an error, in one pass."""
     if rule.message_program is None:
         return _fixed_message(rule, frame, rows)
     groups: dict[str, list[int]] = {}
@@ -677,7 +680,7 @@ def _written(program: Program, frame: NodeFrame, row: int | None) -> str:
     try:
         return str(program.evaluate(bindings_of(program, frame, row))).strip()
     except EvaluationError:
-        return ""  # a message that cannot be made must not hide the refusal
+        return ""  # a failed message must not hide the refusal
 
 
 def _fixed_message(rule: Rule, _: NodeFrame, rows: Rows) -> dict[str, Rows]:
@@ -685,12 +688,12 @@ def _fixed_message(rule: Rule, _: NodeFrame, rows: Rows) -> dict[str, Rows]:
 
 
 def message_of(rule: Rule) -> str:
-    """Return what a rule says where no message is computed."""
+    """Return a rule's message where none is computed."""
     return rule.message or f"`{one_line(rule.expression.text)}` is false"
 
 
 def refusal_of(rule: Rule, frame: NodeFrame, row: int | None, error: EvaluationError | None = None) -> Refusal:
-    """Return why a rule refused, with its message and the values of its sub-expressions."""
+    """Return the refusal of a rule, with its message and the values of its sub-expressions."""
     if error is not None:
         return Refusal(rule.name, error.message, Code.ERROR, error, values_of(rule.program, frame, row))
     message = "" if rule.message_program is None else _written(rule.message_program, frame, row)
@@ -699,13 +702,13 @@ def refusal_of(rule: Rule, frame: NodeFrame, row: int | None, error: EvaluationE
 
 
 def one_line(text: str) -> str:
-    """Return a text with its blanks and line breaks shortened, at most 200 characters of it."""
+    """Return a text on one line, with runs of blanks collapsed, cut to 200 characters."""
     short = " ".join(text.split())
     return short if len(short) <= 200 else f"{short[:200]}..."
 
 
 def values_of(program: Program, frame: NodeFrame, row: int | None) -> tuple[tuple[str, object], ...]:
-    """Return the sub-expressions of a program that have a simple value, and those values, in source order."""
+    """Return the sub-expressions of a program that have a scalar value, with those values, in source order."""
     try:
         bindings = bindings_of(program, frame, row)
     except EvaluationError:
@@ -724,7 +727,7 @@ def values_of(program: Program, frame: NodeFrame, row: int | None) -> tuple[tupl
 def _integers(
     chosen: NDArray[Any], rows: Rows, errors: dict[int, EvaluationError],
 ) -> tuple[_Integers, Rows]:
-    """Return the rows' values as integers, doubles truncated; those that are none become errors and are left out."""
+    """Return the rows and their values as integers, doubles truncated; other values become errors and are omitted."""
     if chosen.dtype == np.int64:
         return chosen, rows
     numbers = chosen.astype(np.float64)
@@ -733,13 +736,13 @@ def _integers(
         for row, number in zip(rows[~good].tolist(), numbers[~good].tolist(), strict=True):
             errors[row] = EvaluationError(f"the score is {number}, not a number that counts", reason="ScoreRange")
         rows, chosen, numbers = rows[good], chosen[good], numbers[good]
-    if chosen.dtype == np.object_:  # ints and doubles mixed: an int must not lose digits on the way
+    if chosen.dtype == np.object_:  # ints and doubles mixed: an int must not lose digits
         return np.array([int(each) for each in chosen.tolist()], np.int64), rows
     return np.trunc(numbers).astype(np.int64), rows
 
 
 def normalize(values: _Integers, how: Normalize) -> _Integers:
-    """Return values (at least one) brought to 0..100; see `documents.Normalize` for the formulas."""
+    """Return values (at least one) normalised to 0..100; see `documents.Normalize` for the formulas."""
     if how is Normalize.IDENTITY:
         return values
     low, high = int(values.min()), int(values.max())
@@ -747,7 +750,7 @@ def normalize(values: _Integers, how: Normalize) -> _Integers:
     by_max = how in (Normalize.MAX, Normalize.MAX_REVERSE)
     offset, span = (0, high) if by_max else (low, high - low)
     if by_max and high <= 0 and not (reverse and low == 0):
-        return values  # nothing changes where the largest is 0, and what is negative is out of range
+        return values  # a largest value of 0 changes nothing, and negative ones are out of range
     if span == 0:
         return np.full(len(values), HIGHEST_SCORE if reverse else 0, np.int64)
     if max(abs(low), abs(high), span) >= _SAFE:
@@ -757,11 +760,11 @@ def normalize(values: _Integers, how: Normalize) -> _Integers:
     return HIGHEST_SCORE - scaled if reverse else scaled
 
 
-def _frame_of(aggregate: AggregateProgram, snapshot: Snapshot, decision: _Decision) -> tuple[Frame, Rows | None]:
-    """Return the rows that an aggregate runs over: the nodes that the document is about, or the pods on them."""
-    nodes = None if decision.nodes is None else np.flatnonzero(decision.nodes)
+def _frame_of(aggregate: AggregateProgram, snapshot: Snapshot, context: EvaluationContext) -> tuple[Frame, Rows | None]:
+    """Return the rows that an aggregate runs over: the nodes that the document matches, or the pods on them."""
+    nodes = None if context.nodes is None else np.flatnonzero(context.nodes)
     if aggregate.over is Over.NODES:
-        return decision.frame, nodes
+        return context.frame, nodes
     programs = [each for each in (aggregate.program, aggregate.group_by) if each is not None]
     names = {name for program in programs for name in program.variables}
     declared = programs[0].checked.environment.variables if programs else {}
@@ -772,9 +775,9 @@ def _frame_of(aggregate: AggregateProgram, snapshot: Snapshot, decision: _Decisi
         pods = snapshot.pods(row)
         if not pods:
             continue
-        shared = {name: _value_or_error(decision.frame, name, row) for name in of_node}
+        shared = {name: _value_or_error(context.frame, name, row) for name in of_node}
         rows.extend({**shared, **{name: read(pod) for name, read in of_pod.items()}} for pod in pods)
-    return RowFrame(rows, decision.values), None
+    return RowFrame(rows, context.values), None
 
 
 def _object_of(pod: PodInfo) -> object:
