@@ -1,7 +1,7 @@
 """Runtime of SchedulerPlugin documents: `DocumentScheduler`, which filters and scores all nodes at once.
 
 It implements the protocols `PreFilter`, `Filter` and `Score`. Everything that does not change from pod to pod
-(programs, match, params) is fixed when it is made; values that one decision needs more than once are in its cycle state.
+(programs, match, params) is fixed when it is made; values that one decision needs more than once are in its state.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Evaluations:
     """Its key in the document."""
     rule: str
     program: Program
-    asked: int = 0
+    evaluated: int = 0
     failed: int = 0
     _cost: int = -1
 
@@ -122,7 +122,7 @@ class Evaluations:
         """Return plain data; `cost` is the upper bound of one evaluation, in Kubernetes' units."""
         if self._cost < 0:
             self._cost = estimate(self.program.checked).high
-        return {"point": self.point, "rule": self.rule, "evaluations": self.asked, "errors": self.failed,
+        return {"point": self.point, "rule": self.rule, "evaluations": self.evaluated, "errors": self.failed,
                 "cost": self._cost}
 
 
@@ -299,9 +299,9 @@ class DocumentScheduler:
             if found is None:
                 return None
             all_good = found[0]
-            counters[0].asked += len(rows)
+            counters[0].evaluated += len(rows)
             for good, count in zip(found[1:], counters[1:], strict=True):
-                count.asked += int(np.count_nonzero(all_good))
+                count.evaluated += int(np.count_nonzero(all_good))
                 all_good &= good
             return all_good
 
@@ -319,7 +319,7 @@ class DocumentScheduler:
             if found is None or not all(_in_range(values) for values in found):
                 return None
             for count in counters:
-                count.asked += len(rows)
+                count.evaluated += len(rows)
             scores: list[_Integers] = [values.astype(np.int64, copy=False) for values in found]
             if len(scores) == 1:
                 return scores[0]
@@ -424,7 +424,7 @@ class DocumentScheduler:
             return None
         for rule in rules:
             counters = self.evaluations[id(rule.program)]
-            counters.asked += 1
+            counters.evaluated += 1
             try:
                 if rule.program.evaluate(bindings_of(rule.program, context.frame, None)) is True:
                     continue
@@ -466,7 +466,7 @@ class DocumentScheduler:
         for rule in self._compiled.conditions:
             counters = self.evaluations[id(rule.program)]
             if rule.program.checked.scope is not Scope.ROW:
-                counters.asked += 1
+                counters.evaluated += 1
                 try:
                     if rule.program.evaluate(bindings_of(rule.program, context.frame, None)) is not True:
                         context.matches, context.error = False, None
@@ -476,7 +476,7 @@ class DocumentScheduler:
                     context.error = context.error or error
                 continue
             column = evaluate(rule.program, context.frame)
-            counters.asked += context.frame.size
+            counters.evaluated += context.frame.size
             counters.failed += len(column.errors)
             holds = column.values.astype(np.bool_)
             if column.errors:
@@ -495,7 +495,7 @@ class DocumentScheduler:
         if not len(rows):
             return np.zeros(0, np.int64), {}, np.zeros(0, np.int64)
         counters = self.evaluations[id(each.program)]
-        counters.asked += len(rows)
+        counters.evaluated += len(rows)
         column = evaluate(each.program, context.frame, None if len(rows) == context.frame.size else rows)
         errors = dict(column.errors)
         counters.failed += len(errors)
@@ -547,7 +547,7 @@ class _FilterEvaluation:
         for number, rule in enumerate(rules):
             if not len(remaining):
                 break
-            counters[id(rule.program)].asked += len(remaining)
+            counters[id(rule.program)].evaluated += len(remaining)
             column = evaluate(rule.program, context.frame, None if len(remaining) == self.size else remaining)
             good: _Booleans = column.values.astype(np.bool_, copy=False)
             if column.errors:

@@ -304,7 +304,7 @@ def _evaluations(extender: Extender) -> Metric:
     counts: dict[tuple[str, str, str], int] = {}
     for _, plugin, each in evaluations_of(extender.scheduler.profiles):
         key = plugin, each.point, each.rule
-        counts[key] = counts.get(key, 0) + each.asked
+        counts[key] = counts.get(key, 0) + each.evaluated
     for labels, count in sorted(counts.items()):
         family.add_metric(list(labels), count)
     return family

@@ -264,7 +264,7 @@ spec:
         scheduler.schedule(pod(f"p{number}", Random(1)))
     profile = scheduler.profiles[0]
     counted = {
-        each.rule: (each.asked, each.failed)
+        each.rule: (each.evaluated, each.failed)
         for document in (profile.filters[0].ask, profile.scores[0].ask)
         for each in document.evaluations.values()
     }
