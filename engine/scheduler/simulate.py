@@ -155,10 +155,11 @@ class SimulationResult:
     def fragmentation(self, percent: int) -> tuple[float, float] | None:
         """Return the fragmented GPU at this load, in percent of the cluster's GPU and of its idle GPU.
 
-        Both are means as in `allocation`; the second is not rounded. None where nothing was measured.
+        Both are means as in `allocation`; the second is not rounded. None where nothing was measured, and of a cluster
+        without GPU.
         """
         amounts = [(each.fragmented, each.idle) for each in self._at(percent) if each.fragmented is not None]
-        if not amounts:
+        if not amounts or not self.capacity.gpu:
             return None
         ratios = [round(100 * part / idle, 2) if idle else 0.0 for part, idle in amounts]
         # Unlike allocations, these amounts are not rounded before their mean is taken.

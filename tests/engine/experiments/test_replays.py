@@ -56,6 +56,16 @@ def test_a_star_stands_for_every_workload_of_the_directory(folder):
     assert space(folder, "workload=*").axes[-1].values == ("default", "other")
 
 
+def test_a_cluster_without_gpu_has_allocations_and_no_fragmentation(folder):
+    (folder / "openb_node_list_gpu_node.csv").write_text(NODES.replace(",1,T4", ",0,T4").replace(",2,T4", ",0,T4"))
+    (folder / "openb_pod_list_default.csv").write_text(
+        PODS.splitlines()[0] + "\n" + "".join(f"p{n},1000,1024,0,0\n" for n in range(40)),
+    )
+    (outcome,) = outcomes(space(folder, "policy=FGD")).values()
+    assert outcome.figures["failed"] == 0
+    assert {name: value for name, value in outcome.figures.items() if "frag" in name and value} == {}
+
+
 @pytest.mark.parametrize("name", list(STUDY))
 def test_an_experiment_comes_to_what_the_replay_itself_comes_to(folder, name):
     found = space(folder, f"policy={name}", "seed=7", "tune=1.1")
