@@ -290,7 +290,11 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
         from koordpolicy.engine.framework.registry import Live  # noqa: PLC0415
         from koordpolicy.engine.reload.build import Builder  # noqa: PLC0415
-        from koordpolicy.engine.reload.reloader import InvalidAtStart, Reloader, ReloadUnit  # noqa: PLC0415
+        from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc  # noqa: PLC0415
+        from koordpolicy.engine.reload.reloader import Reloader  # noqa: PLC0415
+        from koordpolicy.engine.reload.select import ReloadUnit  # noqa: PLC0415
+        from koordpolicy.engine.reload.settings import ReloadSettings  # noqa: PLC0415
+        from koordpolicy.engine.reload.startup import InvalidAtStart  # noqa: PLC0415
         from koordpolicy.engine.reload.vet import SECONDS, VettedBuild  # noqa: PLC0415
         from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.placements import Placements  # noqa: PLC0415
@@ -302,23 +306,27 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
 
         seconds: float = options.compile_timeout or SECONDS
 
-        def vetted(builder: Builder) -> Builder | VettedBuild:
-            return builder if vetter is None else VettedBuild(builder, vetter)
-
         live, discovered = Live(), discovered_plugins(builtins)
         enabled = tuple(map(choice_of, options.enable or ()))
         names = tuple(choice.name for choice in enabled)
         args = {choice.name: choice.args for choice in enabled if choice.args}
         settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE, args=args),), seed=options.seed,
                             kubernetes=options.kubernetes)
-        builder = vetted(Builder(partial(compile_documents, extensions=discovered.functions), seconds=seconds))
+        low_latency = LowLatencyGc()
+
+        def policy_builder() -> Builder | VettedBuild:
+            builder = Builder(partial(compile_documents, extensions=discovered.functions), seconds=seconds,
+                              pause=low_latency.pause)
+            return builder if vetter is None else VettedBuild(builder, vetter)
+
         reloader = Reloader(
-            live, options.policies, builder, reload_unit=ReloadUnit(options.reload_unit or "source"),
-            groups=builder.groups, warnings=builder.warnings,
-            python_plugins=_enabled(discovered.plugins, names),
-            state_dir=options.state_dir, invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
-            check=partial(check_profiles, settings.profiles), max_error_rate=options.max_error_rate,
-            allow_empty=bool(options.allow_empty), holds_policies=builder.holds_policies,
+            live, options.policies, policy_builder(),
+            ReloadSettings(
+                unit=ReloadUnit(options.reload_unit or "source"),
+                invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
+                allow_empty=bool(options.allow_empty), max_error_rate=options.max_error_rate),
+            python_plugins=_enabled(discovered.plugins, names), check=partial(check_profiles, settings.profiles),
+            state_dir=options.state_dir, low_latency=low_latency,
         )
         tell_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, names)
         cluster, clock, refresh = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns, None
@@ -333,7 +341,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
                 clock = lambda: moment  # noqa: E731
             if listed is not None and options.refresh != 0:
                 refresh = Refresh(_listing_of(options.cluster), _followed(listed, objects),
-                                  options.refresh or _REFRESH_SECONDS)
+                                  options.refresh or _REFRESH_SECONDS, low_latency)
         warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
@@ -341,23 +349,21 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         if options.shadow is not None:
             # The same plugins beside other documents, over the same cluster, in the thread that owns it.
             beside = Live()
-            other = vetted(Builder(partial(compile_documents, extensions=discovered.functions), seconds=seconds))
             below = Scheduler(cluster, beside, settings, clock=clock)
             follows = Reloader(
-                beside, [options.shadow], other, groups=other.groups, warnings=other.warnings,
-                python_plugins=_enabled(discovered.plugins, names),
-                check=partial(check_profiles, settings.profiles), invalid_at_start=InvalidAtStart.WAIT,
-                log=logging.getLogger("koordpolicy.shadow"),
+                beside, [options.shadow], policy_builder(), ReloadSettings(invalid_at_start=InvalidAtStart.WAIT),
+                python_plugins=_enabled(discovered.plugins, names), check=partial(check_profiles, settings.profiles),
+                low_latency=low_latency, log=logging.getLogger("koordpolicy.shadow"),
             )
             share = SHARE if options.shadow_share is None else options.shadow_share
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)
-            follows.prepare_with(below.hot_swap.stage)
+            follows.stage_with(below.hot_swap.stage)
             follows.start()
         assumed = options.assume if options.assume is not None else ASSUMED_SECONDS if refresh is not None else 0.0
         extender = Extender(scheduler, clock=clock, timer=time.monotonic, shadow=shadow,
                             priorities=Priorities(options.priorities or "MinMax"),
                             placements=Placements(cluster, time.monotonic, seconds=assumed))
-        reloader.prepare_with(scheduler.hot_swap.stage)
+        reloader.stage_with(scheduler.hot_swap.stage)
         reloader.start()
         bind = _binder(options.cluster or "") if options.bind_pods else None
         source = options.cluster or "the nodes of the requests"

@@ -128,19 +128,22 @@ class Live:
         return self._registry
 
     def replace(
-        self, build: Callable[[], Iterable[Plugin]], prepare: Callable[[Registry], None] | None = None,
+        self, build: Callable[[], Iterable[Plugin]], stage: Callable[[Registry], None] | None = None,
     ) -> Registry:
-        """Put what `build` returns in force, and return what is in force now.
+        """Activate the plugins that `build` returns, as `activate` does; whatever it raises passes through."""
+        return self.activate(Registry.of(build(), generation=0), stage)
 
-        `prepare` is given the new registry right before that. Unchanged content keeps its generation: saving a file
-        untouched is no change, and what only moved to another place is found there from now on. Whatever `build` or
-        `prepare` raises passes through, and the old registry stays.
+    def activate(self, registry: Registry, stage: Callable[[Registry], None] | None = None) -> Registry:
+        """Make the plugins of a registry the active ones under the next generation; return the active registry.
+
+        `stage` is given it right before that. Unchanged content keeps its generation: saving a file untouched is no
+        change, and what only moved to another place is found there from now on. Whatever `stage` raises passes
+        through, and the old registry stays.
         """
-        with self._writing:  # one builder at a time; readers never wait
-            new = Registry.of(build(), generation=self._registry.generation + 1)
-            if new.digest == self._registry.digest:
-                new = replace(new, generation=self._registry.generation)
-            if prepare is not None:
-                prepare(new)
+        with self._writing:  # one writer at a time; readers never wait
+            generation = self._registry.generation + (registry.digest != self._registry.digest)
+            new = replace(registry, generation=generation)
+            if stage is not None:
+                stage(new)
             self._registry = new
             return new

@@ -1,4 +1,4 @@
-"""Reloading: what is in force follows what the directories hold, and never leaves the last good state."""
+"""Reloading: the active set follows what the directories hold, and never leaves the last good state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from .mount import Presence as Presence
 from .mount import SourceLimits as SourceLimits
 from .mount import SourceReading as SourceReading
 from .mount import Version as Version
-from .reloader import Build as Build
-from .reloader import Groups as Groups
-from .reloader import InvalidAtStart as InvalidAtStart
+from .reloader import PolicyBuilder as PolicyBuilder
 from .reloader import Reloader as Reloader
-from .reloader import ReloadUnit as ReloadUnit
+from .select import Groups as Groups
+from .select import ReloadUnit as ReloadUnit
+from .settings import ReloadSettings as ReloadSettings
+from .startup import InvalidAtStart as InvalidAtStart
 from .status import SourceStatus as SourceStatus
 from .status import Status as Status
+from .swap import Build as Build

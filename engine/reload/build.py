@@ -14,14 +14,16 @@ from koordpolicy.engine.documents.specs import PluginSpec
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Problem, Problems, Severity, Source
 
-from .low_latency_gc import GENTLY
-
 T = TypeVar("T")
 
 Compile: TypeAlias = Callable[[Sequence[Document], Problems], Iterable[Plugin]]
 """Compiles one document, given with the PolicyParams that it references, and gathers what is wrong with it."""
 
 _KEPT_BUILDS: Final = 8
+
+
+def _no_pause() -> None:
+    """Take no break."""
 
 
 class _Memo:
@@ -68,7 +70,7 @@ class Builder:
 
     def __init__(
         self, compile_document: Compile = compile_documents,
-        load_sources: Callable[[Iterable[Source]], Documents] = load, *, pause: Callable[[], None] = GENTLY.pause,
+        load_sources: Callable[[Iterable[Source]], Documents] = load, *, pause: Callable[[], None] = _no_pause,
         seconds: float = math.inf,
     ) -> None:
         self._compile = compile_document
@@ -87,7 +89,7 @@ class Builder:
         return plugins
 
     def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
-        """Return what is to be said about the files in force, each with its place.
+        """Return the warnings about active files, each with its place.
 
         What was kept of all others is forgotten: a large set that was replaced must not stay in memory.
         """

@@ -84,7 +84,7 @@ class History:
             for record in reversed(earlier):
                 if record.generation < origin and record.digest != current.digest and not record.failed:
                     return record
-            raise _refusal(f"there is nothing before generation {current.generation} to go back to")
+            raise _refusal(f"there is nothing before generation {current.generation} to roll back to")
         by_number = [record for record in self.generations if str(record.generation) == wanted]
         by_hash = [record for record in self.generations if len(wanted) >= SHORTEST_HASH and (
             record.digest.startswith(wanted) or any(v.digest.startswith(wanted) for v in record.versions.values()))]

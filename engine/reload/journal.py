@@ -1,4 +1,4 @@
-"""What reloading writes into the log: every change of what its status tells, once."""
+"""The log of reloading: every change of the status, once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _NAMES_SHOWN: Final = 10
 
 
 def write_changes(before: Status, after: Status, registry: Registry, log: logging.Logger) -> None:
-    """Write what differs between two looks; `registry` is what is in force after the second.
+    """Log what differs between two statuses; `registry` is the active one of the second.
 
-    A generation that goes in force is information, or a warning where it holds no policies; a version that is refused,
+    A generation that is activated is information, or a warning where it holds no policies; a version that is refused,
     and a source that cannot be read, are errors.
     """
     changed = (before.generation, before.digest) != (after.generation, after.digest)
     if changed:
         policies = sorted(plugin.name for plugin in registry.plugins.values() if plugin.source)
         level = logging.INFO if policies else logging.WARNING
-        log.log(level, "generation %d in force: %s", after.generation, _shown(policies))
+        log.log(level, "generation %d is active: %s", after.generation, _shown(policies))
     known = {source.path: source for source in before.sources}
     for source in after.sources:
         _write_source(known.get(source.path), source, after.generation, changed, log)
@@ -38,12 +38,12 @@ def _write_source(
     told = before is not None and (before.observed, before.problems) == (after.observed, after.problems)
     if after.problems and not told:
         what = f"{after.path} refused, " if after.observed is not None else ""
-        log.error("%sgeneration %d goes on: %s", what, generation, render(after.problems))
+        log.error("%sgeneration %d stays active: %s", what, generation, render(after.problems))
     if before is not None and not changed and not after.problems:
         if before.problems:
-            log.info("%s holds again what is in force, generation %d goes on", after.path, generation)
+            log.info("%s holds the active version again: generation %d stays active", after.path, generation)
         elif before.digest != after.digest:
-            log.info("%s changed, and none of its policies did: generation %d goes on", after.path, generation)
+            log.info("%s changed, and none of its policies did: generation %d stays active", after.path, generation)
     for warning in after.warnings:
         if before is None or warning not in before.warnings:
             log.warning("%s", warning)

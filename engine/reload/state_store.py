@@ -12,7 +12,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from koordpolicy.engine.files import beside_of, make_own_directory, read_own, wr
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from .mount import Mount, Version
+from .source_state import SourceState
 
 FILE: Final = "last-good.json"
 LARGEST: Final = 64 * 1024 * 1024
@@ -32,14 +33,14 @@ _FORMAT: Final = "koord-policy/last-good/1"
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A version of one source that ran; `since` is when it went in force, in seconds since the epoch."""
+    """A version of one source that was active since `since`, in seconds since the epoch."""
 
     version: Version
     since: float
     projected: bool
     """Whether it came through `..data`."""
     blocked: str = ""
-    """The digest of the version that the source held and that was gone back from."""
+    """The digest of the version that the source held and that was blocked."""
 
 
 class Store:
@@ -118,6 +119,39 @@ class Store:
             return {path: _saved(mounts[path], _mapping(data)) for path, data in sources.items() if path in mounts}
         except (ValueError, KeyError, RecursionError):
             raise _refusal(f"`{self.path}` is not a last good set of this version", "damaged-state") from None
+
+
+class StateSaver:
+    """Writes the active set to a store after each activation, once it is `proven`; retries every `retry` seconds."""
+
+    def __init__(self, store: Store | None, sources: Sequence[SourceState], *, retry: float) -> None:
+        self._store = store
+        self._sources = sources
+        self._retry = retry
+        self._state_dirty = False
+        self._not_before = float("-inf")
+        self.trouble = ""
+        """Why the set cannot be written; empty if it can."""
+
+    def mark_dirty(self) -> None:
+        """Have the set written by the next `save`."""
+        self._state_dirty, self._not_before = True, float("-inf")
+
+    def save(self, now: float, *, proven: bool) -> None:
+        """Write the set if it has changed."""
+        if self._store is None or not self._state_dirty or now < self._not_before or not proven:
+            return
+        try:
+            self._store.save({
+                source.mount.path: Saved(source.active, source.active_since, source.projected, source.blocked_digest)
+                for source in self._sources if source.active is not None})
+        except (OSError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self.trouble = (f"the last good set cannot be kept in `{self._store.path}`: {reason.lower()}; "
+                            "a restart may find an older one or none")
+            self._not_before = now + self._retry
+        else:
+            self.trouble, self._state_dirty = "", False
 
 
 def _json(value: object) -> bytes:

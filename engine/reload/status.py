@@ -1,7 +1,8 @@
-"""What reloading tells: which version of which source runs, since when, and what is wrong with a newer one."""
+"""The status of reloading: which version of which source is active, since when, and what is wrong with a newer one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,28 +11,53 @@ from koordpolicy.engine.source import Problem
 from .history import GenerationRecord
 
 EMPTIED: Final = "emptied"
-"""The code of a source that holds no policy, where it must."""
+"""The code of the problem with a source that holds no policy, where it must."""
+BLOCKED: Final = "held"
+"""The code of the problem with a version that is blocked because somebody rolled back from it."""
+OVERDUE: Final = "overdue"
+"""The code of the problem with a document that a decision did not return from."""
+UNAVAILABLE: Final = "vetting-unavailable"
+"""The code of the problem that a set could not be vetted, for no fault of its own: it is vetted again."""
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """Counts how versions of policies fared. `clock` returns seconds since the epoch."""
+
+    clock: Callable[[], float]
+    successes: int = 0
+    failures: int = 0
+    last_success: float | None = None
+    last_failure: float | None = None
+
+    def succeeded(self) -> None:
+        """Count that the desired versions are active."""
+        self.successes, self.last_success = self.successes + 1, self.clock()
+
+    def failed(self) -> None:
+        """Count a version that was refused or rolled back, or a source that cannot be read."""
+        self.failures, self.last_failure = self.failures + 1, self.clock()
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """How one source stands. Times are seconds since the epoch; digests are sha256 over names and contents."""
+    """The status of one source. Times are seconds since the epoch; digests are sha256 over names and contents."""
 
     path: str
     digest: str | None
-    """The version in force; None before the first one."""
+    """The active version; None before the first one."""
     since: float | None
     observed: str | None
     """The version last seen on disk; None while it cannot be read."""
     problems: tuple[Problem, ...] = ()
-    """Why the newest version is not in force; empty if it is."""
+    """Why the observed version is not active; empty if it is."""
     warnings: tuple[str, ...] = ()
     unmounted: bool = False
-    """Whether the directory, the file or `..data` is gone; what was in force stays."""
+    """Whether the directory, the file or `..data` is gone; the active version stays."""
     last_good: bool = False
-    """Whether the version in force came from the state directory at start."""
+    """Whether the active version came from the state directory at start."""
     mixed: bool = False
-    """Whether (with files as the unit) the version in force is put together of several published ones."""
+    """Whether (with files as the unit) the active version is put together of several published ones."""
 
     def to_json(self) -> dict[str, object]:
         """Return plain data for `/status` and `--output json`."""
@@ -45,14 +71,14 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How reloading stands after the last look."""
+    """The status after the last pass."""
 
     generation: int
     digest: str
-    """Of the registry in force."""
+    """Of the active registry."""
     sources: tuple[SourceStatus, ...] = ()
     last_success: float | None = None
-    """When a set of policies was last put in force or found to be in force already, in seconds since the epoch."""
+    """When the desired versions were last activated or found to be active already, in seconds since the epoch."""
     last_failure: float | None = None
     """When a newer version was last refused, unreadable, or rolled back."""
     warnings: tuple[str, ...] = ()
@@ -64,12 +90,12 @@ class Status:
     failures: int = 0
     """How often `last_failure` came."""
     alarm: str = ""
-    """Why the generation in force should not be: it fails, and none could be gone back to. Among the warnings, too."""
+    """Why the active generation should not be: it fails, and there is none to roll back to. Among the warnings, too."""
 
     restored: int | None = None
     """The generation that somebody brought back; it holds until a source changes."""
     history: tuple[GenerationRecord, ...] = ()
-    """The last generations, oldest first; the last one is in force."""
+    """The last generations, oldest first; the last one is active."""
 
     @property
     def emptied(self) -> tuple[str, ...]:

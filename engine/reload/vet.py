@@ -31,7 +31,7 @@ from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
 
 from .build import Builder
-from .reloader import UNAVAILABLE
+from .status import UNAVAILABLE
 
 SECONDS: Final = 10.0
 MEMORY: Final = 1 << 30
@@ -222,7 +222,7 @@ class VettedBuild:
         return self._builder.holds_policies(source)
 
     def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
-        """Return what is to be said about files in force."""
+        """Return the warnings about active files, each with its place."""
         return self._builder.warnings(sources)
 
 
@@ -342,7 +342,7 @@ class _Worker:
 
 _HELP_TIME: Final = "make it smaller or simpler, or give it more time with `--compile-timeout`"
 _HELP_MEMORY: Final = "make it smaller or simpler"
-_HELP_CRASH: Final = "what was in force stays so; edit the file to have it tried again"
+_HELP_CRASH: Final = "the active set stays active; edit the file to have it vetted again"
 
 
 def problems_of(data: Sequence[Mapping[str, Any]], sources: Sequence[Source]) -> list[Problem]:

@@ -1,14 +1,224 @@
-"""File events as a hint that something changed: they shorten the wait, and nothing hangs on them."""
+"""Observing the sources: the watcher debounces changes, and reads a source once it has settled.
+
+File events only shorten the wait for the next pass.
+"""
 
 from __future__ import annotations
 
+import errno
+import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from koordpolicy.engine.source import Problem
+
+from .mount import Presence, SourceReading, Stamp
+from .source_state import SourceState
+from .status import Outcomes
 
 if TYPE_CHECKING:
     from watchdog.observers.api import ObservedWatch
+
+_FIRST_READS: Final = 5
+_FLAPPING: Final = 200
+"""After how many debounce times without quiet a source is reported as flapping."""
+_SHORTEST_WAIT_S: Final = 0.001
+_ALERT_S: Final = 1.0
+"""How long after an event passes are more frequent: inotify's reader may delay what follows a rename by 0.5 s."""
+_ALERT_INTERVAL_S: Final = 0.03
+_ALERT_SHARE: Final = 10
+"""How many times as long as a scan the wait after it is, then, at least."""
+
+
+class Watcher:
+    """Keeps `observed` and `desired` of each source in step with what its mount holds.
+
+    `debounce`, `interval` and `rehash` are seconds: how long a source must be quiet before it is read, how often its
+    stamp is taken, and how often all contents are hashed though the stamp is the same.
+    """
+
+    def __init__(
+        self, sources: Sequence[SourceState], outcomes: Outcomes, *, debounce: float, interval: float, rehash: float,
+    ) -> None:
+        self._sources = sources
+        self._outcomes = outcomes
+        self._debounce = debounce
+        self._interval = interval
+        self._rehash = rehash
+        self._desired_changed = False
+        self.scan_seconds = 0.0
+        """About how long it takes to see whether a source has changed."""
+
+    def read_first(self, now: float) -> list[Problem]:
+        """Read all sources without debounce, and make what they hold the desired versions; return what is wrong."""
+        problems: list[Problem] = []
+        for source in self._sources:
+            reading = source.mount.read()
+            for _ in range(_FIRST_READS):
+                if reading.torn:
+                    reading = source.mount.read()
+            self._take(source, reading, now)
+            # What changed within the same tick of the file system's clock would not show in the next stamp.
+            source.rehash_at = now + self._interval
+            source.desired, source.desired_since = source.observed, now
+            if reading.torn:
+                source.stamp, source.changed_at = None, now
+                source.read_problems = (Problem(f"`{source.mount.path}` changes while it is read", code="unsettled"),)
+            problems += source.read_problems
+            if reading.version is not None:
+                problems += reading.version.problems
+        self._desired_changed = False
+        return problems
+
+    def observe(self, now: float) -> None:
+        """Take the stamp of each source, and read those that have settled since they changed."""
+        for source in self._sources:
+            self._observe(source, now)
+
+    def read(self, source: SourceState, now: float) -> SourceReading:
+        """Read a source that has just been written, without debounce."""
+        reading = source.mount.read(source.observed or source.active)
+        if reading.torn:
+            reading = source.mount.read(source.observed or source.active)
+        self._take(source, reading, now)
+        return reading
+
+    def take_changed(self) -> bool:
+        """Return whether any desired version has changed since the last call."""
+        changed, self._desired_changed = self._desired_changed, False
+        return changed
+
+    def due(self, now: float) -> float:
+        """Return when the next pass is due."""
+        due = [now + self._interval]
+        for source in self._sources:
+            if source.changed_at is not None:
+                due.append(source.changed_at + self._debounce)
+            if source.empty_since is not None and source.empty_since + self._interval > now:
+                due.append(source.empty_since + self._interval)
+        return min(due)
+
+    def warnings_of(self, source: SourceState, now: float) -> list[str]:
+        """Return the warnings about what a source holds."""
+        found = [*source.read_warnings]
+        if source.flapping_since is not None and now - source.flapping_since >= _FLAPPING * self._debounce:
+            found.append(f"`{source.mount.path}` keeps changing and is read only once it is quiet "
+                         f"for {self._debounce:g} s")
+        if source.observed is not None and not source.observed.hashes:
+            again = "; looking again" if source.empty_since is not None else ""
+            found.append(f"`{source.mount.path}` holds no policy files{again}")
+        return found
+
+    def _observe(self, source: SourceState, now: float) -> None:
+        began = time.monotonic()
+        stamp = source.mount.stamp()
+        self.scan_seconds = max(self.scan_seconds / 2, time.monotonic() - began)
+        if stamp.presence is Presence.DIRECTORY and source.projected:
+            # It was a mounted ConfigMap; without `..data` it is what a mount point looks like after an unmount.
+            stamp = Stamp(Presence.MISSING, reason="its `..data` is gone, so the volume is no longer mounted")
+        if stamp != source.stamp:
+            if source.changed_at is None:
+                source.flapping_since = now
+            source.stamp, source.changed_at = stamp, now
+            if not stamp.readable:
+                self._take(source, SourceReading(stamp), now)
+                return
+            source.unmounted = False
+        settled = source.changed_at is not None and now >= source.changed_at + self._debounce
+        # An empty source is intentionally empty only if it still is an interval later.
+        confirmed = source.empty_since is not None and now >= source.empty_since + self._interval
+        if stamp.readable and (settled or (source.changed_at is None and (confirmed or now >= source.rehash_at))):
+            self._take(source, source.mount.read(source.observed or source.active), now)
+
+    def _take(self, source: SourceState, reading: SourceReading, now: float) -> None:
+        if reading.torn:
+            source.stamp, source.changed_at = reading.stamp, now
+            return
+        source.stamp, source.changed_at, source.flapping_since = reading.stamp, None, None
+        source.rehash_at = now + self._rehash
+        version = reading.version
+        if version is None:
+            self._take_unreadable(source, reading.stamp)
+            return
+        source.unmounted, source.read_problems, source.read_warnings = False, (), reading.warnings
+        source.projected = source.projected or reading.stamp.presence is Presence.PROJECTED
+        source.observed = version
+        if not version.hashes and not self._intentionally_empty(source, now):
+            return
+        source.empty_since = None
+        self._desired_changed |= source.desire(version, now)
+
+    def _take_unreadable(self, source: SourceState, stamp: Stamp) -> None:
+        source.unmounted = stamp.presence is Presence.MISSING
+        source.observed, source.empty_since, source.read_warnings = None, None, ()
+        source.read_problems = (Problem(
+            f"`{source.mount.path}` cannot be read: {stamp.reason}",
+            help="mount or restore it" if source.unmounted
+            else "name several smaller directories" if stamp.marks == (errno.E2BIG,)
+            else "give the process the right to read it",
+            code="unmounted" if source.unmounted else "unreadable-source"),)
+        self._outcomes.failed()
+
+    def _intentionally_empty(self, source: SourceState, now: float) -> bool:
+        """Return whether an empty source is to become empty: it was already, or it was twice, an interval apart."""
+        if source.active is None or not source.active.hashes:
+            return True
+        if source.desired is not None and not source.desired.hashes:
+            return True
+        if source.empty_since is None:
+            source.empty_since = now
+        return now >= source.empty_since + self._interval
+
+
+class Waker:
+    """Waits for the next pass; `wake` and file events end the wait early. `wake` may be called from any thread."""
+
+    def __init__(self, make_file_events: Callable[[Callable[[], None]], FileEvents], paths: Sequence[str]) -> None:
+        self._make_file_events = make_file_events
+        self._paths = paths
+        self._file_events: FileEvents | None = None
+        self._woken = threading.Event()
+        self._alert_until = float("-inf")
+        self._was_woken = False
+
+    @property
+    def events_working(self) -> bool:
+        """Whether file events come for the sources."""
+        return self._file_events is not None and self._file_events.working
+
+    @property
+    def trouble(self) -> str:
+        """Why no file events come for some sources; empty if there is no reason."""
+        return self._file_events.trouble if self._file_events is not None else ""
+
+    def wake(self) -> None:
+        """Have the next pass begin at once."""
+        self._woken.set()
+
+    def begin_pass(self) -> None:
+        """Take note that a pass begins; what wakes from now on is for the next one."""
+        if self._file_events is None:
+            self._file_events = self._make_file_events(self.wake)
+        self._was_woken = self._woken.is_set()
+        self._woken.clear()
+        self._file_events.watch(self._paths)
+
+    def wait(self, due: float, scan_seconds: float) -> None:
+        """Wait until a pass is due, by the monotonic clock, or until something wakes."""
+        now = time.monotonic()
+        if self._was_woken:
+            self._alert_until = now + _ALERT_S
+        if now < self._alert_until:
+            due = min(due, now + max(_ALERT_INTERVAL_S, _ALERT_SHARE * scan_seconds))
+        self._woken.wait(max(_SHORTEST_WAIT_S, due - now))
+
+    def close(self) -> None:
+        """Stop watching for file events."""
+        if self._file_events is not None:
+            self._file_events.close()
 
 
 class FileEvents:

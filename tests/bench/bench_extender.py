@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Reloader
+from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.extender.protocol import Extender
 from koordpolicy.engine.scheduler.extender.server import Loaded, Server
@@ -110,7 +111,8 @@ def serving(
 
         def load() -> Loaded:
             live = Live()
-            reloader = Reloader(live, [folder], Builder())
+            low_latency = LowLatencyGc()
+            reloader = Reloader(live, [folder], Builder(pause=low_latency.pause), low_latency=low_latency)
             reloader.start()
             scheduler = Scheduler(cluster, live, clock=lambda: now)
             return Loaded(Extender(scheduler, clock=lambda: now, timer=time.monotonic), reloader)

@@ -24,6 +24,7 @@ import numpy as np
 
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload import Builder, Reloader
+from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.reload.vet import VettedBuild, Vetter
 
 from .figure import Figure
@@ -44,8 +45,8 @@ class Told(Live):
         super().__init__()
         self.swapped = threading.Event()
 
-    def replace(self, build, prepare=None) -> Registry:
-        registry = super().replace(build, prepare)
+    def activate(self, registry, stage=None) -> Registry:
+        registry = super().activate(registry, stage)
         self.swapped.set()
         return registry
 
@@ -72,8 +73,9 @@ def running() -> Iterator[tuple[Told, Reloader, list[Path]]]:
         for file, text in zip(files, texts(), strict=True):
             file.write_text(text)
         live = Told()
-        vetter = Vetter()
-        reloader = Reloader(live, [folder], VettedBuild(Builder(), vetter), state_dir=Path(folder, ".state"))
+        vetter, low_latency = Vetter(), LowLatencyGc()
+        reloader = Reloader(live, [folder], VettedBuild(Builder(pause=low_latency.pause), vetter),
+                            state_dir=Path(folder, ".state"), low_latency=low_latency)
         reloader.start()
         try:
             while not reloader.status().events:

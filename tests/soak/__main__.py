@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.registry import Live
-from koordpolicy.engine.reload import Builder, InvalidAtStart, Reloader
+from koordpolicy.engine.reload import Builder, InvalidAtStart, Reloader, ReloadSettings
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.extender.protocol import Extender
 from koordpolicy.engine.scheduler.extender.server import Loaded, Server
@@ -86,14 +86,13 @@ class Serving:
             cluster = Cluster(_node(number) for number in range(NODES))
             counters = Counters()
             scheduler = Scheduler(cluster, live, clock=time.time_ns, count=counters)
-            beside, builder = Live(), Builder()
+            beside = Live()
             below = Scheduler(cluster, beside, clock=time.time_ns)
-            follows = Reloader(beside, [self.shadow], builder, groups=builder.groups, warnings=builder.warnings,
-                               invalid_at_start=InvalidAtStart.WAIT)
-            follows.prepare_with(below.hot_swap.stage)
+            follows = Reloader(beside, [self.shadow], Builder(), ReloadSettings(invalid_at_start=InvalidAtStart.WAIT))
+            follows.stage_with(below.hot_swap.stage)
             follows.start()
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic)
-            reloader.prepare_with(scheduler.hot_swap.stage)
+            reloader.stage_with(scheduler.hot_swap.stage)
             reloader.start()
             self.extender = Extender(scheduler, clock=time.time_ns, timer=time.monotonic, shadow=shadow)
             return Loaded(self.extender, reloader, "the soak run", counters=counters)

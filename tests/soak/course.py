@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from koordpolicy.engine.framework.registry import Live
-from koordpolicy.engine.reload import Builder, Mount, Reloader
+from koordpolicy.engine.reload import Mount, Reloader, ReloadSettings
+from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.reload.state_store import Store
 
 from .world import Broken, Clock, ConfigMap, Disk, Events, Generations, Watch, documents, empty
@@ -77,8 +78,8 @@ class Course:
             directory.mkdir()
         self.waits: dict[str, float] = {}
         """The longest that a change of each kind took to be in force."""
-        self.builder = Builder()
-        self.generations = Generations(self.builder)
+        self.low_latency = LowLatencyGc()
+        self.generations = Generations(pause=self.low_latency.pause)
         self._crowd, self._bulk, self._bulk_bytes = crowd, bulk, bulk_bytes
         self._number = {"mount": 0, "folder": 0, "crowd": 0}
         self.phase = "start"
@@ -92,8 +93,8 @@ class Course:
         return Reloader(
             self.live,
             [Mount(path, open_at=self.disk.open_at) for path in (self.mount.path, self.folder, self.crowd)],
-            self.generations, clock=self.clock, state_dir=Store(self.state, write=self.disk.write), rehash=_REHASH,
-            groups=self.builder.groups, warnings=self.builder.warnings, file_events=self.events,
+            self.generations, ReloadSettings(rehash=_REHASH), clock=self.clock,
+            state_dir=Store(self.state, write=self.disk.write), file_events=self.events, low_latency=self.low_latency,
         )
 
     # Writing

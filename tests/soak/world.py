@@ -12,12 +12,14 @@ import os
 import random
 import shutil
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from koordpolicy.engine.files import write_new
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.reload import Builder
 from koordpolicy.engine.reload.watch import FileEvents
 from koordpolicy.engine.source import Source
 
@@ -109,9 +111,9 @@ class Watch(Live):
         self.going_back = False
         """Whether an older publication may be put in force: after a rollback, a restart and an unmount."""
 
-    def replace(self, build, prepare=None) -> Registry:
-        """Put a set in force; see `Live.replace`."""
-        registry = super().replace(build, prepare)
+    def activate(self, registry, stage=None) -> Registry:
+        """Activate a set; see `Live.activate`."""
+        registry = super().activate(registry, stage)
         self.swaps += 1
         self._judge(registry)
         return registry
@@ -139,17 +141,17 @@ class Watch(Live):
         self.force = force
 
 
-class Generations:
-    """Wraps a `Build` and knows which of its builds somebody still holds plugins of."""
+class Generations(Builder):
+    """A builder that knows which of its builds somebody still holds plugins of."""
 
-    def __init__(self, build: Callable[[Sequence[Source]], Iterable[Plugin]]) -> None:
-        self._build = build
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
         self._made: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
         self.builds = 0
         self.plugins = 0
 
     def __call__(self, sources: Sequence[Source]) -> list[Plugin]:
-        plugins = list(self._build(sources))
+        plugins = super().__call__(sources)
         self.builds += 1
         for plugin in plugins:
             self._made[id(plugin.make)] = plugin.make

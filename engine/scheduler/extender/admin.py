@@ -15,7 +15,8 @@ from typing import Any, Final
 from koordpolicy.engine.reload.history import SHORTEST_HASH, GenerationRecord
 from koordpolicy.engine.reload.mount import Mount
 from koordpolicy.engine.reload.publish import content_of
-from koordpolicy.engine.reload.reloader import BLOCKED, Reloader
+from koordpolicy.engine.reload.reloader import Reloader
+from koordpolicy.engine.reload.status import BLOCKED
 from koordpolicy.engine.source import PolicyError
 
 from .shadow import Shadow, ShadowResult

@@ -7,6 +7,7 @@ loop only moves bytes, so that health checks are answered while decisions are ma
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -37,7 +38,7 @@ from koordpolicy.engine.cluster.sources.listing import Change, KindView, Listed,
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.reload.history import GenerationRecord
-from koordpolicy.engine.reload.low_latency_gc import GENTLY
+from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.reload.reloader import Reloader
 from koordpolicy.engine.reload.vet import Vetter
 from koordpolicy.engine.source import PolicyError
@@ -98,6 +99,8 @@ class Refresh:
     relist: Callable[[], Listed]
     listing: Listing
     seconds: float
+    low_latency: LowLatencyGc | None = None
+    """Is entered while a listing is taken and compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,7 +595,7 @@ class Server:
         since, before = placements.now, listing.views
 
         def list_again() -> list[Change]:
-            with GENTLY:
+            with refresh.low_latency or contextlib.nullcontext():
                 listed = refresh.relist()
                 return listing.changes(listed.objects, failed=listed.failed, now=time.time())
 

@@ -903,7 +903,7 @@ def test_the_command_says_where_it_listens_and_ends_on_a_signal(policies, dump, 
             process.kill()
             raise
     assert (process.returncode, out) == (0, "")
-    assert err == "INFO koordpolicy.engine.reload.reloader: generation 1 in force: 1 policy (small-enough)\n"
+    assert err == "INFO koordpolicy.engine.reload.reloader: generation 1 is active: 1 policy (small-enough)\n"
 
 
 def test_an_address_that_is_taken_is_told(run, policies):

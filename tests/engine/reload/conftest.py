@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Live, Plugin
-from koordpolicy.engine.reload import Reloader
+from koordpolicy.engine.reload import Mount, Reloader, ReloadSettings
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 
@@ -39,6 +40,47 @@ def toy_build(sources: Sequence[Source]) -> list[Plugin]:
     if problems:
         raise PolicyError(problems)
     return plugins
+
+
+@dataclass
+class ToyBuilder:
+    """A builder of which each part may be another one."""
+
+    build: Callable[[Sequence[Source]], Iterable[Plugin]] = toy_build
+    groups: Callable[[Sequence[Source]], Iterable[frozenset[str]]] = lambda _: ()
+    holds_policies: Callable[[Source], bool] = lambda _: True
+    warnings: Callable[[Sequence[Source]], Iterable[Problem]] = lambda _: ()
+
+    def __call__(self, sources: Sequence[Source]) -> Iterable[Plugin]:
+        return self.build(sources)
+
+
+_BUILDER = {each.name for each in fields(ToyBuilder)}
+_SETTINGS = {each.name for each in fields(ReloadSettings)}
+
+
+def reloader_of(live: Live, *paths: Path | Mount, clock=lambda: 5.0, builder=None, **given) -> Reloader:
+    """Return a reloader over these paths; what is `given` are parts of the builder, settings, or arguments."""
+    parts = {name: given.pop(name) for name in _BUILDER & given.keys()}
+    settings = {name: given.pop(name) for name in _SETTINGS & given.keys()}
+    return Reloader(live, paths, builder or ToyBuilder(**parts), ReloadSettings(**settings), clock=clock, **given)
+
+
+def begun(live: Live, time: Time, *paths: Path | Mount, **given) -> Reloader:
+    """Return a reloader that has begun."""
+    reloader = reloader_of(live, *paths, **given)
+    reloader.begin(time.now)
+    return reloader
+
+
+def messages(reloader: Reloader, index: int = 0) -> list[str]:
+    return [problem.message for problem in reloader.status().sources[index].problems]
+
+
+def digest_of(path: Path) -> str:
+    version = Mount(path).read().version
+    assert version is not None
+    return version.digest
 
 
 class ConfigMapMount:

@@ -48,7 +48,7 @@ def test_the_one_before_is_the_newest_that_decided_otherwise_and_did_not_fail() 
     assert made.find().generation == 3
     made.mark(3, "it failed")
     assert made.find().generation == 2
-    assert refused(history(record(1))) == "there is nothing before generation 1 to go back to"
+    assert refused(history(record(1))) == "there is nothing before generation 1 to roll back to"
 
 
 def test_after_going_back_the_one_before_is_before_what_was_brought_back() -> None:

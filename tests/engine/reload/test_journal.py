@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.engine.framework.registry import Live
-from koordpolicy.engine.reload import Reloader
 
-from .conftest import ConfigMapMount, Time, toy_build, write
+from .conftest import ConfigMapMount, Time, begun, write
 
 
 @pytest.fixture
@@ -24,21 +23,15 @@ def lines(caplog: pytest.LogCaptureFixture):
     return read
 
 
-def begun(live: Live, time: Time, *paths: Path, **settings) -> Reloader:
-    reloader = Reloader(live, paths, toy_build, clock=lambda: 5.0, **settings)
-    reloader.begin(time.now)
-    return reloader
-
-
 def test_every_generation_is_logged_once_with_its_policies(tmp_path: Path, time: Time, live: Live, lines) -> None:
     policies = write(tmp_path / "p", a="plugin one")
     reloader = begun(live, time, policies)
     time.run(reloader, 200)
-    assert lines() == ["INFO generation 1 in force: 1 policy (one)"]
+    assert lines() == ["INFO generation 1 is active: 1 policy (one)"]
     write(policies, a="\n".join(f"plugin p{number:02}" for number in range(12)))
     time.run(reloader, 200)
     shown = ", ".join(f"p{number:02}" for number in range(10))
-    assert lines() == [f"INFO generation 2 in force: 12 policies ({shown} and 2 more)"]
+    assert lines() == [f"INFO generation 2 is active: 12 policies ({shown} and 2 more)"]
 
 
 def test_a_refused_version_is_logged_once_and_again_when_it_is_another(
@@ -47,7 +40,7 @@ def test_a_refused_version_is_logged_once_and_again_when_it_is_another(
     policies = write(tmp_path / "p", a="plugin one")
     reloader = begun(live, time, policies)
     lines()
-    refused = (f"ERROR {policies} refused, generation 1 goes on: {policies}/a.yaml:1:1: error: "
+    refused = (f"ERROR {policies} refused, generation 1 stays active: {policies}/a.yaml:1:1: error: "
                "`nonsense` is not a declaration\n 1 | nonsense\n   | ^^^^^^^^")
     write(policies, a="nonsense")
     time.run(reloader, 200)
@@ -57,7 +50,7 @@ def test_a_refused_version_is_logged_once_and_again_when_it_is_another(
     assert lines() == [refused]
     write(policies, a="plugin one")
     time.run(reloader, 200)
-    assert lines() == [f"INFO {policies} holds again what is in force, generation 1 goes on"]
+    assert lines() == [f"INFO {policies} holds the active version again: generation 1 stays active"]
 
 
 def test_an_edit_that_changes_no_policy_is_logged_as_that(tmp_path: Path, time: Time, live: Live, lines) -> None:
@@ -66,7 +59,7 @@ def test_an_edit_that_changes_no_policy_is_logged_as_that(tmp_path: Path, time: 
     lines()
     write(policies, b="")
     time.run(reloader, 1)
-    assert lines() == [f"INFO {policies} changed, and none of its policies did: generation 1 goes on"]
+    assert lines() == [f"INFO {policies} changed, and none of its policies did: generation 1 stays active"]
 
 
 def test_an_empty_directory_is_warned_about_before_and_when_it_takes_effect(
@@ -79,7 +72,7 @@ def test_an_empty_directory_is_warned_about_before_and_when_it_takes_effect(
     time.run(reloader, 200)
     assert lines() == [
         f"WARNING `{policies}` holds no policy files; looking again",
-        "WARNING generation 2 in force: no policies",
+        "WARNING generation 2 is active: no policies",
         f"WARNING `{policies}` holds no policy files",
     ]
 
@@ -92,8 +85,8 @@ def test_an_unmount_is_logged_and_what_runs_goes_on(tmp_path: Path, time: Time, 
     mount.unmount()
     time.run(reloader, 200)
     assert lines() == [
-        (f"ERROR generation 1 goes on: error: `{mount.path}` cannot be read: its `..data` is gone, so the volume is "
-         "no longer mounted\n  = mount or restore it")]
+        (f"ERROR generation 1 stays active: error: `{mount.path}` cannot be read: its `..data` is gone, so the volume "
+         "is no longer mounted\n  = mount or restore it")]
 
 
 def test_a_roll_back_is_logged(tmp_path: Path, time: Time, live: Live, lines) -> None:
@@ -106,8 +99,8 @@ def test_a_roll_back_is_logged(tmp_path: Path, time: Time, live: Live, lines) ->
     time.run(reloader, 200)
     failed = "10 of the first 10 decisions under generation 2 had failing expressions"
     assert lines() == [
-        "INFO generation 3 in force: 1 policy (one)",
-        (f"ERROR {policies} refused, generation 3 goes on: error: {failed}, so it was rolled back\n"
+        "INFO generation 3 is active: 1 policy (one)",
+        (f"ERROR {policies} refused, generation 3 stays active: error: {failed}, so it was rolled back\n"
          "  = look at the errors in metrics and verdicts, and edit it"),
-        f"WARNING {failed}: rolled back to what was in force before",
+        f"WARNING {failed}: rolled back to what was active before",
     ]

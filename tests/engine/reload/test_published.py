@@ -14,7 +14,7 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import EMPTY, Mount, Reloader
 from koordpolicy.engine.source import PolicyError
 
-from .conftest import ConfigMapMount, Time, toy_build
+from .conftest import ConfigMapMount, Time, reloader_of
 
 WORDS = st.sampled_from(["plugin p", "plugin q", "plugin r", "needs p", "nonsense", "crash", ""])
 CONTENTS = st.dictionaries(st.sampled_from(["a.yaml", "b.yaml", "c.yaml"]), st.lists(WORDS, max_size=2).map("\n".join),
@@ -55,8 +55,7 @@ class Writers(RuleBasedStateMachine):
             (self.directory / name).write_text(text)
         self.publish(0)
         self.publish(1)
-        reloader = Reloader(self.live, self.paths, toy_build, clock=lambda: self.time.now,
-                            state_dir=self.root / "state")
+        reloader = reloader_of(self.live, *self.paths, clock=lambda: self.time.now, state_dir=self.root / "state")
         try:
             reloader.begin(self.time.now)
         except PolicyError:

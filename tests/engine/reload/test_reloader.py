@@ -16,27 +16,7 @@ from koordpolicy.engine.reload.mount import Stamp
 from koordpolicy.engine.reload.watch import FileEvents
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
-from .conftest import ConfigMapMount, Time, names, toy_build, write
-
-
-def reloader_of(live: Live, *paths: Path | Mount, clock=lambda: 5.0, **settings) -> Reloader:
-    return Reloader(live, paths, toy_build, clock=clock, **settings)
-
-
-def begun(live: Live, time: Time, *paths: Path | Mount, **settings) -> Reloader:
-    reloader = reloader_of(live, *paths, **settings)
-    reloader.begin(time.now)
-    return reloader
-
-
-def messages(reloader: Reloader, index: int = 0) -> list[str]:
-    return [problem.message for problem in reloader.status().sources[index].problems]
-
-
-def digest_of(path: Path) -> str:
-    version = Mount(path).read().version
-    assert version is not None
-    return version.digest
+from .conftest import ConfigMapMount, Time, begun, digest_of, messages, names, reloader_of, toy_build, write
 
 
 def test_the_first_set_is_generation_one_and_python_plugins_stand_beside_it(tmp_path: Path, time: Time) -> None:
@@ -77,9 +57,9 @@ def test_a_source_that_is_emptied_stays_in_force_unless_it_may_be_empty(
 ) -> None:
     live, other = Live(), Live()
     policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
-    careful = begun(live, time, policies, allow_empty=False, reload_unit=unit, groups=lambda _: (),
+    careful = begun(live, time, policies, allow_empty=False, unit=unit,
                     holds_policies=lambda source: bool(source.text.strip()))
-    willing = begun(other, time, policies, reload_unit=unit, groups=lambda _: ())
+    willing = begun(other, time, policies, unit=unit)
     emptied(policies, how)
     time.run(careful, 5)
     time.run(willing, 5)
@@ -110,11 +90,7 @@ IN_BLOCKS = (
 
 
 def compiled(live: Live, time: Time, policies: Path, **settings) -> Reloader:
-    builder = Builder()
-    reloader = Reloader(live, [policies], builder, clock=lambda: 5.0, allow_empty=False,
-                        holds_policies=builder.holds_policies, **settings)
-    reloader.begin(time.now)
-    return reloader
+    return begun(live, time, policies, builder=Builder(), allow_empty=False, **settings)
 
 
 @pytest.mark.parametrize("unit", list(ReloadUnit))
@@ -128,7 +104,7 @@ def test_a_file_that_says_nothing_of_policies_empties_its_source_however_it_is_w
     tmp_path: Path, time: Time, text: str, unit: ReloadUnit,
 ) -> None:
     policies = write(tmp_path / "p", a=POLICY)
-    reloader = compiled(live := Live(), time, policies, reload_unit=unit, groups=lambda _: ())
+    reloader = compiled(live := Live(), time, policies, unit=unit)
     write(policies, a=text)
     time.run(reloader, 5)
     assert (names(live), messages(reloader)) == (["one"], [f"`{policies}` holds no policy"])
@@ -151,9 +127,7 @@ def test_a_file_that_says_anything_else_is_left_to_the_compiler(tmp_path: Path, 
 
 def test_an_emptied_source_keeps_no_other_one_from_moving_on(tmp_path: Path, time: Time) -> None:
     one, two, live = write(tmp_path / "p", a=POLICY), write(tmp_path / "q", a=PARAMS), Live()
-    builder = Builder()
-    reloader = Reloader(live, [one, two], builder, allow_empty=False, holds_policies=builder.holds_policies)
-    reloader.begin(time.now)
+    reloader = begun(live, time, one, two, builder=Builder(), allow_empty=False)
     write(one, a=POLICY.replace("one", "three"))
     write(two, a="# none")
     time.run(reloader, 5)
@@ -369,9 +343,9 @@ def test_what_cannot_be_prepared_does_not_go_in_force(tmp_path: Path, time: Time
             raise RuntimeError("no such device")
         refuse_odd(registry)
 
-    reloader.prepare_with(prepare)
+    reloader.stage_with(prepare)
     for name, problem in (("odd", "`odd` is odd"),
-                          ("crash", "putting the policies in force failed: RuntimeError: no such device")):
+                          ("crash", "activating the policies failed: RuntimeError: no such device")):
         write(policies, a=f"plugin {name}")
         time.run(reloader, 1)
         (source,) = reloader.status().sources
@@ -388,13 +362,13 @@ def test_what_cannot_be_prepared_again_is_not_gone_back_to(tmp_path: Path, time:
     reloader = begun(live, time, policies, max_error_rate=0.1, first_decisions=10)
     write(policies, a="plugin two")
     time.run(reloader, 1)
-    reloader.prepare_with(refuse_odd)
+    reloader.stage_with(refuse_odd)
     reloader.observe(2, 10, 10)
     time.run(reloader, 1)
     assert (names(live), reloader.status().sources[0].digest) == (["two"], digest_of(policies))
     assert reloader.status().warnings == (
-        ("10 of the first 10 decisions under generation 2 had failing expressions, and what was in force before cannot "
-         "be put in force again: `odd-one` is odd"),)
+        ("10 of the first 10 decisions under generation 2 had failing expressions, and the set that was active before "
+         "cannot be activated again: `odd-one` is odd"),)
 
 
 def test_what_is_to_be_said_about_the_files_in_force_stands_in_the_status(
@@ -752,7 +726,7 @@ def test_state_that_cannot_be_written_is_told_and_breaks_nothing_else(tmp_path: 
 
 def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(tmp_path: Path, time: Time, live: Live) -> None:
     policies = write(tmp_path / "p", a="plugin one", b="plugin two", c="plugin three")
-    reloader = begun(live, time, policies, reload_unit=ReloadUnit.FILE)
+    reloader = begun(live, time, policies, unit=ReloadUnit.FILE)
     write(policies, a="plugin ten", b="nonsense")
     (policies / "c.yaml").write_bytes(b"\xff")
     time.run(reloader, 1)
@@ -779,7 +753,7 @@ def test_with_files_as_the_unit_files_that_belong_together_move_together(
                     yield {source.name, declared[line.split()[1]]} if line.split()[1] in declared else {source.name}
 
     policies = write(tmp_path / "p", a="plugin one\nneeds shared", b="plugin shared", c="plugin three")
-    reloader = begun(live, time, policies, reload_unit=ReloadUnit.FILE, groups=groups)
+    reloader = begun(live, time, policies, unit=ReloadUnit.FILE, groups=groups)
     before = {name: plugin.digest for (_, name), plugin in live.registry.plugins.items()}
     write(policies, a="plugin one\nneeds shared\nnonsense", b="plugin shared\n\n", c="plugin thirty")
     time.run(reloader, 1)
@@ -805,7 +779,7 @@ def test_a_generation_that_fails_too_often_is_rolled_back_until_it_is_edited(
     told = "6 of the first 91 decisions under generation 2 had failing expressions"
     status = reloader.status()
     assert (names(live), status.generation, status.sources[0].digest) == (["one"], 3, good)
-    assert status.warnings == (f"{told}: rolled back to what was in force before",)
+    assert status.warnings == (f"{told}: rolled back to what was active before",)
     assert messages(reloader) == [f"{told}, so it was rolled back"]
     write(policies, a="plugin three")
     time.run(reloader, 1)
@@ -830,7 +804,7 @@ def test_what_was_rolled_back_stays_out_while_other_sources_change(
     tmp_path: Path, time: Time, live: Live, unit: ReloadUnit,
 ) -> None:
     one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
-    reloader = begun(live, time, one, two, max_error_rate=0.0, first_decisions=10, reload_unit=unit)
+    reloader = begun(live, time, one, two, max_error_rate=0.0, first_decisions=10, unit=unit)
     write(one, a="plugin bad")
     time.run(reloader, 1)
     reloader.observe(live.registry.generation, 1, 1)
@@ -897,7 +871,7 @@ def test_the_first_generation_has_nothing_to_go_back_to(tmp_path: Path, time: Ti
     assert names(live) == ["one"]
     assert reloader.status().warnings == (
         ("10 of the first 10 decisions under generation 1 had failing expressions, "
-        "and there is no generation to go back to"),)
+        "and there is no generation to roll back to"),)
     assert not reloader.status().healthy
     write(tmp_path / "p", a="plugin two")
     time.run(reloader, 1)
@@ -908,8 +882,8 @@ def test_file_events_bring_an_edit_in_force_long_before_the_next_look(tmp_path: 
     swapped = threading.Event()
 
     class Told(Live):
-        def replace(self, build, prepare=None):
-            registry = super().replace(build, prepare)
+        def activate(self, registry, stage=None):
+            registry = super().activate(registry, stage)
             swapped.set()
             return registry
 
@@ -924,7 +898,7 @@ def test_file_events_bring_an_edit_in_force_long_before_the_next_look(tmp_path: 
                 first_look.set()
             return stamp
 
-    reloader = Reloader(live, [Seen(policies)], toy_build, settle=0.01, interval=600)
+    reloader = reloader_of(live, Seen(policies), debounce=0.01, interval=600)
     reloader.start()
     try:
         assert first_look.wait(10)
@@ -1010,7 +984,7 @@ def test_a_restart_does_not_bring_back_what_was_gone_back_from(tmp_path: Path, l
     time.run(reloader, 100)
     assert names(again) == ["one"]
     assert [problem.message for problem in reloader.status().sources[0].problems] == [
-        "it was gone back from before the last start"]
+        "it was rolled back before the last start"]
     write(policies, a="plugin three")
     time.run(reloader, 2)
     assert (names(again), reloader.status().healthy) == (["three"], True)
@@ -1102,7 +1076,7 @@ def test_a_blamed_document_goes_back_to_the_last_version_of_its_source_without_i
     tmp_path: Path, time: Time, live: Live, unit: ReloadUnit,
 ) -> None:
     one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", b="plugin two")
-    reloader = begun(live, time, one, two, reload_unit=unit)
+    reloader = begun(live, time, one, two, unit=unit)
     write(one, a="plugin slow")
     time.run(reloader, 1)
     write(two, b="plugin three")  # what came after it in another source stays
@@ -1111,7 +1085,7 @@ def test_a_blamed_document_goes_back_to_the_last_version_of_its_source_without_i
     time.run(reloader, 1)
     status = reloader.status()
     assert (names(live), status.healthy) == (["one", "three"], False)
-    assert status.warnings == ("`slow` does not return: rolled back to what was in force before",)
+    assert status.warnings == ("`slow` does not return: rolled back to what was active before",)
     assert [each.code for each in status.sources[0].problems] == ["overdue"]
     assert [past.failed for past in status.history] == ["", "", "`slow` does not return", ""]
 
@@ -1135,7 +1109,7 @@ def test_a_blamed_content_stays_out_while_other_files_of_its_source_change(
 
 def test_with_files_as_the_unit_other_files_move_on_beside_a_blamed_one(tmp_path: Path, time: Time, live: Live) -> None:
     policies = write(tmp_path / "p", a="plugin one", b="plugin two")
-    reloader = begun(live, time, policies, reload_unit=ReloadUnit.FILE)
+    reloader = begun(live, time, policies, unit=ReloadUnit.FILE)
     write(policies, a="plugin slow", b="plugin three")
     time.run(reloader, 1)
     blame(reloader, live, "slow")
@@ -1155,7 +1129,7 @@ def test_a_blamed_document_that_was_always_there_is_reported_and_stays(tmp_path:
     time.run(reloader, 1)
     assert (names(live), reloader.status().healthy) == (["slow", "three"], False)
     assert reloader.status().warnings == (
-        "`slow` does not return, and there is no generation without it to go back to",)
+        "`slow` does not return, and there is no generation without it to roll back to",)
 
 
 def test_blame_of_what_is_not_in_force_any_more_and_of_python_plugins_changes_nothing(
@@ -1200,8 +1174,7 @@ def test_what_could_not_be_checked_for_no_fault_of_its_own_is_tried_again(
             raise PolicyError([Problem("policies cannot be checked", code="vetting-unavailable")])
         return toy_build(sources)
 
-    reloader = Reloader(live, [policies], build)
-    reloader.begin(time.now)
+    reloader = begun(live, time, policies, build=build)
     worker[0] = False
     write(policies, a="plugin two")
     time.run(reloader, 5)
@@ -1220,7 +1193,7 @@ def test_a_build_that_does_not_end_can_be_seen_from_other_threads(tmp_path: Path
             go_on.wait(30)
         return toy_build(sources)
 
-    reloader = Reloader(live, [policies], build, settle=0.0)
+    reloader = reloader_of(live, policies, build=build, debounce=0.0)
     reloader.start()
     write(policies, a="plugin two")
     assert begun.wait(30)
@@ -1256,8 +1229,8 @@ def test_a_change_that_follows_an_event_is_found_soon_although_its_own_event_is_
                 write(policies, a="plugin two")
             return found
 
-    reloader = Reloader(live, [Renamed(policies)], toy_build, interval=3600.0, settle=0.0, file_events=Late)
-    reloader.prepare_with(lambda registry: swapped.set() if registry.generation == 2 else None)
+    reloader = reloader_of(live, Renamed(policies), interval=3600.0, debounce=0.0, file_events=Late)
+    reloader.stage_with(lambda registry: swapped.set() if registry.generation == 2 else None)
     reloader.start()
     try:
         assert swapped.wait(30)

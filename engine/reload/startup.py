@@ -1,0 +1,140 @@
+"""The first activation: of what the sources hold, of the last good set, or of nothing."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.source import PolicyError, Problem
+
+from .select import HoldsPolicies, emptied, is_emptied
+from .source_state import SourceState, files_of
+from .state_store import Saved, Store
+from .status import BLOCKED, Outcomes
+from .swap import Swapper
+from .watch import Watcher
+
+
+class InvalidAtStart(enum.Enum):
+    """What to do when the policies are invalid (or missing) at start."""
+
+    REFUSE = "refuse"
+    LAST_GOOD = "last-good"
+    WAIT = "wait"
+    """Begin with nothing active, and wait for a valid set: for policies that decide nothing yet."""
+
+
+class Startup:
+    """Reads the sources for the first time and activates what they hold; `store` has the last good set."""
+
+    def __init__(
+        self, sources: Sequence[SourceState], watcher: Watcher, swapper: Swapper, store: Store | None,
+        outcomes: Outcomes, *, invalid_at_start: InvalidAtStart, holds_policies: HoldsPolicies | None,
+    ) -> None:
+        self._sources = sources
+        self._watcher = watcher
+        self._swapper = swapper
+        self._store = store
+        self._outcomes = outcomes
+        self._invalid_at_start = invalid_at_start
+        self._holds_policies = holds_policies
+
+    def run(self, now: float) -> bool:
+        """Activate the first set; return whether parts of the sources may still be selected on top of it.
+
+        Raises `PolicyError` with everything that is wrong, unless the last good set can (and may) be used.
+        """
+        problems = self._watcher.read_first(now)
+        valid = not problems and all(source.observed is not None for source in self._sources)
+        held: Mapping[SourceState, Saved] = self._held() if valid else {}
+        registry: Registry | None = None
+        try:
+            registry, held = self._build(held)
+        except PolicyError as error:
+            problems += error.problems
+        else:  # only now: what was not compiled is not read here
+            problems += [emptied(source) for source in self._sources
+                         if source not in held and is_emptied(source.observed, self._holds_policies)]
+        if registry is not None and valid and not problems:
+            self._activate(registry, held, now)
+            return False
+        if self._invalid_at_start is InvalidAtStart.REFUSE:
+            raise PolicyError(problems)
+        if self._invalid_at_start is InvalidAtStart.LAST_GOOD:
+            self._resume(problems, now)
+        return True
+
+    def _held(self) -> dict[SourceState, Saved]:
+        """Return the last good versions of the sources that may not be followed yet.
+
+        Right after a start an empty directory is intentionally empty, or a mount that is not there yet: it is read
+        again. And a source may still hold the version that was blocked.
+        """
+        if self._store is None:
+            return {}
+        try:
+            saved = self._store.load({source.mount.path: source.mount for source in self._sources})
+        except PolicyError:
+            return {}
+        return {source: each for source in self._sources
+                if source.observed is not None and (each := saved.get(source.mount.path)) is not None
+                and (each.blocked == source.observed.digest
+                     or (not source.observed.hashes and bool(each.version.hashes)))}
+
+    def _build(self, held: Mapping[SourceState, Saved]) -> tuple[Registry, Mapping[SourceState, Saved]]:
+        """Build the observed files together with what is held, or without it where that does not build any more."""
+        observed = {file.name: file for file in files_of(
+            source.observed for source in self._sources if source.observed is not None)}
+        if held:
+            kept = {file.name: file for file in files_of(saved.version for saved in held.values())}
+            try:
+                return self._swapper.build(observed | kept), held
+            except PolicyError:
+                pass
+        return self._swapper.build(observed), {}
+
+    def _activate(self, registry: Registry, held: Mapping[SourceState, Saved], now: float) -> None:
+        self._swapper.activate(registry)
+        for source in self._sources:
+            source.active, source.active_since = source.observed, self._outcomes.clock()
+            if source in held:
+                _hold(source, held[source], now)
+        self._outcomes.succeeded()
+        self._swapper.record()
+
+    def _resume(self, problems: list[Problem], now: float) -> None:
+        """Activate the last good set."""
+        assert self._store is not None
+        try:
+            saved = self._store.load({source.mount.path: source.mount for source in self._sources})
+            _refuse_unknown(self._sources, saved)
+            registry = self._swapper.build({
+                file.name: file for file in files_of(each.version for each in saved.values())})
+        except PolicyError as error:
+            raise PolicyError([*problems, *error.problems]) from None
+        self._outcomes.failed()
+        self._swapper.activate(registry)
+        for source in self._sources:
+            each = saved[source.mount.path]
+            source.active, source.active_since, source.last_good = each.version, each.since, True
+            if source.observed is not None and not source.observed.hashes and each.version.hashes:
+                _hold(source, each, now)
+
+
+def _hold(source: SourceState, saved: Saved, now: float) -> None:
+    """Have the last good version active, as what the source holds is blocked or may become intentionally empty."""
+    source.active, source.active_since, source.last_good = saved.version, saved.since, True
+    source.projected = source.projected or saved.projected
+    if source.observed is not None and saved.blocked == source.observed.digest:
+        source.block(Problem("it was rolled back before the last start", code=BLOCKED,
+                             help="it is blocked until it is changed, or brought back by its hash"))
+        return
+    source.desired, source.empty_since = None, now
+
+
+def _refuse_unknown(sources: Iterable[SourceState], saved: Mapping[str, Saved]) -> None:
+    unknown = [Problem(f"the last good set knows no `{source.mount.path}`", code="missing-state")
+               for source in sources if source.mount.path not in saved]
+    if unknown:
+        raise PolicyError(unknown)

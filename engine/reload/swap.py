@@ -1,0 +1,236 @@
+"""Building sets of policies and activating them, all or nothing; and going back to earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.source import PolicyError, Problem, Source
+
+from .history import GenerationRecord, History
+from .mount import EMPTY, Version
+from .probation import Probation
+from .select import ReloadUnit, Selection
+from .source_state import Files, SourceState, active_files
+from .status import BLOCKED, OVERDUE, Outcomes
+
+Stage: TypeAlias = Callable[[Registry], None]
+"""Is given a registry; raises `PolicyError` where it cannot run."""
+
+
+class Build(Protocol):
+    """Compiles the files of all sources together; raises `PolicyError` with everything that is wrong with them."""
+
+    def __call__(self, sources: Sequence[Source], /) -> Iterable[Plugin]:
+        """Return the plugins of these files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ActiveSet:
+    """What was active, to roll back to."""
+
+    registry: Registry
+    versions: tuple[tuple[SourceState, Version | None, float], ...]
+
+
+class Swapper:
+    """The only one that changes what is active: the registry of `live` and the active version of each source.
+
+    `check` is called with every set that builds, and refuses what cannot run (arguments that a plugin does not take,
+    for example); it must be quick and change nothing. `activated` is called after each activation. Each method that
+    activates either does so as a whole or leaves all as it was.
+    """
+
+    def __init__(
+        self, live: Live, sources: Sequence[SourceState], build: Build, *, python_plugins: Iterable[Plugin],
+        check: Stage | None, unit: ReloadUnit, probation: Probation, history: History, outcomes: Outcomes,
+        activated: Callable[[], None],
+    ) -> None:
+        self._live = live
+        self._sources = sources
+        self._build = build
+        self._python_plugins = tuple(python_plugins)
+        self._check = check
+        self._unit = unit
+        self._probation = probation
+        self._history = history
+        self._outcomes = outcomes
+        self._activated = activated
+        self._previous: _ActiveSet | None = None
+        """The last set that has passed its probation, while the active one has not."""
+        self.stage: Stage | None = None
+        """Is given each registry before it is activated; raises `PolicyError` where it cannot run."""
+        self.alarm = ""
+        """What was rolled back, or could not be, and why; empty if nothing."""
+        self.stuck = False
+        """Whether the active generation fails and there is none to roll back to."""
+        self.restored: int | None = None
+        """The generation that was brought back last."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether the active generation may be kept as a good one: it has passed its probation, or has none."""
+        return self._previous is None or self._probation.passed
+
+    def build(self, files: Files) -> Registry:
+        """Return the registry of these files and the Python plugins; its generation is given when it is activated.
+
+        Raises only `PolicyError`, also for faults of our own: no reload may end the thread that reloads.
+        """
+        owners = {file.name: source.mount.path for source in self._sources
+                  for version in (source.active, source.desired, source.observed) if version is not None
+                  for file in version.files.values()}
+        try:
+            plugins = [*self._python_plugins]
+            for plugin in self._build([files[name] for name in sorted(files)]):
+                name = plugin.span.root().name if plugin.span is not None else ""
+                plugins.append(plugin if plugin.source else replace(plugin, source=owners.get(name, name)))
+            registry = Registry.of(plugins, generation=0)
+            if self._check is not None:
+                self._check(registry)
+        except PolicyError:
+            raise
+        except Exception as error:
+            raise our_fault("compiling the policies", error) from error
+        return registry
+
+    def activate(self, registry: Registry) -> None:
+        """Stage a registry and make it the active one; raises `PolicyError` if it cannot run."""
+        try:
+            self._live.activate(registry, self.stage)
+        except PolicyError:
+            raise
+        except Exception as error:
+            raise our_fault("activating the policies", error) from error
+        self.alarm, self.stuck = "", False
+        self._activated()
+
+    def swap(self, selection: Selection[Registry]) -> None:
+        """Activate what was selected; raises `PolicyError` if it cannot run."""
+        if selection.built is None:
+            return
+        before = _ActiveSet(self._live.registry, tuple((s, s.active, s.active_since) for s in self._sources))
+        proven = self.proven
+        self.activate(selection.built)
+        now = self._outcomes.clock()
+        for source, version in selection.versions.items():
+            assert source.desired is not None
+            source.active, source.active_since = version, now
+            source.mixed = version.digest != source.desired.digest
+            source.last_good = source.mixed and source.last_good
+        self.record()
+        # What has not passed its probation is nothing to roll back to: the last generation that has stays the one.
+        if self._probation.limited and self._live.registry.generation != before.registry.generation and proven:
+            self._previous = before
+
+    def record(self, restored: int | None = None) -> GenerationRecord:
+        """Add the active generation to the history, and which generation it brought back."""
+        registry = self._live.registry
+        versions = {source.mount.path: source.active for source in self._sources if source.active is not None}
+        self._history.add(GenerationRecord(
+            registry.generation, registry.digest, self._outcomes.clock(), versions, restored))
+        return self._history.generations[-1]
+
+    def roll_back_failing(self) -> None:
+        """Roll back to the last set that passed its probation, as the active generation has failed its own."""
+        failed, generation = self._probation.end(), self._live.registry.generation
+        self._outcomes.failed()
+        previous, self._previous = self._previous, None
+        if previous is None:
+            self._raise_alarm(f"{failed}, and there is no generation to roll back to")
+            return
+        try:
+            self.activate(previous.registry)
+        except PolicyError as error:
+            why = "; ".join(problem.message for problem in error.problems)
+            self._raise_alarm(f"{failed}, and the set that was active before cannot be activated again: {why}")
+            return
+        for source, version, since in previous.versions:
+            if source.active is not None and version is not source.active:
+                source.block_version(source.active, version, Problem(
+                    f"{failed}, so it was rolled back", code="rolled-back",
+                    help="look at the errors in metrics and verdicts, and edit it"))
+            source.active, source.active_since = version, since
+            source.mixed = self._unit is ReloadUnit.FILE and version is not None
+        self.alarm = f"{failed}: rolled back to what was active before"
+        self._history.mark(generation, failed)
+        self.record()
+
+    def roll_back_overdue(self, plugin: Plugin, why: str) -> bool:
+        """Activate the newest earlier version of a document's source that holds another content of its file.
+
+        Does nothing where another version of the document is active by now. Returns whether it rolled back.
+        """
+        registry = self._live.registry
+        running = registry.plugins.get((plugin.framework, plugin.name))
+        if running is None or running.digest != plugin.digest or running.span is None:
+            return False
+        self._outcomes.failed()
+        place = self._place_of(running.span.root().name)
+        if place is None:
+            return False
+        source, relative, active = place
+        for earlier in reversed(self._history.generations[:-1]):
+            version = earlier.versions.get(source.mount.path)
+            if version is None or earlier.failed or version.hashes.get(relative) == active.hashes[relative]:
+                continue
+            files = active_files(each for each in self._sources if each is not source)
+            files.update((file.name, file) for file in version.files.values())
+            try:
+                self.activate(self.build(files))
+            except PolicyError:
+                continue  # it does not build beside what the other sources hold now
+            problem = Problem(f"{why}, so it was rolled back", running.span, code=OVERDUE,
+                              help="edit the document: this content of its file is blocked")
+            source.overdue[source.content_key(relative, active)] = problem
+            if source.desired is not None and source.desired.digest == active.digest:
+                source.blocked[active.digest] = problem
+                source.problems = (problem,)
+            source.active, source.active_since = version, self._outcomes.clock()
+            source.mixed = self._unit is ReloadUnit.FILE
+            self._previous = None
+            self._history.mark(registry.generation, why)
+            self.record()
+            self.alarm = f"{why}: rolled back to what was active before"
+            return True
+        self._raise_alarm(f"{why}, and there is no generation without it to roll back to")
+        return False
+
+    def restore(self, record: GenerationRecord) -> GenerationRecord:
+        """Activate an earlier generation and block what the sources hold; raises `PolicyError` if it cannot run."""
+        self.activate(self.build({file.name: file for version in record.versions.values()
+                                  for file in version.files.values()}))
+        self._previous = None
+        now = self._outcomes.clock()
+        for source in self._sources:
+            version = record.versions.get(source.mount.path, EMPTY)
+            if source.active is None or source.active.digest != version.digest:
+                source.active_since = now
+            source.active, source.last_good, source.mixed, source.problems = version, False, False, ()
+            source.blocked, source.overdue = {}, {}
+            if source.desired is not None and source.desired.digest != version.digest:
+                source.block(Problem(
+                    f"generation {record.generation} was brought back, with another version of `{source.mount.path}`",
+                    code=BLOCKED, help="this one is blocked until it is changed, or brought back by its hash"))
+        self.restored = record.generation if record.restored is None else record.restored
+        return self.record(self.restored)
+
+    def _raise_alarm(self, why: str) -> None:
+        self.alarm, self.stuck = why, True
+
+    def _place_of(self, name: str) -> tuple[SourceState, str, Version] | None:
+        """Return the source in whose active version a file is, the file's name there, and that version."""
+        for source in self._sources:
+            if source.active is not None:
+                for relative, file in source.active.files.items():
+                    if file.name == name:
+                        return source, relative, source.active
+        return None
+
+
+def our_fault(doing: str, error: Exception) -> PolicyError:
+    """Return what is raised in place of an error that no policy may cause."""
+    return PolicyError([Problem(f"{doing} failed: {type(error).__name__}: {error}",
+                                help="this is a fault of koord-policy, not of the policies", code="internal")])
