@@ -15,7 +15,7 @@ import numpy as np
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
-from koordpolicy.engine.cluster.derived import DerivedObjects
+from koordpolicy.engine.cluster.derived import Derived, DerivedObjects
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
@@ -31,7 +31,6 @@ from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.extensions.topology import affinities_of, affinity_of, mask_of, masks
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.plugin import SKIP, CycleState, Deferred, Handle, Skip, TopologyHint
 
 from ..allocation.annotations import annotations_of, is_hinted, labels_of, write_annotation
@@ -136,7 +135,7 @@ class DeviceShare:
         self._holdings: DerivedObjects[Holdings | None] = DerivedObjects(_HOLDING_PATHS, self._holdings_of)
         self._outcomes = KeptOutcomes(_OUTCOME_PATHS)
         self._scores = KeptOutcomes(_OUTCOME_PATHS)
-        self._of_labels = DistinctAnswers(np.bool_)
+        self._of_labels = Derived(frozenset(_LABELS), np.bool_, distinct=True)
         self._granted: Grants[DeviceGrant, Holding] = Grants(holding_in, Holding(), self._holdings.forget)
 
     def start(self) -> None:
@@ -397,18 +396,19 @@ class DeviceShare:
         """Refuse nodes without the isolation that the pod asks for, and GPUs that cannot be shared."""
         provider = labels_of(pod.object).get(ISOLATION_LABEL)
         if provider:
-            refusals.refuse(self._of_labels.answer(
-                snapshot, frozenset(_LABELS[3:]), ("isolation", provider),
-                lambda row: labels_of(snapshot.node(row)).get(ISOLATION_LABEL) != provider,
+            refusals.refuse(self._of_labels.of(
+                snapshot, ("isolation", provider),
+                lambda view, row: labels_of(view.node(row)).get(ISOLATION_LABEL) != provider,
+                paths=frozenset(_LABELS[3:]),
             ), _NO_ISOLATION)
         for vendor, model in sorted(self._args.unsharable):
-            def is_one(row: int, vendor: str = vendor, model: str = model) -> bool:
-                labels = labels_of(snapshot.node(row))
+            def is_one(view: Snapshot, row: int, vendor: str = vendor, model: str = model) -> bool:
+                labels = labels_of(view.node(row))
                 return (labels.get(GPU_VENDOR_LABEL, ""), labels.get(GPU_MODEL_LABEL, "")) == (vendor, model)
 
             message = f'model "{model}" of vendor "{vendor}" does not support GPU Share'
-            refusals.refuse(self._of_labels.answer(
-                snapshot, frozenset(_LABELS[:2]), ("unsharable", vendor, model), is_one,
+            refusals.refuse(self._of_labels.of(
+                snapshot, ("unsharable", vendor, model), is_one, paths=frozenset(_LABELS[:2]),
             ), Refusal("unsharable", message, Code.UNRESOLVABLE))
 
     def _alone(self, state: CycleState, wanted: PodDevices) -> bool:

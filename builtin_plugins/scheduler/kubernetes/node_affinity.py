@@ -10,13 +10,13 @@ import numpy as np
 
 from koordpolicy.engine.cel.explain.clauses import ABSENT
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.edits import Edit, label_edit, may_vary, without_selection_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
@@ -61,7 +61,7 @@ class NodeAffinity:
         self._added = None if required is None else pod_that_requires(required.get("nodeSelectorTerms") or ())
         self._added_preferred: Sequence[Json] = added.get(PREFERRED) or ()
         self._selection = NodeSelection()
-        self._weights = DistinctAnswers(np.int64)
+        self._weights = Derived(frozenset(), np.int64, distinct=True)
         self._refusal = Refusal("affinity", _REASON, Code.UNRESOLVABLE)
         self._enforced = Refusal("added-affinity", _ENFORCED, Code.UNRESOLVABLE)
 
@@ -135,9 +135,10 @@ class NodeAffinity:
         terms = [(int(each.get("weight", 0)), each.get("preference") or {}) for each in preferred]
         paths = frozenset(path for _, term in terms for path in paths_of(term))
         wanted = [(weight, pod_that_requires([term])) for weight, term in terms]
-        sums = self._weights.answer(
-            snapshot, paths, json.dumps(terms, sort_keys=True),
-            lambda row: sum(weight for weight, probe in wanted if matches_node(probe, snapshot.node(row))),
+        sums = self._weights.of(
+            snapshot, json.dumps(terms, sort_keys=True),
+            lambda view, row: sum(weight for weight, probe in wanted if matches_node(probe, view.node(row))),
+            paths=paths,
         )
         return Scores(normalize_by_max(sums, rows, HIGHEST_SCORE), raw={"": sums})
 

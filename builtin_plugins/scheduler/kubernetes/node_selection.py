@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -46,7 +46,7 @@ class NodeSelection:
     """Which nodes the node selector and the required affinity of pods take; for one plugin."""
 
     def __init__(self) -> None:
-        self._matches = DistinctAnswers(np.bool_)
+        self._matches = Derived(frozenset(), np.bool_, distinct=True)
 
     def of(self, pod: Json, snapshot: Snapshot) -> NDArray[np.bool_] | None:
         """Return bool[nodes], not to be written, or None where the pod takes any node."""
@@ -57,7 +57,7 @@ class NodeSelection:
         paths = {label_path(key) for key in selector}
         for term in (required or {}).get("nodeSelectorTerms") or ():
             paths.update(paths_of(term))
-        return self._matches.answer(
-            snapshot, frozenset(paths), json.dumps([selector, required], sort_keys=True),
-            lambda row: matches_node(pod, snapshot.node(row)),
+        return self._matches.of(
+            snapshot, json.dumps([selector, required], sort_keys=True),
+            lambda view, row: matches_node(pod, view.node(row)), paths=frozenset(paths),
         )

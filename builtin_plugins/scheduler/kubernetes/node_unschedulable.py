@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Point, Refusal
 from koordpolicy.engine.kubernetes.selectors import NO_SCHEDULE, tolerates
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.plugin import CycleState, Event, Handle
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
@@ -31,14 +31,12 @@ class NodeUnschedulable:
     check_args = staticmethod(no_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
-        self._cordoned = DistinctAnswers(np.bool_)
+        self._cordoned = Derived(_PATHS, np.bool_, _is_cordoned, distinct=True)
         self._refusal = Refusal("unschedulable", _REASON, Code.UNRESOLVABLE)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse the cordoned nodes."""
-        cordoned = self._cordoned.answer(
-            snapshot, _PATHS, None, lambda row: bool((snapshot.node(row).get("spec") or {}).get("unschedulable")),
-        )
+        cordoned = self._cordoned.of(snapshot)
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
         if any(tolerates(each, _TAINT) for each in tolerations):
             return Answer(np.ones(snapshot.size, np.bool_))
@@ -58,3 +56,7 @@ class NodeUnschedulable:
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node came or changed."""
         return node_came_or_changed(event) or is_of(event, pod)
+
+
+def _is_cordoned(snapshot: Snapshot, row: int) -> bool:
+    return bool((snapshot.node(row).get("spec") or {}).get("unschedulable"))

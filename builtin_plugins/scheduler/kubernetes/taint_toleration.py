@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.edits import Edit, toleration_edit, uncordon_edit, untaint_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import tolerates, untolerated
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.plugin import CycleState, Event, Handle
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
@@ -39,15 +38,16 @@ class TaintToleration:
     check_args = staticmethod(no_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
-        self._tolerated = DistinctAnswers(np.bool_)
-        self._soft = DistinctAnswers(np.int64)
+        self._tolerated = Derived(_PATHS, np.bool_, distinct=True)
+        self._soft = Derived(_PATHS, np.int64, distinct=True)
+        self._has_soft = Derived(_PATHS, np.bool_, lambda view, row: bool(_soft_taints(view, row)), distinct=True)
         self._normalized: dict[int, tuple[NDArray[np.int64], dict[int, NDArray[np.int64]]]] = {}
-        self._seen: tuple[NDArray[np.int64], bool] = (np.zeros(0, np.int64), False)
+        self._any_soft, self._any_untolerated = _AnyOf(), _AnyOf()
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate."""
-        passed = self._tolerated.answer(
-            snapshot, _PATHS, _question(pod), lambda row: untolerated(pod.object, snapshot.node(row)) is None,
+        passed = self._tolerated.of(
+            snapshot, _question(pod), lambda view, row: untolerated(pod.object, view.node(row)) is None,
         )
 
         def explain(row: int) -> Refusal:
@@ -77,15 +77,12 @@ class TaintToleration:
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
         """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
-        if point is Point.SCORE and _has_soft(snapshot.cluster) and self._are_soft(self._counts(pod, snapshot)):
+        if point is Point.SCORE and self._any_soft(self._has_soft.of(snapshot)) and (
+            self._any_untolerated(self._counts(pod, snapshot))
+        ):
             return None
         filters = point is Point.FILTER
         return CacheKey(_question(pod), _PATHS, stable_for_shape=filters, stable_until=None if filters else _PATHS)
-
-    def _are_soft(self, counts: NDArray[np.int64]) -> bool:
-        if self._seen[0] is not counts:
-            self._seen = counts, bool(counts.any())
-        return self._seen[1]
 
     def _counts(self, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
         """Return how many soft taints of each node the pod does not tolerate."""
@@ -94,12 +91,11 @@ class TaintToleration:
             if each.get("effect") in (None, "", _PREFER_NO_SCHEDULE)
         ]
 
-        def count(row: int) -> int:
-            taints = (snapshot.node(row).get("spec") or {}).get("taints") or ()
-            soft = (taint for taint in taints if taint.get("effect") == _PREFER_NO_SCHEDULE)
+        def count(view: Snapshot, row: int) -> int:
+            soft = _soft_taints(view, row)
             return sum(1 for taint in soft if not any(tolerates(each, taint) for each in tolerations))
 
-        return self._soft.answer(snapshot, _PATHS, _question(pod), count)
+        return self._soft.of(snapshot, _question(pod), count)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the pod could tolerate the taint, and that the node could lose it, if people set it."""
@@ -118,14 +114,21 @@ class TaintToleration:
         return node_came_or_changed(event) or is_of(event, pod)
 
 
-def _has_soft(cluster: Cluster) -> bool:
-    """Whether any node has a soft taint."""
-    stamp, known = cluster.stamp(_PATHS), cluster.cross_version_cache.get(_has_soft)
-    if not isinstance(known, tuple) or known[0] != stamp:
-        taints = chain.from_iterable((row.node.get("spec") or {}).get("taints") or () for row in cluster.rows)
-        has_soft = any(taint.get("effect") == _PREFER_NO_SCHEDULE for taint in taints)
-        known = cluster.cross_version_cache[_has_soft] = stamp, has_soft
-    return bool(known[1])
+class _AnyOf:
+    """Whether any value of a column is true; remembered for as long as it is the same array."""
+
+    def __init__(self) -> None:
+        self._last: tuple[object, bool] = (None, False)
+
+    def __call__(self, values: NDArray[Any]) -> bool:
+        if self._last[0] is not values:
+            self._last = values, bool(values.any())
+        return self._last[1]
+
+
+def _soft_taints(snapshot: Snapshot, row: int) -> list[Mapping[str, Any]]:
+    taints = (snapshot.node(row).get("spec") or {}).get("taints") or ()
+    return [taint for taint in taints if taint.get("effect") == _PREFER_NO_SCHEDULE]
 
 
 @lru_cache(maxsize=64)

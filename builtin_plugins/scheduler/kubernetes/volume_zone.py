@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
@@ -42,7 +42,7 @@ class VolumeZone:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._refusal = Refusal("zones", _REASON, Code.UNRESOLVABLE)
-        self._inside = DistinctAnswers(np.bool_)
+        self._inside = Derived(_PATHS, np.bool_, distinct=True)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods whose volumes name no zone; refuse those with a claim or a volume that nobody will bring."""
@@ -65,7 +65,7 @@ class VolumeZone:
             refusal = found
             return Answer(np.zeros(snapshot.size, np.bool_), lambda _: refusal)
         topologies: tuple[_Topology, ...] = found
-        passed = self._inside.answer(snapshot, _PATHS, topologies, lambda row: _holds(topologies, snapshot.node(row)))
+        passed = self._inside.of(snapshot, topologies, lambda view, row: _holds(topologies, view.node(row)))
         return Answer(passed, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 

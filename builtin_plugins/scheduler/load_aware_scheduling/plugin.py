@@ -26,7 +26,6 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.engine.kubernetes.vocabulary import PROD, RAW_ALLOCATABLE_ANNOTATION, USAGE_THRESHOLDS_ANNOTATION
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.plugin import CycleState, Handle
 
 from ..allocation.resource_scoring import least_allocated
@@ -146,7 +145,7 @@ class LoadAwareScheduling:
             if aggregated.usage_thresholds and aggregated.usage_type else None,
         )]
         self._places: dict[str, int] = {"": 0}
-        self._of_nodes = DistinctAnswers(np.int64)
+        self._places_of_nodes = Derived(_THRESHOLDS, np.int64, self._place_of, distinct=True)
         self._metrics = Derived(_METRIC, np.int64, _metric_row, width=4)
         self._capacity = Derived(_CAPACITY, np.int64, self._capacity_row, width=len(self._names))
         self._usages: dict[Query, Derived[np.int64]] = {}
@@ -271,7 +270,7 @@ class LoadAwareScheduling:
                 return _Load(*self._compared(query, bounds, expected, snapshot, rows), aggregated, expired)
         metrics, oldest = snapshot.gathered(self._metrics.of(snapshot), rows), self._oldest(snapshot)
         asked = metrics[_COUNTED] > oldest if self._args.filter_expired else metrics[_MEASURED] > 0
-        places = self._places_of_nodes(snapshot)
+        places = self._places_of_nodes.of(snapshot)
         percent, bound = np.zeros((len(self._names), size)), np.full((len(self._names), size), np.inf)
         old = metrics[_UPDATED] <= oldest
         for place in np.unique(places[rows]).tolist():
@@ -319,7 +318,7 @@ class LoadAwareScheduling:
             there = metrics[_UPDATED][(metrics[_PRESENT] > 0) & (metrics[_UPDATED] != NEVER)]
             ends = there + self._lifetime
             fresh = ends > snapshot.now
-            alike = not self._places_of_nodes(snapshot).any()
+            alike = not self._places_of_nodes.of(snapshot).any()
             period = kept[self] = _Period(
                 stamp, int(ends[~fresh].max(initial=NEVER)), int(ends[fresh].min(initial=_NEVER_EXPIRES)),
                 alike and bool((metrics[_COUNTED] > self._oldest(snapshot)).all()),
@@ -355,19 +354,15 @@ class LoadAwareScheduling:
         capacity = estimate_node(at.node, at.allocatable)
         return tuple(capacity[name] for name in self._names)
 
-    def _places_of_nodes(self, snapshot: Snapshot) -> _Integers:
-        """Return per node where its thresholds stand in the list of all."""
-
-        def place_of(row: int) -> int:
-            annotations = (snapshot.node(row).get("metadata") or {}).get("annotations") or {}
-            text = annotations.get(USAGE_THRESHOLDS_ANNOTATION) or ""
-            place = self._places.get(text)
-            if place is None:
-                place = self._places[text] = len(self._thresholds)
-                self._thresholds.append(self._thresholds[0].overridden(text))
-            return place
-
-        return self._of_nodes.answer(snapshot, _THRESHOLDS, None, place_of)
+    def _place_of(self, snapshot: Snapshot, row: int) -> int:
+        """Return where a node's thresholds stand in the list of all."""
+        annotations = (snapshot.node(row).get("metadata") or {}).get("annotations") or {}
+        text = annotations.get(USAGE_THRESHOLDS_ANNOTATION) or ""
+        place = self._places.get(text)
+        if place is None:
+            place = self._places[text] = len(self._thresholds)
+            self._thresholds.append(self._thresholds[0].overridden(text))
+        return place
 
 
 def _metric_row(snapshot: Snapshot, row: int) -> Vector:

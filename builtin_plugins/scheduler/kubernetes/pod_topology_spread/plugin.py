@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
@@ -22,7 +23,6 @@ from koordpolicy.engine.kubernetes.pod_affinity import HOSTNAME
 from koordpolicy.engine.kubernetes.selectors import untolerated
 from koordpolicy.engine.scheduler.extensions.domains import domains
 from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, PodKind, Weight, pod_counts
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ...allocation.requeue_hints import is_of, node_came_or_changed, placed_pod_changed
@@ -62,7 +62,7 @@ class PodTopologySpread:
         self._defaults = {action: constraints_of(defaults, {}, action) for action in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)}
         self._selectors = DefaultSelectors()
         self._selection = NodeSelection()
-        self._tolerated = DistinctAnswers(np.bool_)
+        self._tolerated = Derived(_TAINTS, np.bool_, distinct=True)
         self._label_missing = Refusal("label", _MISSING, Code.UNRESOLVABLE)
         self._skewed = Refusal("skew", _REASON)
 
@@ -192,9 +192,9 @@ class PodTopologySpread:
                 among = selected if among is None else among & selected
         if constraint.honors_taints:
             tolerations = pod.object["spec"].get("tolerations")
-            tolerated = self._tolerated.answer(
-                snapshot, _TAINTS, json.dumps(tolerations, sort_keys=True) if tolerations else "",
-                lambda row: untolerated(pod.object, snapshot.node(row)) is None,
+            tolerated = self._tolerated.of(
+                snapshot, json.dumps(tolerations, sort_keys=True) if tolerations else "",
+                lambda view, row: untolerated(pod.object, view.node(row)) is None,
             )
             among = tolerated if among is None else among & tolerated
         return among

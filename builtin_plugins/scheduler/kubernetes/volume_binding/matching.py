@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_labels, matches_node
-from koordpolicy.engine.scheduler.result_cache.distinct import DistinctAnswers
 
 from ..node_selection import label_path, paths_of, pod_that_requires
 from ..volumes import CSI_DRIVER, CSI_STORAGE_CAPACITY, STORAGE_CLASS, VOLUME, class_of
@@ -36,8 +36,8 @@ class Reach:
     """Which nodes meet terms about their labels, as bool[nodes] that are not to be written."""
 
     def __init__(self) -> None:
-        self._matches = DistinctAnswers(np.bool_)
-        self._labels = DistinctAnswers(np.object_)
+        self._matches = Derived(frozenset(), np.bool_, distinct=True)
+        self._labels = Derived(frozenset(), np.object_, distinct=True)
         self._by_value: dict[str, tuple[NDArray[Any], dict[str, Rows]]] = {}
 
     def of_volume(self, volume: Json, snapshot: Snapshot) -> _Booleans | None:
@@ -50,9 +50,10 @@ class Reach:
         if known is not None:
             return self._with_label(*known, snapshot)
         probe = pod_that_requires(terms)
-        return self._matches.answer(
-            snapshot, frozenset(path for term in terms for path in paths_of(term)),
-            ("terms", json.dumps(terms, sort_keys=True)), lambda row: matches_node(probe, snapshot.node(row)),
+        return self._matches.of(
+            snapshot, ("terms", json.dumps(terms, sort_keys=True)),
+            lambda view, row: matches_node(probe, view.node(row)),
+            paths=frozenset(path for term in terms for path in paths_of(term)),
         )
 
     def of_topologies(self, topologies: Sequence[Json], snapshot: Snapshot) -> _Booleans | None:
@@ -73,20 +74,20 @@ class Reach:
         keys = {*(selector.get("matchLabels") or {}), *(
             str(each.get("key", "")) for each in selector.get("matchExpressions") or ())}
 
-        def takes(row: int) -> bool:
+        def takes(view: Snapshot, row: int) -> bool:
             try:
-                return matches_labels(selector, snapshot.node(row)["metadata"].get("labels") or {})
+                return matches_labels(selector, view.node(row)["metadata"].get("labels") or {})
             except ValueError:
                 return False
 
-        return self._matches.answer(snapshot, frozenset(map(label_path, keys)),
-                                    ("selector", json.dumps(selector, sort_keys=True)), takes)
+        return self._matches.of(snapshot, ("selector", json.dumps(selector, sort_keys=True)), takes,
+                                paths=frozenset(map(label_path, keys)))
 
     def _with_label(self, key: str, values: Sequence[str], snapshot: Snapshot) -> _Booleans:
         """Return the nodes that have one of the values; there may be a volume, and so a question, for every node."""
-        column = self._labels.answer(
-            snapshot, frozenset({label_path(key)}), key,
-            lambda row: (snapshot.node(row)["metadata"].get("labels") or {}).get(key),
+        column = self._labels.of(
+            snapshot, key, lambda view, row: (view.node(row)["metadata"].get("labels") or {}).get(key),
+            paths=frozenset({label_path(key)}),
         )
         known = self._by_value.get(key)
         if known is None or known[0] is not column:
