@@ -1,8 +1,8 @@
 """Trees to checked trees: every name resolved, every node with a type, every fault found.
 
-The checker is gradual: what has type `dyn` is believed and left to run time, all else is held to its declaration.
-After a fault a node has the type ERROR, and nothing is said about what is built on it, so that each fault is told
-once and all of them at once. How types meet follows cel-go (spec/cel.md C).
+The checker is gradual: a node of type `dyn` is checked at run time, any other against its declaration. A faulty node
+has the type ERROR, and nodes above it report nothing more: each error is reported once, all of them together. Types
+are unified as in cel-go (`checker/types.go`).
 """
 
 from __future__ import annotations

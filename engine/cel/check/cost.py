@@ -1,7 +1,8 @@
-"""What an expression may cost at most, before it has run: from its tree and one table of assumed sizes.
+"""Static cost of expressions: an upper bound from the tree and one table of assumed sizes, before evaluation.
 
-Units and charges are those that evaluation counts (spec/cel.md D). The upper bound holds for every evaluation whose
-inputs are no larger than assumed; what goes beyond that is stopped at run time by `Limits.cost`.
+Units and charges are those of evaluation: Kubernetes' (`staging/src/k8s.io/apiserver/pkg/cel/library/cost.go`), on top
+of cel-go's (`checker/cost.go`). The bound holds for every evaluation whose inputs are no larger than assumed; a larger
+input is stopped at run time by `Limits.cost`.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one call costs in Kubernetes' units, beyond its arguments (spec/cel.md section D).
+    """The cost of one call in Kubernetes' units, without that of its arguments (apiserver `pkg/cel/library/cost.go`).
 
     cost = base + sum(ceil(factor * size(argument)) for the arguments in `per_size`); the receiver is argument 0. Where
     `product` is set, the terms of `per_size` are multiplied.

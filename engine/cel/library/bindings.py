@@ -1,4 +1,4 @@
-"""Names for parts of an expression (spec/cel.md A10).
+"""Names for parts of an expression: cel-go's bindings extension (cel-go `ext/bindings.go`).
 
 `cel.bind` is syntax, not a function. An environment has it if its table of functions names it: Kubernetes' base
 environment does not, its device selectors do.

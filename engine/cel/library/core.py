@@ -1,7 +1,7 @@
-"""The core of the language: operators, sizes, conversions, types (spec/cel.md A6, A7, A8, A11).
+"""The core of the language: operators, sizes, conversions, types.
 
-`&&`, `||`, `?:`, `has`, selection, optional selection and the macros are no functions: checker and evaluators know
-them.
+The functions of cel-spec `doc/langdef.md`, "List of Standard Definitions". `&&`, `||`, `?:`, `has`, selection, optional
+selection and the macros are no functions: checker and evaluators implement them.
 """
 
 from __future__ import annotations

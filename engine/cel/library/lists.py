@@ -1,4 +1,4 @@
-"""Lists: cel-go's lists extension (spec/cel.md B2). `sortBy` is a macro and needs no function."""
+"""Functions of lists: cel-go's lists extension (cel-go `ext/lists.go`). `sortBy` is a macro and needs no function."""
 
 from __future__ import annotations
 

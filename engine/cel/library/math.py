@@ -1,4 +1,4 @@
-"""Numbers: cel-go's math extension (spec/cel.md B10)."""
+"""Functions of numbers: cel-go's math extension (cel-go `ext/math.go`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Values that may not be there (spec/cel.md A10). `.?`, `[?]`, `optMap` and `optFlatMap` are syntax, not functions."""
+"""Optional values (cel-go `cel/library.go`, OptionalTypes).
+
+`.?`, `[?]`, `optMap` and `optFlatMap` are syntax, not functions.
+"""
 
 from __future__ import annotations
 

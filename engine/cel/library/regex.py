@@ -1,4 +1,4 @@
-"""Regular expressions in RE2's syntax: always linear in the length of the text (spec/cel.md A12, B3)."""
+"""Regular expressions in RE2's syntax: linear in the length of the text (cel-spec, "Regular Expressions")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists taken as sets, by `==` (spec/cel.md B10)."""
+"""Lists as sets, compared by `==`: cel-go's sets extension (cel-go `ext/sets.go`)."""
 
 from __future__ import annotations
 

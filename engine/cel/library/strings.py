@@ -1,4 +1,4 @@
-"""Texts: cel-go's strings extension (spec/cel.md B9).
+"""Functions of strings: cel-go's strings extension (cel-go `ext/strings.go`).
 
 `STRINGS` is its newest version, which the conformance suites describe; `STRINGS_V2` is the one that Kubernetes has:
 no `reverse`, an offset beyond the end of a text gives -1, and `format` writes nested values another way.

@@ -1,4 +1,4 @@
-"""Parts of timestamps and durations (spec/cel.md A13)."""
+"""Parts of timestamps and durations (cel-spec `doc/langdef.md`, "Timezones" and "List of Standard Definitions")."""
 
 from __future__ import annotations
 

@@ -337,7 +337,10 @@ def _may_be_equal(left: object, right: object) -> bool:
 
 
 def equal(left: object, right: object) -> bool:
-    """Whether two values are equal: numbers across their kinds, other kinds never across (spec/cel.md A7)."""
+    """Return whether two values are equal: numbers of any kinds by value, other values only of one kind.
+
+    cel-spec `doc/langdef.md`, "Equality".
+    """
     kind, other = left.__class__, right.__class__
     if kind in _NUMBERS:
         if other not in _NUMBERS:
@@ -380,7 +383,7 @@ _ORDERED: Final = frozenset({bool, str, bytes})
 
 
 def compare(left: object, right: object) -> int:
-    """Return -1, 0 or 1; raise for kinds that have no order and for NaN (spec/cel.md A7)."""
+    """Return -1, 0 or 1; raise for kinds that have no order and for NaN (cel-spec `doc/langdef.md`, "Ordering")."""
     kind, other = left.__class__, right.__class__
     if kind in _NUMBERS and other in _NUMBERS:
         a, b = left, right

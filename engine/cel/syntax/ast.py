@@ -21,11 +21,11 @@ Constant: TypeAlias = "bool | int | float | str | bytes | None"
 
 @dataclass(slots=True, unsafe_hash=True)
 class Node:
-    """What all nodes have: a number, unique in its tree, and a place.
+    """A node of the syntax tree: a number, unique in its tree, and a place.
 
-    `position` is where complaints about the node point (spec/cel.md section E: the operator of a binary operation,
-    the `(` of a call, the `.` of a selection, the `[` of an index or list); `start` and `end` are its whole extent.
-    All three are offsets into the expression's text.
+    `position` is where errors of the node point, as in cel-go: the operator of a binary operation, the `(` of a call,
+    the `.` of a selection, the `[` of an index or list. `start` and `end` are its whole extent. All three are offsets
+    into the expression's text.
     """
 
     id: int
@@ -117,7 +117,7 @@ class MessageLiteral(Node):
 
 
 class Macro(enum.Enum):
-    """The comprehensions (spec/cel.md A9, A10)."""
+    """The comprehensions: the standard macros and those of two variables (cel-go `ext/comprehensions.go`)."""
 
     ALL = "all"
     EXISTS = "exists"

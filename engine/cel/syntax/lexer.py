@@ -1,7 +1,7 @@
 """Text to tokens.
 
 One regular expression finds the tokens, longest first; literals are decoded here, digit by digit as the language
-says (spec/cel.md A1, A2), never by Python's own reading of them, which differs.
+defines them (cel-spec `doc/langdef.md`, "Syntax"), never by Python, whose literals differ.
 """
 
 from __future__ import annotations

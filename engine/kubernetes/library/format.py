@@ -1,4 +1,4 @@
-"""Named formats of names, labels and dates, as Kubernetes validates them (spec/cel.md B8)."""
+"""Named formats of names, labels and dates, as Kubernetes validates them (apiserver `pkg/cel/library/format.go`)."""
 
 from __future__ import annotations
 

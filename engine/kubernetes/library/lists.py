@@ -1,4 +1,4 @@
-"""Lists: what Kubernetes adds (spec/cel.md B2)."""
+"""Functions of lists that Kubernetes adds (apiserver `pkg/cel/library/lists.go`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IP addresses and CIDR blocks (spec/cel.md B5, B6)."""
+"""IP addresses and CIDR blocks (apiserver `pkg/cel/library/ip.go` and `cidr.go`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantities in expressions (spec/cel.md B1)."""
+"""Quantities in expressions (apiserver `pkg/cel/library/quantity.go`)."""
 
 from __future__ import annotations
 

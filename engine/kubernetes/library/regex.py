@@ -1,4 +1,4 @@
-"""What a regular expression finds (spec/cel.md B3)."""
+"""Matches of regular expressions: `find` and `findAll` (apiserver `pkg/cel/library/regex.go`)."""
 
 from __future__ import annotations
 

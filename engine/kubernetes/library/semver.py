@@ -1,4 +1,4 @@
-"""Semantic versions (spec/cel.md B7)."""
+"""Semantic versions (apiserver `pkg/cel/library/semverlib.go`)."""
 
 from __future__ import annotations
 

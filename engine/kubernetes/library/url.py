@@ -1,4 +1,4 @@
-"""URLs as Go's `url.ParseRequestURI` reads them (spec/cel.md B4)."""
+"""URLs as Go's `url.ParseRequestURI` reads them (apiserver `pkg/cel/library/urls.go`)."""
 
 from __future__ import annotations
 

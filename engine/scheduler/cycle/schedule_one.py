@@ -194,7 +194,10 @@ class Settings:
 
 
 FEATURE_GATES = frozenset({"DynamicSchedulerCheck"})
-"""The gates that are on by themselves, of those that change anything here (spec/scheduler.md 1.14)."""
+"""The feature gates that are enabled by default, of those that have an effect here.
+
+Defaults are those of Koordinator `pkg/features/scheduler_features.go`.
+"""
 
 
 @dataclass(slots=True)

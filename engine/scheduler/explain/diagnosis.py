@@ -16,12 +16,14 @@ _BEFORE_NODES: Final = frozenset((Point.PRE_ENQUEUE, Point.PRE_FILTER))
 
 
 def diagnosis_of(verdict: Verdict, now: int, *, waiting: int = 0) -> dict[str, Any]:
-    """Return the diagnosis of a pod without a node, in the keys of koord-scheduler's (spec/scheduler.md 1.11).
+    """Return the diagnosis of a pod without a node, in the keys of koord-scheduler.
+
+    The keys are those of Koordinator `pkg/scheduler/frameworkext/schedule_diagnosis.go`.
 
     `now` is in nanoseconds since the epoch; `waiting` counts the pods of the same job that have a node and wait to be
-    bound. To be asked for while the verdict may be read (see `Verdict`). `topologyKeyToExplain` and `nodeOfferSlot` are
-    those of plans for whole jobs, which are not explained here: empty. `preemptionDiagnosis` is null where nobody was
-    asked to make room, `suggestion` where there is none.
+    bound. Call it while the verdict may be read (see `Verdict`). `topologyKeyToExplain` and `nodeOfferSlot` belong to
+    plans for whole jobs, which are not explained here: empty. `preemptionDiagnosis` is null where no post-filter ran,
+    `suggestion` where there is none.
     """
     pod = verdict.pod
     status: Mapping[str, Any] = pod.object.get("status") or {}

@@ -1,6 +1,7 @@
-"""What plugins tell of their state, by path, and flags that are switched at run time (spec/scheduler.md 1.11, 1.12).
+"""State of plugins by path, and flags that are switched at run time, without HTTP.
 
-Nothing here knows of HTTP; all of it is asked in the thread that decides.
+Paths and flags are koord-scheduler's (Koordinator `pkg/scheduler/frameworkext/services`). All functions are called in
+the deciding thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Watches how long attempts take (spec/scheduler.md 1.11): a decision that hangs is told while it hangs."""
+"""Monitor of long attempts: a decision that hangs is logged and counted while it hangs.
+
+As Koordinator `pkg/scheduler/frameworkext/scheduler_monitor.go`.
+"""
 
 from __future__ import annotations
 

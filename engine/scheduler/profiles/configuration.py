@@ -2,7 +2,8 @@
 
 Decoded strictly against its schema; then the defaults, merged with each profile's plugins, and the profile as the
 engine runs it. The rules are kube-scheduler's (mergePlugins, expandMultiPointPlugins) and Koordinator's, which appends
-`DefaultPreBind` (spec/scheduler.md 2.5). Every complaint has its place in the file and the path of the field.
+`DefaultPreBind` to the `preBind` plugins of a profile that does not list it. Every problem has its place in the
+file and the path of the field.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ CAPABILITIES: Final[Mapping[type, Point]] = {
     PreBindReservation: Point.PRE_BIND,
     ApplyPatch: Point.PRE_BIND,
 }
-"""What a plugin is asked only where it is active at a point, and in the order of that point (spec/scheduler.md 1.2)."""
+"""Interfaces that are called only of plugins that are active at a point, in the order of that point.
+
+As in Koordinator `pkg/scheduler/frameworkext/framework_extender.go`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
