@@ -12,7 +12,8 @@ from koordpolicy.builtin_plugins.scheduler.allocation.resource_scoring import Al
 from koordpolicy.builtin_plugins.scheduler.device_share.allocation import score_device
 from koordpolicy.builtin_plugins.scheduler.device_share.args import check_args
 from koordpolicy.builtin_plugins.scheduler.device_share.devices import holding_in
-from koordpolicy.builtin_plugins.scheduler.device_share.plugin import DeviceShare, PodDevices
+from koordpolicy.builtin_plugins.scheduler.device_share.plugin import DeviceShare
+from koordpolicy.builtin_plugins.scheduler.device_share.pod_devices import PodDevices
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Refusal
