@@ -19,7 +19,8 @@ from koordpolicy.builtin_plugins.scheduler.node_numa_resource.cpus import (
     parse_cpus,
     take_cpus,
 )
-from koordpolicy.builtin_plugins.scheduler.node_numa_resource.plugin import NodeNUMAResource, NumaRequest
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource.numa_request import NumaRequest
+from koordpolicy.builtin_plugins.scheduler.node_numa_resource.plugin import NodeNUMAResource
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.plugin import SKIP, CycleState
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -90,6 +90,10 @@ NO_FACTS: Final = (0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
 """The facts of a node without any topology."""
 
 
+ALIGNING_POLICIES: Final = (RESTRICTED, SINGLE_NUMA_NODE)
+"""The NUMA policies that refuse pods whose resources cannot be aligned."""
+
+
 def policy_code(policy: str) -> int:
     """Return as what facts hold a NUMA policy."""
     return _NUMA_POLICIES.index(policy)
@@ -108,6 +112,15 @@ def known_policy(text: str) -> str:
 def amplify(amount: int, ratio: float) -> int:
     """Return an amount as it counts with a ratio, rounded up; ratios up to 1 change nothing."""
     return amount if ratio <= 1 else math.ceil(amount * ratio)
+
+
+def sum_of_amounts(lists: Iterable[Mapping[str, int]]) -> ResourceList:
+    """Return the sum of amounts by resource."""
+    total = ResourceList()
+    for amounts in lists:
+        for name, amount in amounts.items():
+            total[name] += amount
+    return total
 
 
 def topology_of(snapshot: Snapshot, row: int) -> NodeTopology | None:
