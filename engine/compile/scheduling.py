@@ -452,7 +452,7 @@ class DocumentScheduler:
         matches = accepts_pod(self._spec.match.pods, pod, snapshot)
         context = EvaluationContext(frame, values, matches, None, None, {}, pod, snapshot)
         if context.matches:
-            context.nodes = node_mask(self._spec.match.nodes, self._compiled.document.digest, frame, snapshot)
+            context.nodes = node_mask(self._spec.match.nodes, self._compiled.document.digest, snapshot)
             if self._compiled.aggregates:
                 found = summarize(self._compiled.aggregates, lambda each: _frame_of(each, snapshot, context))
                 facts.update(found)

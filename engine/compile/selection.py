@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import NodeFrame, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import NodeMatch, PodMatch
 from koordpolicy.engine.kubernetes.vocabulary import NAMESPACE_NAME_LABEL
 
@@ -20,8 +21,7 @@ SYSTEM_CLASSES: Final = frozenset(("system-cluster-critical", "system-node-criti
 
 NODE_PATHS: Final[frozenset[Path]] = frozenset((("node", "metadata", "labels"), ("node", "metadata", "name")))
 """What `match.nodes` reads."""
-_KEPT: Final = "node matches"
-_MOST_KEPT: Final = 256
+_MATCHES: Final = Derived(NODE_PATHS, np.bool_)
 
 
 def accepts_pod(match: PodMatch | None, pod: PodInfo, snapshot: Snapshot) -> bool:
@@ -68,37 +68,14 @@ def priority_class(pod: PodInfo) -> str:
     return str((pod.object.get("spec") or {}).get("priorityClassName") or "")
 
 
-def node_mask(match: NodeMatch | None, digest: str, frame: NodeFrame, snapshot: Snapshot) -> NDArray[np.bool_] | None:
+def node_mask(match: NodeMatch | None, digest: str, snapshot: Snapshot) -> NDArray[np.bool_] | None:
     """Return which nodes a document is about (not to be written), or None for all.
 
-    Kept between decisions under the document's digest, and brought up to date for the nodes that changed.
+    Cached under the document's digest.
     """
     if match is None:
         return None
-    below = frame.base
-    base = frame if below is None else below[0]
-    kept = base.cross_version_cache.get(_KEPT)
-    if not isinstance(kept, dict) or len(kept) > _MOST_KEPT:
-        kept = base.cross_version_cache[_KEPT] = {}
-    stamp = base.stamp(NODE_PATHS)
-    entry = kept.get(digest)
-    mask: NDArray[np.bool_]
-    if entry is None:
-        mask = np.array([_accepts(match, base.row_value("node", row)) for row in range(base.size)], np.bool_)
-        kept[digest] = stamp, mask
-    else:
-        since, mask = entry
-        if since != stamp:
-            changed = base.changed(NODE_PATHS, since)
-            mask = mask.copy()
-            for row in range(base.size) if changed is None else changed.tolist():
-                mask[row] = _accepts(match, base.row_value("node", row))
-            kept[digest] = stamp, mask
-    if below is not None:
-        mask = mask.copy()
-        for row in below[1].tolist():
-            mask[row] = _accepts(match, snapshot.node(row))
-    return mask
+    return _MATCHES.of(snapshot, digest, lambda view, row: _accepts(match, view.node(row)))
 
 
 def _accepts(match: NodeMatch, node: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -25,7 +26,6 @@ from koordpolicy.plugin import CycleState, Handle
 _PATHS: Final = frozenset({("allocatable", "cpu"), ("requested", "cpu"), ("devices",), ("nodeInfo", "gpuModel")})
 _FIELDS: Final = ("cpuMilli", "gpuMilli", "gpus")
 _MOST_STATES: Final = 200_000
-_MOST_SHAPES: Final = 1_000
 
 
 class FragmentationGradient:
@@ -43,6 +43,7 @@ class FragmentationGradient:
             for each in args["typicalPods"]
         ])
         self._best: dict[tuple[DeviceRequest | None, int, int, tuple[int, ...], str], int] = {}
+        self._scores = Derived(_PATHS, np.int64)
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -65,12 +66,10 @@ class FragmentationGradient:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes: 50 where nothing changes, more where fragmentation shrinks."""
-        values, known = self._kept(pod, snapshot)
-        asked = rows[~known[rows]]
-        if len(asked):
-            values[asked] = [self._best_score(pod, snapshot.row(row)) for row in asked.tolist()]
-            known[asked] = True
-        return Scores(values)
+        shape = pod.requests["cpu"], pod.gpu
+        return Scores(self._scores.of(
+            snapshot, shape, lambda view, row: self._best_score(pod, view.row(row)), rows=rows,
+        ))
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Choose the device that the score came from; whole devices, and their refusal, are left to GpuShare."""
@@ -114,25 +113,6 @@ class FragmentationGradient:
                 after[minor] -= pod.gpu.share if pod.gpu is not None else 0
             delta = before - self._table.amounts(cpu, after, model)[0]
             yield int(HIGHEST_SCORE / (1 + math.exp(-delta / WHOLE_DEVICE))), devices
-
-    def _kept(self, pod: PodInfo, snapshot: Snapshot) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the scores kept for pods of this shape, and for which rows they are up to date."""
-        frame = snapshot.frame({})
-        stamp = frame.stamp(_PATHS)
-        shapes = frame.cross_version_cache.setdefault(self, {})
-        assert isinstance(shapes, dict)
-        shape = pod.requests["cpu"], pod.gpu
-        if shape in shapes:
-            before, values, known = shapes[shape]
-            if before != stamp:
-                changed = frame.changed(_PATHS, before)
-                known[slice(None) if changed is None else changed] = False
-        else:
-            if len(shapes) >= _MOST_SHAPES:
-                shapes.clear()
-            values, known = np.zeros(snapshot.size, np.int64), np.zeros(snapshot.size, np.bool_)
-        shapes[shape] = stamp, values, known
-        return values, known
 
 
 def _shares(request: DeviceRequest) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Scores
@@ -31,14 +31,14 @@ class GpuClustering:
     name = "GpuClustering"
     check_args = staticmethod(no_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        pass
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+        self._kinds = Derived(_PATHS, np.int64, _kinds)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes; 0 everywhere for a pod without GPUs."""
         if pod.gpu is None:
             return Scores(np.zeros(snapshot.size, np.int64))
-        kinds = _kinds(self, snapshot)
+        kinds = self._kinds.of(snapshot)
         mine = np.int64(1 << _kind(pod.gpu))
         # At least 0, also for nodes larger than the largest of the trace.
         fullness = np.maximum(_FULLNESS * (_LARGEST_NODE - snapshot.devices.free.sum(axis=1)) // _LARGEST_NODE, 0)
@@ -52,25 +52,10 @@ def _kind(request: DeviceRequest) -> int:
     return 0 if request.count == 1 and request.share < WHOLE_DEVICE else min(request.count, 62)
 
 
-def _kinds(owner: object, snapshot: Snapshot) -> NDArray[np.int64]:
-    """Return one bit per kind of GPU pod on each node; recomputed for the nodes whose pods changed."""
-    frame = snapshot.frame({})
-    stamp = frame.stamp(_PATHS)
-    kept = frame.cross_version_cache.get(owner)
-    bits: NDArray[np.int64] = np.zeros(snapshot.size, np.int64)
-    changed: Any = range(snapshot.size)
-    if isinstance(kept, tuple):
-        before, bits = kept
-        if before == stamp:
-            return bits
-        rows = frame.changed(_PATHS, before)
-        if rows is not None:
-            changed = rows.tolist()
-    for row in changed:
-        value = 0
-        for pod in snapshot.row(row).pods.values():
-            if pod.gpu is not None:
-                value |= 1 << _kind(pod.gpu)
-        bits[row] = value
-    frame.cross_version_cache[owner] = (stamp, bits)
+def _kinds(snapshot: Snapshot, row: int) -> int:
+    """Return one bit per kind of GPU pod on a node."""
+    bits = 0
+    for pod in snapshot.pods(row):
+        if pod.gpu is not None:
+            bits |= 1 << _kind(pod.gpu)
     return bits

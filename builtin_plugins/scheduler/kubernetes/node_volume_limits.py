@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.engine.scheduler.result_cache.shapes import ShapeColumns
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, pod_left
@@ -36,7 +36,7 @@ class NodeVolumeLimits:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._refusal = Refusal("volumes", _REASON)
-        self._held = ShapeColumns(_PODS, np.object_)
+        self._held = Derived(_PODS, np.object_, _volumes_on)
         self._limits: dict[str, NDArray[np.int64]] = {}
         self._limits_of: object = None
 
@@ -74,13 +74,7 @@ class NodeVolumeLimits:
                 or is_of(event, pod))
 
     def _held_on(self, snapshot: Snapshot) -> Sequence[Volumes]:
-        def compute(view: Snapshot, some: Rows) -> Any:
-            found = np.empty(len(some), np.object_)
-            for place, row in enumerate(some.tolist()):
-                found[place] = _together([_volumes_of(pod, view) for pod in view.pods(row)])
-            return found
-
-        held: Any = self._held.answer(snapshot, None, compute, tuple(snapshot.version_of(kind) for kind in _KINDS))
+        held: Any = self._held.of(snapshot, extra=tuple(snapshot.version_of(kind) for kind in _KINDS))
         found: Sequence[Volumes] = held
         return found
 
@@ -98,6 +92,10 @@ class NodeVolumeLimits:
                 if row is not None and limit is not None:
                     limits[row] = limit
         return limits
+
+
+def _volumes_on(snapshot: Snapshot, row: int) -> Volumes:
+    return _together([_volumes_of(pod, snapshot) for pod in snapshot.pods(row)])
 
 
 def _fault(pod: PodInfo, snapshot: Snapshot) -> Refusal | None:

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.engine.scheduler.result_cache.shapes import ShapeColumns
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, pod_left
@@ -54,7 +53,7 @@ class VolumeRestrictions:
     check_args = staticmethod(no_args)
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
-        self._in_use = ShapeColumns(_PODS, np.object_)
+        self._in_use = Derived(_PODS, np.object_, _claims_on)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods that share nothing that only one may have; refuse those with a claim that does not exist."""
@@ -95,17 +94,14 @@ class VolumeRestrictions:
         return pod_left(event) or node_came_or_changed(event) or is_of(event, pod)
 
     def _is_in_use(self, keys: list[str], snapshot: Snapshot) -> bool:
-        def compute(view: Snapshot, some: Rows) -> NDArray[Any]:
-            found = np.empty(len(some), np.object_)
-            for place, row in enumerate(some.tolist()):
-                found[place] = frozenset(
-                    f"{each.namespace}/{claim.name}" for each in view.pods(row) for claim in claims_of(each)
-                    if not claim.ephemeral
-                )
-            return found
-
-        used = self._in_use.answer(snapshot, None, compute)
+        used = self._in_use.of(snapshot)
         return any(key in there for there in used.tolist() for key in keys)
+
+
+def _claims_on(snapshot: Snapshot, row: int) -> frozenset[str]:
+    return frozenset(
+        f"{pod.namespace}/{claim.name}" for pod in snapshot.pods(row) for claim in claims_of(pod) if not claim.ephemeral
+    )
 
 
 def _disks(pod: PodInfo) -> Iterator[tuple[str, Json]]:

@@ -145,13 +145,23 @@ def test_rows_that_are_not_asked_for_are_not_computed():
     assert compute.rows == ["b", "a", "c", "c"]
 
 
-def test_a_vectorized_column_computes_several_rows_at_once():
-    def compute(snapshot, rows):
-        return snapshot.requested("cpu")[rows] * 2
+def test_a_vectorized_column_is_computed_for_the_rows_that_changed_at_once():
+    asked = []
 
-    column, cluster = Derived(PODS, np.int64, compute, vectorized=True), Cluster([node("a"), node("b")])
-    cluster.assume(pod("p"), "b")
-    assert column.of(cluster.snapshot()).tolist() == [0, 2000]
+    def compute(snapshot, rows):
+        asked.append(rows.tolist())
+        return snapshot.pod_count[rows]
+
+    column, cluster = Derived(PODS, np.int64, vectorized=True), Cluster([node("a"), node("b")])
+    cluster.assume(pod("one"), "b")
+    assert column.of(cluster.snapshot(), "pods", compute).tolist() == [0, 1]
+    cluster.assume(pod("two"), "a")
+    assert column.of(cluster.snapshot(), "pods", compute).tolist() == [1, 1]
+    view = cluster.snapshot().overlay({"b": NodeChange(remove=["default/one"])})
+    assert column.of(view, "pods", compute).tolist() == [1, 0]
+    assert column.of(cluster.snapshot(), "pods", compute).tolist() == [1, 1]
+    assert column.of(cluster.snapshot(), "pods", compute, extra=1).tolist() == [1, 1]
+    assert asked == [[0, 1], [0], [1], [0, 1]]
 
 
 def test_a_row_that_was_forgotten_is_computed_again_in_every_cluster():

@@ -6,7 +6,6 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.scheduler.extensions.domains import domains
 from koordpolicy.engine.scheduler.extensions.pod_counts import PodCounts, pod_counts
-from koordpolicy.engine.scheduler.result_cache.shapes import ShapeColumns
 
 
 def node(name, **labels):
@@ -113,22 +112,3 @@ def test_sums_per_domain_are_made_anew_when_a_node_moves_to_another():
     assert sums() == [1, 1]
     cluster.upsert(labelled("two", "b", app="web"))
     assert sums() == [2, 2]
-
-
-def test_columns_of_a_shape_are_computed_for_the_rows_that_changed():
-    asked = []
-
-    def compute(snapshot, rows):
-        asked.append(rows.tolist())
-        return np.array([len(snapshot.pods(row)) for row in rows.tolist()], np.int64)
-
-    columns = ShapeColumns(frozenset({("requested",)}), np.int64)
-    cluster = Cluster([node("a"), node("b"), labelled("one", "b")])
-    assert columns.answer(cluster.snapshot(), "pods", compute).tolist() == [0, 1]
-    cluster.upsert(labelled("two", "a"))
-    assert columns.answer(cluster.snapshot(), "pods", compute).tolist() == [1, 1]
-    view = cluster.snapshot().overlay({"b": NodeChange(remove=["default/one"])})
-    assert columns.answer(view, "pods", compute).tolist() == [1, 0]
-    assert columns.answer(cluster.snapshot(), "pods", compute).tolist() == [1, 1]
-    assert columns.answer(cluster.snapshot(), "pods", compute, extra=1).tolist() == [1, 1]
-    assert asked == [[0, 1], [0], [1], [0, 1]]
