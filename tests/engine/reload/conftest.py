@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.engine.framework.points import Framework, Point
-from koordpolicy.engine.framework.registry import Live, Plugin
-from koordpolicy.engine.reload import Mount, Reloader, ReloadSettings
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
+from koordpolicy.engine.reload import Builder, Mount, Reloader, ReloadSettings
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 
@@ -169,3 +169,30 @@ def write(directory: Path, **files: str) -> Path:
 
 def names(live: Live) -> list[str]:
     return sorted(name for _, name in live.registry.plugins)
+
+
+POLICY = (
+    "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: one}\n"
+    "spec: {filter: [{name: f, expression: 'true'}]}\n"
+)
+PARAMS = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: p}\nspec: {params: {a: 1}}\n"
+
+
+def compiled(live: Live, time: Time, policies: Path, **settings) -> Reloader:
+    return begun(live, time, policies, builder=Builder(), allow_empty=False, **settings)
+
+
+def refuse_odd(registry: Registry) -> None:
+    """Nobody can run a plugin with an odd name."""
+    problems = [Problem(f"`{plugin.name}` is odd", plugin.span, code="odd")
+                for plugin in registry.plugins.values() if plugin.name.startswith("odd")]
+    if problems:
+        raise PolicyError(problems)
+
+
+def serve(reloader: Reloader, time: Time) -> None:
+    time.run(reloader, 2)
+
+
+def report_overdue(reloader: Reloader, live: Live, name: str) -> None:
+    reloader.report_overdue(live.registry.plugins[Framework.SCHEDULER, name], f"`{name}` does not return")

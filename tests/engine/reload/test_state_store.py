@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload.mount import Mount, Version
 from koordpolicy.engine.reload.state_store import FILE, LARGEST, Saved, Store
 from koordpolicy.engine.source import PolicyError, Source
+
+from .conftest import Time, begun, names, write
 
 TEXT = "apiVersion: x\n"
 DIGEST = hashlib.sha256(TEXT.encode()).hexdigest()
@@ -119,3 +122,21 @@ def test_a_set_that_is_too_large_is_refused_without_reading_it_all(tmp_path: Pat
     assert refusal(
         store, mount,
     ) == f"the last good set `{store.path}` cannot be read: it has more than {LARGEST:,} bytes"
+
+
+def test_state_that_cannot_be_written_is_reported_and_breaks_nothing_else(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    (tmp_path / "state").write_text("a file where the directory should be")
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies, state_dir=tmp_path / "state")
+    assert reloader.status().warnings == (
+        (f"the last good set cannot be kept in `{tmp_path}/state/last-good.json`: file exists; "
+        "a restart may find an older one or none"),)
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["two"]
+    (tmp_path / "state").unlink()
+    time.run(reloader, 65)
+    assert reloader.status().warnings == ()
+    assert (tmp_path / "state/last-good.json").exists()

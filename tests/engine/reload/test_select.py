@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.reload import Builder, ReloadUnit
+from koordpolicy.engine.source import PolicyError, Problem
+
+from .conftest import PARAMS, POLICY, Time, begun, compiled, digest_of, messages, names, write
+
+
+def emptied(policies: Path, how: str) -> None:
+    match how:
+        case "no file":
+            (policies / "a.yaml").unlink()
+        case "no text":
+            (policies / "a.yaml").write_text("")
+        case "blanks":
+            (policies / "a.yaml").write_text("\n  \n")
+        case "another name":
+            (policies / "a.yaml").rename(policies / "a.yaml.bak")
+
+
+@pytest.mark.parametrize("unit", list(ReloadUnit))
+@pytest.mark.parametrize("how", ["no file", "no text", "blanks", "another name"])
+def test_a_source_that_is_emptied_stays_active_unless_it_may_be_empty(
+    tmp_path: Path, time: Time, how: str, unit: ReloadUnit,
+) -> None:
+    live, other = Live(), Live()
+    policies = write(tmp_path / "p", a="plugin SchedulerPlugin-one")
+    careful = begun(live, time, policies, allow_empty=False, unit=unit,
+                    holds_policies=lambda source: bool(source.text.strip()))
+    willing = begun(other, time, policies, unit=unit)
+    emptied(policies, how)
+    time.run(careful, 5)
+    time.run(willing, 5)
+    assert (names(live), names(other)) == (["SchedulerPlugin-one"], [])
+    assert (messages(careful), careful.status().emptied, careful.status().healthy) == (
+        [f"`{policies}` holds no policy"], (str(policies),), False)
+    assert (messages(willing), willing.status().emptied) == ([], ())
+    write(policies, a="plugin SchedulerPlugin-two")
+    time.run(careful, 5)
+    assert (names(live), careful.status().emptied, careful.status().healthy) == (["SchedulerPlugin-two"], (), True)
+
+
+TEST = {
+    "apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "PolicyTest", "metadata": {"name": "t"},
+    "spec": {"fixtures": {"nodes": {"n": {"labels": {"kind": "SchedulerPlugin"}}}},
+             "cases": [{"name": "c", "pod": {"cpu": 1}, "filter": "pass"}]},
+}
+IN_BLOCKS = (
+    "apiVersion: policy.koordinator.sh/v1alpha2\n'kind' : \"Policy\\u0054est\" # of one\nmetadata:\n  name: s\nspec:\n"
+    "  fixtures:\n    nodes:\n      n:\n        labels:\n          kind: SchedulerPlugin\n"
+    "  cases:\n  - {name: c, pod: {cpu: 1}, filter: pass}\n"
+)
+
+
+@pytest.mark.parametrize("unit", list(ReloadUnit))
+@pytest.mark.parametrize("text", [
+    "", "\n  \n", "--- # none", "---\n...\n", "~", "null", "--- null # none\n--- ~\n", "%YAML 1.2\n---\n", "--- !!null",
+    "&nothing", "# kind: SchedulerPlugin\n", IN_BLOCKS, json.dumps(TEST), json.dumps(TEST, indent=2),
+    "--- {kind: PolicyTest, " + json.dumps(TEST)[1:].replace('"kind": "PolicyTest", ', ""),
+    f"--- # none\n{IN_BLOCKS}---\n{json.dumps(TEST)}\n---\n",
+])
+def test_a_file_that_says_nothing_of_policies_empties_its_source_however_it_is_written(
+    tmp_path: Path, time: Time, text: str, unit: ReloadUnit,
+) -> None:
+    policies = write(tmp_path / "p", a=POLICY)
+    reloader = compiled(live := Live(), time, policies, unit=unit)
+    write(policies, a=text)
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader)) == (["one"], [f"`{policies}` holds no policy"])
+    write(policies, a=text, b=POLICY.replace("one", "two"))
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader)) == (["two"], [])
+
+
+@pytest.mark.parametrize("text", [
+    "kind: PolicyTest\n---\nkind: QoSPlugin\n", f"{IN_BLOCKS}---\n{PARAMS}", PARAMS, '{"kind": "SchedulerPlugin"}',
+    "{}", "null: x", "# one\nx", "-~", "{", "kind: PolicyTest",
+])
+def test_a_file_that_says_anything_else_is_left_to_the_compiler(tmp_path: Path, time: Time, text: str) -> None:
+    policies = write(tmp_path / "p", a=POLICY)
+    reloader = compiled(Live(), time, policies)
+    write(policies, a=text)
+    time.run(reloader, 5)
+    assert reloader.status().emptied == ()
+
+
+def test_an_emptied_source_keeps_no_other_one_from_moving_on(tmp_path: Path, time: Time) -> None:
+    one, two, live = write(tmp_path / "p", a=POLICY), write(tmp_path / "q", a=PARAMS), Live()
+    reloader = begun(live, time, one, two, builder=Builder(), allow_empty=False)
+    write(one, a=POLICY.replace("one", "three"))
+    write(two, a="# none")
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader, 0), messages(reloader, 1)) == (
+        ["three"], [], [f"`{two}` holds no policy"])
+
+
+def test_with_any_error_the_whole_previous_version_of_the_source_stays(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one", b="plugin two")
+    reloader = begun(live, time, policies)
+    published = digest_of(policies)
+    write(policies, a="plugin ten", b="nonsense", c="plugin three")
+    time.run(reloader, 1)
+    status = reloader.status()
+    assert names(live) == ["one", "two"]
+    assert (status.sources[0].digest, status.sources[0].observed) == (published, digest_of(policies))
+    assert [problem.render() for problem in status.sources[0].problems] == [
+        f"{policies}/b.yaml:1:1: error: `nonsense` is not a declaration\n 1 | nonsense\n   | ^^^^^^^^"]
+    assert not status.healthy
+    json.dumps(status.to_json())
+    write(policies, b="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["ten", "three", "two"]
+    assert messages(reloader) == []
+
+
+def test_an_error_in_one_source_keeps_no_other_source_from_changing(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two)
+    write(one, a="nonsense")
+    write(two, a="plugin three")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "three"]
+    assert (messages(reloader, 0), messages(reloader, 1)) == (["`nonsense` is not a declaration"], [])
+
+
+def test_a_name_taken_in_two_sources_is_the_fault_of_the_newer_one(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two)
+    write(one, a="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "two"]
+    assert messages(reloader, 0) == [f"the scheduler plugin `two` is declared twice, also at {one}/a.yaml"]
+    write(two, a="plugin three")
+    time.run(reloader, 1)
+    assert names(live) == ["three", "two"]
+
+
+def test_a_document_may_move_from_one_source_to_another(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one", b="plugin x"), write(tmp_path / "2", a="plugin two")
+    reloader = begun(live, time, one, two)
+    (one / "b.yaml").unlink()
+    write(two, b="plugin x")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "two", "x"]
+    assert {p.name: p.source for p in live.registry.plugins.values()}["x"] == str(two)
+
+
+def test_taking_away_what_another_source_needs_is_refused(tmp_path: Path, time: Time, live: Live) -> None:
+    one, two = write(tmp_path / "1", a="plugin one"), write(tmp_path / "2", a="plugin two\nneeds one")
+    reloader = begun(live, time, one, two)
+    write(one, a="plugin other")
+    time.run(reloader, 1)
+    assert names(live) == ["one", "two"]
+    assert (messages(reloader, 0), messages(reloader, 1)) == (["no plugin `one`"], [])
+    write(two, a="plugin two")
+    time.run(reloader, 1)
+    assert names(live) == ["other", "two"]
+
+
+def test_of_three_changed_sources_the_two_that_need_each_other_are_activated(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    paths = [write(tmp_path / name, a=f"plugin {name}") for name in ("1", "2", "3")]
+    reloader = begun(live, time, *paths)
+    write(paths[0], a="plugin 1\nplugin x\nneeds y")
+    write(paths[1], a="nonsense")
+    write(paths[2], a="plugin 3\nplugin y\nneeds x")
+    time.run(reloader, 1)
+    assert names(live) == ["1", "2", "3", "x", "y"]
+    assert messages(reloader, 1) == ["`nonsense` is not a declaration"]
+
+
+def test_of_two_sources_that_exclude_each_other_the_one_that_changed_first_is_activated(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    def exclude(registry: Registry) -> None:
+        if {(Framework.SCHEDULER, "x"), (Framework.SCHEDULER, "y")} <= registry.plugins.keys():
+            raise PolicyError([Problem("`x` and `y` exclude each other")])
+
+    sources = [write(tmp_path / str(number), a=f"plugin p{number}") for number in range(3)]
+    reloader = begun(live, time, *sources, check=exclude)
+    write(sources[1], a="plugin y\nneeds z")
+    time.run(reloader, 1)
+    assert messages(reloader, 1) == ["no plugin `z`"]
+    write(sources[0], a="plugin x\nneeds z")
+    write(sources[2], a="plugin z")
+    time.run(reloader, 1)
+    assert names(live) == ["p0", "y", "z"]
+    assert [messages(reloader, number) for number in range(3)] == [["`x` and `y` exclude each other"], [], []]
+
+
+def test_a_deleted_file_takes_its_plugins_with_it(tmp_path: Path, time: Time, live: Live) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one", b="plugin two"))
+    (tmp_path / "p/b.yaml").unlink()
+    time.run(reloader, 1)
+    assert names(live) == ["one"]
+
+
+def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(tmp_path: Path, time: Time, live: Live) -> None:
+    policies = write(tmp_path / "p", a="plugin one", b="plugin two", c="plugin three")
+    reloader = begun(live, time, policies, unit=ReloadUnit.FILE)
+    write(policies, a="plugin ten", b="nonsense")
+    (policies / "c.yaml").write_bytes(b"\xff")
+    time.run(reloader, 1)
+    status = reloader.status().sources[0]
+    assert names(live) == ["ten", "three", "two"]
+    assert (status.mixed, sorted(messages(reloader))) == (
+        True, ["`nonsense` is not a declaration", "byte 0xff at offset 0 is not UTF-8"])
+    write(policies, b="plugin twenty", c="plugin thirty")
+    time.run(reloader, 1)
+    status = reloader.status().sources[0]
+    assert (names(live), status.mixed, status.digest) == (["ten", "thirty", "twenty"], False, digest_of(policies))
+
+
+def test_with_files_as_the_unit_files_that_belong_together_move_together(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    def groups(sources):
+        declared = {
+            line.split()[1]: s.name for s in sources for line in s.text.splitlines() if line.startswith("plugin")
+        }
+        for source in sources:
+            for line in source.text.splitlines():
+                if line.startswith("needs"):
+                    yield {source.name, declared[line.split()[1]]} if line.split()[1] in declared else {source.name}
+
+    policies = write(tmp_path / "p", a="plugin one\nneeds shared", b="plugin shared", c="plugin three")
+    reloader = begun(live, time, policies, unit=ReloadUnit.FILE, groups=groups)
+    before = {name: plugin.digest for (_, name), plugin in live.registry.plugins.items()}
+    write(policies, a="plugin one\nneeds shared\nnonsense", b="plugin shared\n\n", c="plugin thirty")
+    time.run(reloader, 1)
+    after = {name: plugin.digest for (_, name), plugin in live.registry.plugins.items()}
+    assert after == {"one": before["one"], "shared": before["shared"], "thirty": after["thirty"]}
