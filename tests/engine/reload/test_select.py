@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
-from koordpolicy.engine.reload import Builder, ReloadUnit
-from koordpolicy.engine.source import PolicyError, Problem
+from koordpolicy.engine.reload import Builder, Mount, ReloadUnit
+from koordpolicy.engine.reload.mount import EMPTY, Version
+from koordpolicy.engine.reload.select import Selection, SelectionRules, select
+from koordpolicy.engine.reload.source_state import Files, SourceState, active_files, changed_files
+from koordpolicy.engine.source import PolicyError, Problem, Source
 
-from .conftest import PARAMS, POLICY, Time, begun, compiled, digest_of, messages, names, write
+from .conftest import PARAMS, POLICY, Time, begun, compiled, digest_of, messages, names, toy_build, write
 
 
 def emptied(policies: Path, how: str) -> None:
@@ -238,3 +245,153 @@ def test_with_files_as_the_unit_files_that_belong_together_move_together(
     time.run(reloader, 1)
     after = {name: plugin.digest for (_, name), plugin in live.registry.plugins.items()}
     assert after == {"one": before["one"], "shared": before["shared"], "thirty": after["thirty"]}
+
+
+# The selector as a pure function: sources whose files declare or need plugins, and a build that says what fits.
+
+NAMES = ("p", "q", "r")
+LINES = st.sampled_from([
+    *(f"plugin {name}" for name in NAMES), *(f"needs {name}" for name in NAMES), "nonsense", "", "excludes p",
+])
+TEXTS = st.lists(LINES, max_size=3).map("\n".join)
+VERSIONS = st.dictionaries(st.sampled_from(["a.yaml", "b.yaml"]), TEXTS, max_size=2)
+
+
+def version_of(mount: Mount, texts: dict[str, str]) -> Version:
+    return Version.of({name: Source(mount.name_of(name), text) for name, text in texts.items()},
+                      {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()})
+
+
+def build(files: Files) -> frozenset[tuple[str, str]]:
+    """Return the set itself, if `toy_build` takes it and nothing in it excludes what it declares."""
+    words = {line for file in files.values() for line in file.text.splitlines()}
+    kept = [Source(file.name, file.text.replace("excludes p", "")) for file in files.values()]
+    Registry.of(toy_build(kept), generation=0)
+    if {"plugin p", "excludes p"} <= words:
+        raise PolicyError([Problem("`p` is excluded")])
+    return frozenset((name, file.text) for name, file in files.items())
+
+
+def builds(files: Files) -> bool:
+    try:
+        build(files)
+    except PolicyError:
+        return False
+    return True
+
+
+def source_of(
+    path: str, active: dict[str, str] | None, desired: dict[str, str] | None, *, since: float = 0.0,
+    blocked: bool = False,
+) -> SourceState:
+    source = SourceState(Mount(path))
+    source.active = version_of(source.mount, active) if active is not None else None
+    source.desired = version_of(source.mount, desired) if desired is not None else None
+    source.desired_since = since
+    if blocked and source.desired is not None:
+        source.blocked = {source.desired.digest: Problem("it is blocked")} | {
+            source.content_key(name, source.desired): Problem("it is blocked") for name in source.desired.hashes}
+    return source
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> list[SourceState]:
+    """Sources of which the active versions build together."""
+    sources = [
+        source_of(f"/s{number}", draw(st.none() | VERSIONS), draw(st.none() | VERSIONS),
+                  since=draw(st.sampled_from([0.0, 1.0, 2.0])), blocked=draw(st.sampled_from([False, False, True])))
+        for number in range(draw(st.integers(1, 4)))
+    ]
+    if not builds(active_files(sources)):
+        for source in sources:
+            source.active = None
+    return sources
+
+
+RULES = st.builds(
+    SelectionRules, st.sampled_from(ReloadUnit),
+    st.sampled_from([lambda _: (), lambda files: [frozenset(file.name for file in files)]]),
+    st.sampled_from([None, lambda file: "plugin" in file.text]))
+
+
+def facts(sources: list[SourceState]) -> list[dict[str, object]]:
+    """Return all fields of the sources; of what can be changed in place, a copy."""
+    values = [{each.name: getattr(source, each.name) for each in fields(source)} for source in sources]
+    return [{name: dict(value) if isinstance(value, dict) else value for name, value in each.items()}
+            for each in values]
+
+
+def outcome(selection: Selection[frozenset[tuple[str, str]]]) -> object:
+    return ([tuple(each.files) for each in selection.accepted],
+            [(tuple(each.changes.files), [problem.message for problem in each.problems]) for each in selection.refused],
+            {source.mount.path: version.digest for source, version in selection.versions.items()}, selection.built)
+
+
+@given(situations(), RULES)
+def test_a_selection_depends_on_its_arguments_alone_and_changes_none_of_them(sources, rules) -> None:
+    before = facts(sources)
+    first = outcome(select(sources, build, rules))
+    assert (outcome(select(sources, build, rules)), facts(sources)) == (first, before)
+
+
+@given(situations(), RULES)
+def test_each_pending_change_is_either_accepted_or_refused_with_reasons(sources, rules) -> None:
+    selection = select(sources, build, rules)
+    accepted = [name for each in selection.accepted for name in each.files]
+    refused = [name for each in selection.refused for name in each.changes.files]
+    pending = {source.mount.name_of(name) for source in sources if source.pending
+               for name in changed_files(source.active or EMPTY, source.desired)}
+    assert sorted([*accepted, *refused]) == sorted(pending)
+    assert all(each.problems for each in selection.refused)
+
+
+@given(situations(), RULES)
+def test_what_is_built_is_the_active_files_with_the_accepted_changes(sources, rules) -> None:
+    selection = select(sources, build, rules)
+    assert (selection.built is None) == (selection.versions == {}) == (not selection.accepted)
+    for source, version in selection.versions.items():
+        source.active = version
+    if selection.built is not None:
+        assert selection.built == build(active_files(sources))
+
+
+@given(situations(), RULES)
+def test_what_is_blocked_and_what_would_leave_a_source_empty_is_never_accepted(sources, rules) -> None:
+    selection = select(sources, build, rules)
+    for source, version in selection.versions.items():
+        changed = changed_files(source.active or EMPTY, version)
+        assert not any(source.content_key(name, version) in source.blocked for name in changed if changed[name])
+        if rules.holds_policies is not None and rules.unit is ReloadUnit.SOURCE:
+            assert any("plugin" in file.text for file in version.files.values())
+
+
+@given(situations(), RULES)
+def test_no_refused_change_would_fit_beside_what_is_accepted(sources, rules) -> None:
+    rules = SelectionRules(rules.unit, rules.groups)
+    selection = select(sources, build, rules)
+    for source, version in selection.versions.items():
+        source.active = version
+    again = select(sources, build, rules)
+    assert again.accepted == ()
+
+
+@given(situations(), RULES)
+def test_all_pending_changes_are_accepted_where_they_build_together(sources, rules) -> None:
+    rules = SelectionRules(rules.unit, rules.groups)
+    desired = [source.desired or source.active or EMPTY for source in sources]
+    files = {file.name: file for version in desired for file in version.files.values()}
+    if builds(files) and not any(source.blocked for source in sources):
+        assert select(sources, build, rules).refused == ()
+
+
+def test_a_change_that_empties_its_source_is_not_part_of_what_is_built_one_by_one() -> None:
+    def exclusive(files: Files) -> frozenset[str]:
+        if {"/s0/a.yaml", "/s1/a.yaml"} <= files.keys():
+            raise PolicyError([Problem("only one of them")])
+        return frozenset(files)
+
+    sources = [source_of("/s0", {}, {"a.yaml": "plugin p"}), source_of("/s1", {}, {"a.yaml": "plugin q"}, since=1.0),
+               source_of("/s2", {"a.yaml": "plugin r"}, {}, since=2.0)]
+    selection = select(sources, exclusive, SelectionRules(holds_policies=lambda file: bool(file.text)))
+    assert (selection.built, [[problem.message for problem in each.problems] for each in selection.refused]) == (
+        frozenset({"/s0/a.yaml", "/s2/a.yaml"}), [["`/s2` holds no policy"], ["only one of them"]])

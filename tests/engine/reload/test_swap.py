@@ -317,3 +317,16 @@ def test_an_overdue_document_that_is_not_active_any_more_and_python_plugins_chan
     reloader.report_overdue(python, "python")
     time.run(reloader, 1)
     assert (names(live), reloader.status().healthy, reloader.status().warnings) == (["python", "slow"], True, ())
+
+
+def test_the_set_that_was_checked_is_the_one_that_is_staged_and_activated(
+    tmp_path: Path, time: Time, live: Live,
+) -> None:
+    checked, staged = [], []
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies, check=checked.append)
+    reloader.stage_with(staged.append)
+    write(policies, a="plugin two")
+    time.run(reloader, 1)
+    assert [each.plugins is live.registry.plugins for each in (checked[-1], *staged)] == [True, True]
+    assert (len(checked), staged[0].generation) == (2, 2)
