@@ -28,7 +28,7 @@ from ..scalar.budget import ExhaustedError
 from ..scalar.program import Program
 from ..scalar.values import EvaluationError
 from .bound_plan import BoundPlan, computed_vector
-from .codegen import CannotFuse, Fused, Writing
+from .codegen import CannotFuse, Fused, Writing, operand_of
 from .context import VectorContext
 from .dictionary import UNEVALUATED
 from .frame import Column, Frame, Rows
@@ -159,7 +159,7 @@ class ColumnPlan:
             value = column.value(context) if isinstance(column, DecisionOperator) else None
             if not is_of_kind(value, kind):
                 return None
-            given += (value, value, value)
+            given += (operand_of(value), value, value)
         return BoundPlan(self._fused, self.kind, given, inputs, doubles=self._doubles)
 
     # How columns come about
