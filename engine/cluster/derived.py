@@ -93,19 +93,24 @@ class _Cache(Generic[_State]):
         if entries is None:
             return None
         entry = entries.get(key)
-        if entry is None or entry.version != cluster.version or entry.generation != self._generation:
+        if entry is None or entry.generation != self._generation:
             return None
+        if entry.version != cluster.version:
+            if entry.stamp != cluster.stamp(entry.paths):
+                return None
+            entry.version = cluster.version  # what changed is not read
         if len(entries) > 1:
             entries[key] = entries.pop(key)  # the one used last
         return entry.state if entry.extra == extra else None
 
     def current(
-        self, snapshot: Snapshot, key: Hashable, paths: frozenset[Path], *, new: Callable[[int], _State], most: int,
-        extra: Hashable = None,
+        self, snapshot: Snapshot, key: Hashable, paths: frozenset[Path], *, new: Callable[[int], _State],
+        most: Callable[[int], int], extra: Hashable = None,
     ) -> _Entry[_State]:
         """Return the value of the cluster itself, up to date; `snapshot` is no overlay.
 
-        A new one is made by `new(number of nodes)` where there is none, or it was made with another `extra`.
+        A new one is made by `new(number of nodes)` where there is none, or it was made with another `extra`; so many of
+        them as `most(number of nodes)` are cached.
         """
         cluster = snapshot.cluster
         entries = cast("dict[Hashable, _Entry[_State]] | None", cluster.cross_version_cache.get(self))
@@ -118,7 +123,7 @@ class _Cache(Generic[_State]):
             state = new(snapshot.size)
             state.refresh(snapshot, all_rows(snapshot.size))
             entry = _Entry(state, paths, cluster.stamp(paths), cluster.version, self._generation, extra)
-            while len(entries) >= most:
+            while len(entries) >= most(snapshot.size):
                 del entries[next(iter(entries))]
         elif entry.version != cluster.version or entry.generation != self._generation:
             self._refresh(entry, snapshot)
@@ -170,7 +175,7 @@ class DerivedState(Generic[_State]):
         """`most` bounds how many keys are cached."""
         self._paths = paths
         self._new = new
-        self._most = most
+        self._most: Callable[[int], int] = lambda _: most
         self._cache: _Cache[_State] = _Cache()
 
     def of(self, snapshot: Snapshot, key: Hashable = None) -> _State:
@@ -373,7 +378,7 @@ class Derived(Generic[_Dtype]):
             if hit is not None and hit.complete:
                 return hit.values
         base = snapshot.base
-        entry = self._cache.current(base, key, paths, new=self._new, most=self._most(base.size), extra=extra)
+        entry = self._cache.current(base, key, paths, new=self._new, most=self._most, extra=extra)
         column = entry.state
 
         def computed(view: Snapshot, some: Rows) -> NDArray[_Dtype]:
