@@ -1,4 +1,4 @@
-"""The border between framework and plugin: what foreign code raises is that plugin's failure and ends nothing else."""
+"""The border between framework and plugin: an exception of foreign code fails that plugin and nothing else."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _RAISING: Final = frozenset(dis.opmap[name] for name in ("RAISE_VARARGS", "RERAI
 
 
 def must_be_survived(error: BaseException) -> None:
-    """Raise an error again that no plugin is to blame for: a person's Ctrl-C, and the end of a generator.
+    """Raise an error again that is not the plugin's: a person's Ctrl-C, and `GeneratorExit`.
 
-    All else (`SystemExit`, and a `KeyboardInterrupt` that the plugin's code raises by itself) is the plugin's failure,
-    as an `Exception` is.
+    All others (`SystemExit`, and a `KeyboardInterrupt` that the plugin's code raises itself) are failures of the
+    plugin, as every `Exception` is.
     """
     if isinstance(error, GeneratorExit) or (isinstance(error, KeyboardInterrupt) and not _is_raised_by_code(error)):
         raise error
 
 
 def _is_raised_by_code(error: BaseException) -> bool:
-    """Whether a `raise` statement raised it: what a signal raises turns up between two instructions."""
+    """Return whether a `raise` statement raised it: a signal's error appears between two instructions."""
     last = error.__traceback__
     if last is None:
         return False

@@ -1,4 +1,4 @@
-"""What plugins of the descheduler fulfil, and what they see of its framework."""
+"""Protocols of descheduler plugins, and the part of the framework that they see."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Evictor(Protocol):
-    """What a descheduling plugin sees of its framework: whether a pod may go, and the way to let it go.
+    """The part of the framework that a descheduling plugin sees: checks whether pods may be evicted, and evicts them.
 
-    Everything asked here is remembered per candidate, so that a cycle can say what stopped which pod.
+    All calls are recorded per candidate, so that a cycle reports which check stopped which pod.
     """
 
     def filter(self, pod: PodInfo) -> Refusal | None:
@@ -27,22 +27,22 @@ class Evictor(Protocol):
         ...
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
-        """Evict the pod (in a dry run: note that it would be) unless a limit stops it; does not ask the filters.
+        """Evict the pod (in a dry run: record it) unless a limit stops it; the filters are not run.
 
         `rule` names the criterion or the phase that chose the pod.
         """
         ...
 
     def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
-        """Note that a candidate that `rule` chose stays, and why, where the plugin itself decided that."""
+        """Record that the plugin itself decided to keep a candidate that `rule` chose, and why."""
         ...
 
     def observe(self, node: str, role: str, message: str = "") -> None:
-        """Note what a node was found to be: `source`, `target`, `waiting` (not a source yet) or `unmeasured`."""
+        """Record a node's role: `source`, `target`, `waiting` (not a source yet) or `unmeasured`."""
         ...
 
     def fail(self, rule: str, subject: str, message: str) -> None:
-        """Note that a rule failed on a pod or a node."""
+        """Record that a rule failed on a pod or a node."""
         ...
 
     def node_limit_exceeded(self, node: str) -> bool:
@@ -50,50 +50,50 @@ class Evictor(Protocol):
         ...
 
     def is_leaving(self, pod: PodInfo) -> bool:
-        """Return whether the pod was evicted in this cycle already, by whichever plugin."""
+        """Return whether any plugin evicted the pod in this cycle."""
         ...
 
 
 @runtime_checkable
 class Deschedule(Protocol):
-    """Repairs single pods that are wrong where they are; asked before all `Balance` plugins of all profiles."""
+    """Evicts single pods that violate a policy; called before all `Balance` plugins of all profiles."""
 
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
-        """Evict what must go from the nodes at `rows`; an exception is this plugin's failure and stops no other one."""
+        """Evict pods from the nodes at `rows`; an exception fails this plugin and stops no other one."""
         ...
 
 
 @runtime_checkable
 class Balance(Protocol):
-    """Optimises over a set of nodes."""
+    """Evicts pods to balance a set of nodes."""
 
     def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
-        """Evict what the balance over the nodes at `rows` needs; see `Deschedule` for failures."""
+        """Evict pods to balance the nodes at `rows`; see `Deschedule` for failures."""
         ...
 
 
 @runtime_checkable
 class EvictionFilter(Protocol):
-    """A veto: which pods may never be evicted, whoever asks."""
+    """Vetoes evictions of pods that no plugin may ever evict."""
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod must stay, or None."""
+        """Return why the pod must not be evicted, or None."""
         ...
 
 
 @runtime_checkable
 class PreEvictionFilter(Protocol):
-    """A veto on this eviction now (no other node takes the pod, for example)."""
+    """Vetoes single evictions at this time (if no other node takes the pod, for example)."""
 
     def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod must stay for now, or None."""
+        """Return why the pod must not be evicted now, or None."""
         ...
 
 
 @runtime_checkable
 class Evict(Protocol):
-    """Carries evictions out; a profile has exactly one."""
+    """Carries out evictions; a profile has exactly one."""
 
     def evict(self, pod: PodInfo, reason: str) -> bool:
-        """Evict the pod and return whether that worked; asks no filter."""
+        """Evict the pod and return whether that succeeded; runs no filter."""
         ...

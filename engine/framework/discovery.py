@@ -1,4 +1,4 @@
-"""How plugins and functions are offered to the engine: as registry entries, in code or by entry point."""
+"""Discovery of plugins and functions: registry entries made in code, or found by entry point."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS: Final = "koordpolicy.plugins"
-"""The entry-point group by which distributions offer plugins."""
+"""The entry-point group of distributions' plugins."""
 
 PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
     Point.PRE_ENQUEUE: (PreEnqueue,),
@@ -65,7 +65,7 @@ PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
     Point.BALANCE: (Balance,),
     Point.EVICTION_FILTER: (EvictionFilter, PreEvictionFilter),
 }
-"""What a plugin must fulfil to be asked at a point: one of these."""
+"""The protocols by point: a plugin implements one of them to be called there."""
 
 FRAMEWORKS: Final[Mapping[Framework, tuple[Point, ...]]] = {
     Framework.SCHEDULER: (
@@ -75,11 +75,11 @@ FRAMEWORKS: Final[Mapping[Framework, tuple[Point, ...]]] = {
     Framework.QOS: (Point.STRATEGY,),
     Framework.DESCHEDULER: (Point.DESCHEDULE, Point.BALANCE, Point.EVICTION_FILTER),
 }
-"""The points that Python plugins can be asked at, in the order of a cycle."""
+"""The points at which Python plugins are called, in the order of a cycle."""
 
 
 def points_of(plugin: type, framework: Framework) -> tuple[Point, ...]:
-    """Return the points of the framework whose protocols a class (or protocol) fulfils, by the names of its methods."""
+    """Return the points whose protocols a class (or protocol) implements, by the names of its methods."""
     return tuple(point for point in FRAMEWORKS[framework]
                  if any(all(callable(getattr(plugin, name, None)) for name in methods_of(protocol))
                         for protocol in PROTOCOLS[point]))
@@ -87,7 +87,7 @@ def points_of(plugin: type, framework: Framework) -> tuple[Point, ...]:
 
 @functools.cache
 def methods_of(protocol: type) -> tuple[str, ...]:
-    """Return the names of the methods that make a class fulfil a protocol."""
+    """Return the names of a protocol's methods."""
     return tuple(name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_")
 
 
@@ -107,10 +107,10 @@ def python_plugin(
 ) -> Plugin:
     """Return the registry entry of a Python plugin.
 
-    `make` is a class whose instances are made with `(args, handle)`, or a factory that returns them. `points` are
-    those that the class fulfils the protocols of; a factory must name them, unless its return annotation is a class.
-    `version` is to be raised whenever the plugin decides differently, so that a reload makes it anew. The other
-    arguments are those of `Plugin`. Raises `ValueError` if the plugin cannot be asked at any point.
+    `make` is a class whose instances are made with `(args, handle)`, or a factory that returns them. `points` default
+    to those whose protocols the class implements; a factory must name them, unless its return annotation is a class.
+    Raise `version` whenever the plugin decides differently, so that a reload makes a new instance. The other arguments
+    are those of `Plugin`. Raises `ValueError` if the plugin implements no point.
     """
     if points is None:
         kind = make if isinstance(make, type) else inspect.get_annotations(make, eval_str=True).get("return")
@@ -150,16 +150,15 @@ def cel_function(
     reads: Reads | None = None,
     by_column: Callable[..., tuple[Any, Any]] | None = None,
 ) -> Function:
-    """Return a function that expressions may call, to be offered as plugins are (see `discover`).
+    """Return a function that expressions may call; distributions offer it as they do plugins (see `discover`).
 
     `parameters` and `result` are types as the language spells them (`int`, `list(string)`, `kubernetes.Pod`); of a
     `member` function the first is the receiver. `evaluate` takes and returns plain values of these types (objects as
-    JSON, never to be changed) and raises `EvaluationError` with what people should read; anything else that it raises,
-    and a result of another type, is such an error too. `pure` is false for what may answer differently for the same
-    arguments: it is asked anew for each row. `cost` is that of a call in Kubernetes' units, 1 where it is left out.
-    `example` is an expression that is true. The rest is as in
-    `environment.Overload`. Functions of one name with several signatures are joined by giving all of them to
-    `Function`. Raises `ValueError` for a name, a type or any other argument that cannot be.
+    JSON, which it must not change) and raises `EvaluationError` with a message for people; any other exception, and a
+    result of another type, is such an error too. `pure` is false if the result may differ for the same arguments: the
+    function is then called for each row. `cost` is that of a call in Kubernetes' units, 1 by default. `example` is an
+    expression that is true. The other arguments are those of `environment.Overload`. To give one name several
+    signatures, pass all overloads to `Function`. Raises `ValueError` for an invalid name, type or other argument.
     """
     _check_arguments(name, {
         "evaluate": (evaluate, callable(evaluate)), "parameters": (parameters, _are_texts(parameters)),
@@ -188,7 +187,7 @@ def cel_function(
     return Function(name, (overload,), doc, example)
 
 
-_WANTED: Final[Mapping[str, str]] = {
+_ARGUMENT_TYPES: Final[Mapping[str, str]] = {
     "evaluate": "a function", "parameters": "a sequence of types as texts", "result": "a type as a text",
     "doc": "a text", "example": "a text", "member": "a bool", "pure": "a bool",
     "cost": "a `Cost` of whole numbers that are not negative", "by_column": "a function, or left out",
@@ -197,12 +196,13 @@ _WANTED: Final[Mapping[str, str]] = {
 
 
 def _check_arguments(name: object, given: Mapping[str, tuple[object, bool]]) -> None:
-    """Raise `ValueError` for the first argument of a function that is not what it must be."""
+    """Raise `ValueError` for the first invalid argument of a function."""
     if not isinstance(name, str):
         raise ValueError(f"the name of a function is a text, not {name!r}")  # noqa: TRY004 - as all faults of one
-    for argument, (value, sound) in given.items():
-        if not sound:
-            raise ValueError(f"`{argument}` of the function `{name}` must be {_WANTED[argument]}, not {value!r}")
+    for argument, (value, valid) in given.items():
+        if not valid:
+            expected = _ARGUMENT_TYPES[argument]
+            raise ValueError(f"`{argument}` of the function `{name}` must be {expected}, not {value!r}")
 
 
 def _are_texts(value: object) -> bool:
@@ -231,7 +231,7 @@ def _are_reads(value: object) -> bool:
 
 
 def _fault_of_name(name: str) -> str:
-    """Return why a function cannot have a name; empty where it can."""
+    """Return why a function cannot have this name; empty if it can."""
     parts = name.split(".")
     for part in parts:
         if not (part.isascii() and part.isidentifier()):
@@ -251,7 +251,7 @@ def _guarded(name: str, evaluate: Callable[..., object], result: Type) -> Callab
             value = evaluate(*arguments)
         except EvaluationError:
             raise
-        except BaseException as error:  # foreign code: what it raises is an error of the expression that calls it
+        except BaseException as error:  # foreign code: its exceptions are errors of the expression that calls it
             must_be_survived(error)
             raise EvaluationError(f"`{name}` failed: {type(error).__name__}: {error}") from error
         if expected is not None and type(value) is not expected:
@@ -266,7 +266,7 @@ def _guarded(name: str, evaluate: Callable[..., object], result: Type) -> Callab
 def _guarded_columns(
     evaluate: Callable[..., tuple[Any, Any]] | None,
 ) -> Callable[..., tuple[Any, Any]] | None:
-    """Return a function of columns whose every failure is an `Exception`, for those who go on without it."""
+    """Return a function of columns whose every failure is an `Exception`: its callers continue without it."""
     if evaluate is None:
         return None
 
@@ -285,7 +285,7 @@ def _guarded_columns(
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredPlugins:
-    """What installed distributions bring: plugins by framework and name, and functions for expressions by name."""
+    """The plugins (by framework and name) and expression functions (by name) of installed distributions."""
 
     plugins: tuple[Plugin, ...] = ()
     functions: tuple[Function, ...] = ()
@@ -295,25 +295,24 @@ def discover(
     report: Callable[[Problem], None], entry_points: Iterable[EntryPoint] | None = None, *,
     builtins: Iterable[Plugin] = (),
 ) -> DiscoveredPlugins:
-    """Return what installed distributions offer in the group `koordpolicy.plugins`.
+    """Return the plugins and functions that installed distributions offer in the group `koordpolicy.plugins`.
 
     An entry point names a `Plugin`, a function for expressions (see `cel_function`), a sequence of these, a module with
-    a sequence `PLUGINS` or `FUNCTIONS`, or a Python function without arguments that returns one of these. What cannot
-    be loaded is told to `report` and stops nothing else; where two distributions offer the same name, that is told, and
-    neither is taken, and so it is with a function whose name is taken already, and with a plugin that is called like
-    one of `builtins`.
+    a sequence `PLUGINS` or `FUNCTIONS`, or a Python function without arguments that returns one of these. An entry
+    point that cannot be loaded is reported and stops no other one. A name that two distributions offer is reported, and
+    neither is used; so is a function whose name exists, and a plugin with the name of one of `builtins`.
     """
     found: dict[tuple[Framework, str], list[Plugin]] = {}
     offered: dict[str, list[tuple[str, Function]]] = {}
     if entry_points is None:
-        from importlib import metadata  # noqa: PLC0415 - 25 ms that only those pay who run plugins
+        from importlib import metadata  # noqa: PLC0415 - 25 ms, only needed to run plugins
 
         entry_points = metadata.entry_points(group=ENTRY_POINTS)
     for point in sorted(entry_points, key=lambda each: (each.name, each.value)):
         origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
         try:
-            plugins, brought = _offered(point.load())
-        except BaseException as error:  # foreign code: whatever it raises is no reason to lose the others
+            plugins, loaded_functions = _offered(point.load())
+        except BaseException as error:  # foreign code: its failure must not lose the others
             must_be_survived(error)
             report(Problem(f"the plugin `{point.name}` of {origin} cannot be loaded: {type(error).__name__}: {error}",
                            help=f"repair or uninstall it; its entry point is `{point.value}`", code="plugin-load"))
@@ -321,31 +320,31 @@ def discover(
         for plugin in plugins:
             digest = hashlib.sha256(f"{plugin.digest} {origin}".encode()).hexdigest()[:16]
             found.setdefault((plugin.framework, plugin.name), []).append(replace(plugin, origin=origin, digest=digest))
-        for function in brought:
+        for function in loaded_functions:
             offered.setdefault(function.name, []).append((origin, function))
     for (framework, name), offers in found.items():
         if len(offers) > 1:
             report(Problem(f"the {framework.value} plugin `{name}` is offered more than once: "
                            f"{', '.join(sorted(offer.origin for offer in offers))}",
                            help="uninstall all but one", code="duplicate-name"))
-    taken = [offers[0] for offers in found.values() if len(offers) == 1]
-    own = {(plugin.framework, plugin.name) for plugin in builtins}
-    for plugin in [each for each in taken if (each.framework, each.name) in own]:
-        taken.remove(plugin)
+    unique = [offers[0] for offers in found.values() if len(offers) == 1]
+    builtin_names = {(plugin.framework, plugin.name) for plugin in builtins}
+    for plugin in [each for each in unique if (each.framework, each.name) in builtin_names]:
+        unique.remove(plugin)
         report(Problem(f"the {plugin.framework.value} plugin `{plugin.name}` of {plugin.origin} is called like a "
                        "built-in one, which is used", help="give it another name, or uninstall it",
                        code="duplicate-name"))
     return DiscoveredPlugins(
-        tuple(sorted(taken, key=lambda plugin: (plugin.framework.value, plugin.name))),
+        tuple(sorted(unique, key=lambda plugin: (plugin.framework.value, plugin.name))),
         tuple(_without_collisions(offered, report)),
     )
 
 
 def discover_beside(builtins: Iterable[Plugin], report: Callable[[Problem], None]) -> DiscoveredPlugins:
-    """Return the built-in plugins, and after them what `discover` finds beside them."""
-    own = tuple(builtins)
-    found = discover(report, builtins=own)
-    return DiscoveredPlugins((*own, *found.plugins), found.functions)
+    """Return the built-in plugins, followed by those that `discover` finds."""
+    first = tuple(builtins)
+    found = discover(report, builtins=first)
+    return DiscoveredPlugins((*first, *found.plugins), found.functions)
 
 
 def _without_collisions(

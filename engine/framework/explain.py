@@ -1,6 +1,6 @@
-"""What plugins of any framework may fulfil beside: saying more about their answers than a refusal holds.
+"""Optional protocols of plugins of any framework: explanations that say more than a refusal.
 
-Asked by `koord-policy explain` and by the extender's `/explain` only, never while deciding.
+Called by `koord-policy explain` and the extender's `/explain` only, never in a decision.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Counterfactuals(Protocol):
-    """Knows what would have to change for a node that its filter refuses."""
+    """Suggests changes with which its filter would accept a node that it refuses."""
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterable[Edit]:
         """Return changes of the pod or of that node, each of which alone would satisfy this plugin.
 
-        They are suggestions: each is tried before anybody is told of it, so one that does not help does no harm.
+        Each is tried before it is reported, so one that does not help does no harm.
         """
         ...
 
 
 @runtime_checkable
 class ExplainsRound(Protocol):
-    """A QoS strategy that can say what its decision rests on, also where there was nothing to do."""
+    """A QoS strategy that explains its decisions, also those to do nothing."""
 
     def explain_round(self, readings: Readings) -> Sequence[Finding]:
         """Return the thresholds, the measured values and the state that the next round would start from.
 
-        It changes nothing. Raises `EvaluationError` where something is not known; that is told then.
+        Changes nothing. Raises `EvaluationError`, which is reported, if a value is unknown.
         """
         ...
 
 
 @runtime_checkable
 class ExplainsNode(Protocol):
-    """A descheduling plugin that can say how far a node is from being one that pods leave."""
+    """A descheduling plugin that explains how far a node is from being a source of evictions."""
 
     def explain_node(self, snapshot: Snapshot, rows: Rows, node: str) -> Sequence[Finding]:
-        """Return what was found about the node, looking at the nodes at `rows` as a cycle would; it changes nothing."""
+        """Return the findings about the node in a cycle over the nodes at `rows`; changes nothing."""
         ...

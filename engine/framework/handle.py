@@ -1,4 +1,4 @@
-"""What every plugin is given when it is made, and how it begins and ends."""
+"""The handle that every plugin receives when it is made, and the protocols of its life cycle."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _Capability = TypeVar("_Capability")
 
 @runtime_checkable
 class Startable(Protocol):
-    """Has something to set up once it is made and before it is asked anything."""
+    """A plugin that is started after it is made and before it is first called."""
 
     def start(self) -> None:
-        """Set up; called once. If it raises, the generation that wanted the plugin does not run."""
+        """Set up; called once. If it raises, the generation that requires the plugin does not become active."""
         ...
 
 
 @runtime_checkable
 class Closeable(Protocol):
-    """Has something to give back when the last decision that holds its generation is done."""
+    """A plugin that is closed after the last decision that leases its generation."""
 
     def close(self) -> None:
         """Release what the instance holds; called once."""
@@ -37,7 +37,7 @@ class Closeable(Protocol):
 
 
 class Count(Protocol):
-    """Adds to a counter of the framework's metrics; a name that does not exist yet begins at 0."""
+    """Adds to a counter of the framework's metrics; a new name begins at 0."""
 
     def __call__(self, name: str, amount: float = 1, /, **labels: str) -> None:
         """Add `amount` (0 or more) to the counter `name` under these labels."""
@@ -45,71 +45,71 @@ class Count(Protocol):
 
 
 class Events(Protocol):
-    """Tells plugins what changes in the cluster."""
+    """Notifies plugins of changes in the cluster."""
 
     def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
-        """Call back for every change of objects of these kinds, in the thread that decides, between decisions.
+        """Call back for every change of objects of these kinds, in the scheduling thread, between decisions.
 
-        What is known already comes first, as if it were new: nodes before pods. Nothing comes after the plugin was
-        closed.
+        Existing objects are reported first, as if they were new: nodes before pods. There are no calls after the
+        plugin was closed.
         """
         ...
 
 
 class WaitingPods(Protocol):
-    """The pods that a permit holds."""
+    """The pods that permit plugins hold."""
 
     def keys(self) -> tuple[str, ...]:
-        """Return the keys of the pods that wait, in the order in which they came."""
+        """Return the keys of the waiting pods, oldest first."""
         ...
 
     def allow(self, key: str, plugin: str) -> bool:
-        """Let the pod go on as far as this plugin goes; return whether it was waiting."""
+        """Allow the pod on behalf of this plugin; return whether it was waiting."""
         ...
 
     def reject(self, key: str, plugin: str, message: str) -> bool:
-        """Take the pod's node back; return whether it was waiting."""
+        """Reject the pod, which loses its node; return whether it was waiting."""
         ...
 
 
 class Queue(Protocol):
-    """What plugins may ask of the queue."""
+    """The part of the scheduling queue that plugins use."""
 
     def activate(self, keys: Collection[str]) -> None:
-        """Try these pods soon, whatever they wait for."""
+        """Move these pods to the active queue, whatever they wait for."""
         ...
 
     def pods(self) -> tuple[PodInfo, ...]:
-        """Return all pods that wait for a decision, those that are gated included."""
+        """Return all pods that wait for a decision, including gated ones."""
         ...
 
 
 class Nominator(Protocol):
-    """The nominated nodes of pods, while the victims are leaving them."""
+    """The nominated nodes of pods, while victims terminate there."""
 
     def nominated(self, node: str) -> tuple[PodInfo, ...]:
-        """Return the pods that are nominated for the node."""
+        """Return the pods nominated for the node."""
         ...
 
     def nominate(self, pod: PodInfo, node: str) -> None:
-        """Nominate the pod for the node, instead of another one."""
+        """Nominate the pod for the node; replaces an earlier nomination."""
         ...
 
     def withdraw(self, pod: PodInfo) -> None:
-        """Withdraw the pod's nomination; none is no error."""
+        """Withdraw the pod's nomination, if there is one."""
         ...
 
 
 class Client(Protocol):
-    """Writes to the API server, or stands for it in simulations and tests; all raise `OSError` where that fails.
+    """Writes to the API server, or to its substitute in simulations and tests; all methods raise `OSError` on failure.
 
     A scheduler with workers calls `bind` and `patch` in any thread, several at once.
     """
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Change an object so that it is as `modified`: one merge patch, none where nothing differs.
+        """Change an object from `original` to `modified` by one merge patch; none if they are equal.
 
-        Returns the object as it is then, or None where that is not known.
+        Returns the new object, or None if that is not known.
         """
         ...
 
@@ -118,30 +118,30 @@ class Client(Protocol):
         ...
 
     def evict(self, pod: PodInfo, reason: str) -> None:
-        """Evict the pod, as far as its disruption budgets allow."""
+        """Evict the pod if its disruption budgets allow it."""
         ...
 
     def preempt(self, pod: PodInfo, reason: str) -> None:
-        """Delete the pod, whose place another one takes, also where that breaks its disruption budgets.
+        """Delete the pod in favour of another one, even if that violates its disruption budgets.
 
-        As kube-scheduler does: whoever chose the victims has spared what budgets guard as far as that was possible.
-        Pods that are on their way out already are told apart by the condition `DisruptionTarget` with the reason
-        `PreemptionByScheduler`, to be set before. A pod that is gone already is no error.
+        As in kube-scheduler, the choice of victims has respected budgets as far as possible. The condition
+        `DisruptionTarget` with the reason `PreemptionByScheduler`, set before, marks pods that are being preempted.
+        A pod that no longer exists is no error.
         """
         ...
 
 
 @runtime_checkable
 class Deletes(Protocol):
-    """A client that can also take objects away; what clears up after others looks for this."""
+    """A client that can also delete objects."""
 
     def delete(self, item: Mapping[str, Any]) -> None:
-        """Delete an object; one that is gone already is no error. Raises `OSError` where that fails."""
+        """Delete an object; one that no longer exists is no error. Raises `OSError` on failure."""
         ...
 
 
 class Nothing:
-    """Stands for all of a framework where there is none: nothing happens, nothing waits, nothing is nominated."""
+    """A framework without events, waiting pods, queue, nominations and client; all its methods do nothing."""
 
     def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
         """Nothing changes."""
@@ -206,19 +206,18 @@ class Peers(Protocol):
     """Finds the plugins of the same profile that have a capability."""
 
     def __call__(self, capability: type[_Capability], /) -> tuple[_Capability, ...]:
-        """Return those that fulfil the protocol, in the profile's order; only while a plugin is asked something."""
+        """Return the profile's plugins that implement the protocol, in order; only valid while a plugin is called."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What a plugin is given when it is made: `factory(args, handle)`.
+    """A plugin's access to its framework: `factory(args, handle)`.
 
-    `profile` is empty in the QoS manager, which has none. `snapshot` returns the cluster as it is at the moment (what a
-    decision asks about comes as an argument instead); only while a plugin is asked something, never while it is made or
-    started, which happens beside running decisions. `now` is the framework's clock, in nanoseconds since the epoch;
-    `seed` is what all chance in a run follows from. What comes after `seed` is the scheduler's, and does nothing where
-    there is none.
+    `profile` is empty in the QoS manager, which has none. `snapshot` returns the current cluster (the snapshot of a
+    decision is passed as an argument instead); only valid while a plugin is called, never while it is made or started,
+    which happens concurrently with decisions. `now` is the framework's clock, in nanoseconds since the epoch; `seed`
+    seeds all randomness of a run. The fields after `seed` belong to the scheduler; elsewhere they do nothing.
     """
 
     profile: str
@@ -234,6 +233,6 @@ class Handle:
     client: Client = NOTHING
     peers: Peers = _no_peers
     feature_gates: frozenset[str] = frozenset()
-    """The names of the feature gates that are on."""
+    """The names of the enabled feature gates."""
     kubernetes: Release = NEWEST
-    """The release of Kubernetes whose kube-scheduler the plugin is to follow, where releases differ."""
+    """The release of Kubernetes whose kube-scheduler the plugin follows where releases differ."""

@@ -1,9 +1,9 @@
-"""What outlives a generation: the instances of plugins.
+"""Plugin instances, which outlive a generation.
 
-A generation is a list of plugins; running it takes instances. An instance is known by the profile, the name, the digest
-and the args of its plugin, so the next generation takes over each one whose plugin and args are the same, with all
-that it remembers. It ends when no generation that is in force or still held uses it any more. Timers and detectors of
-documents' items are not instances: the frameworks that count with them keep them by document and item.
+A generation is a list of plugins; running it requires instances. An instance is identified by the profile, the name,
+the digest and the args of its plugin, so the next generation reuses each one whose plugin and args are the same, with
+its state. It is closed when no active, staged or leased generation uses it. Timers and detectors of documents' items
+are not instances: the frameworks that count with them store them by document and item.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Key: TypeAlias = tuple[str, Framework, str, str, str]
 
 
 def _key(profile: str, plugin: Plugin, args: Mapping[str, Any]) -> _Key:
-    # Args are plain data; what JSON cannot say (a date that YAML reads) is told apart by its text.
+    # Args are plain data; values without a JSON form (a date that YAML reads) are distinguished by their text.
     text = json.dumps(args, sort_keys=True, default=repr)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return profile, plugin.framework, plugin.name, plugin.digest, digest
@@ -38,13 +38,13 @@ def _log(key: _Key, error: BaseException) -> None:
 
 
 class Lease:
-    """Holds a generation's instances: for a decision, or for a pod that waits; given back once, however often asked."""
+    """A lease of a generation's instances, for a decision or a waiting pod. Releasing it twice is harmless."""
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: Callable[[], None] | None = release
 
     def release(self) -> None:
-        """Give the generation back; its instances may end with this."""
+        """Release the generation; closes the instances that nothing else uses."""
         release, self._release = self._release, None
         if release is not None:
             release()
@@ -59,7 +59,7 @@ class Lease:
 
 
 class Adoption:
-    """Hands out the instances of a generation that is about to run: those that exist, and new ones for the rest."""
+    """The instances of a generation that is being staged: existing ones, and new ones for the rest."""
 
     def __init__(self, existing: Mapping[_Key, Any], lock: threading.Lock, handle: Callable[[str, str], Any]) -> None:
         self._existing = existing
@@ -67,13 +67,13 @@ class Adoption:
         self._handle = handle
         self.made: dict[_Key, Any] = {}
         self.handles: dict[_Key, Any] = {}
-        self.asked: set[_Key] = set()
+        self.requested: set[_Key] = set()
 
     def get(self, profile: str, plugin: Plugin, args: Mapping[str, Any]) -> Any:
-        """Return the instance that this profile runs; a new one is made and started. Raises what those raise."""
+        """Return the profile's instance of a plugin; a new one is made and started. Raises whatever those raise."""
         key = _key(profile, plugin, args)
-        with self._lock:  # what is asked for does not end meanwhile, see `Instances._ended`
-            self.asked.add(key)
+        with self._lock:  # a requested instance is not closed meanwhile, see `Instances._pop_unused`
+            self.requested.add(key)
             if key in self._existing:
                 return self._existing[key]
         if key not in self.made:
@@ -85,19 +85,19 @@ class Adoption:
 
 
 class Instances:
-    """The instances of one framework's plugins; `handle` makes what one is given, of the profile's and its own name.
+    """The instances of one framework's plugins; `handle` makes a plugin's handle from the names of profile and plugin.
 
-    `preparing` makes the instances of a generation that is to come, `adopt` makes a generation the current one, and
-    `lease` holds one. An instance ends (`Closeable.close`) when the generations that use it are neither prepared nor
-    current nor held. An instance whose closing fails is told to `failed` and keeps no other from closing. All of this
-    may be called from any thread; instances are made and closed outside the lock.
+    `preparing` stages a generation, `adopt` makes the staged generation the current one, and `lease` leases one. An
+    instance is closed (`Closeable.close`) when no staged, current or leased generation uses it. A failed close is
+    reported to `failed` and stops no other one. All methods may be called from any thread; instances are made and
+    closed outside the lock.
     """
 
     def __init__(
         self, handle: Callable[[str, str], Any], *, failed: Callable[[_Key, BaseException], None] = _log,
         released: Callable[[Any], None] = lambda _: None,
     ) -> None:
-        """`released` is told which handle nobody uses any more."""
+        """`released` is called with each handle that is no longer used."""
         self._handle = handle
         self._failed = failed
         self._released = released
@@ -106,16 +106,16 @@ class Instances:
         self._adopting = threading.Lock()
         self._instances: dict[_Key, Any] = {}
         self._used: dict[int, frozenset[_Key]] = {}
-        self._held: dict[int, int] = {}
+        self._leases: dict[int, int] = {}
         self._current: int | None = None
         self._prepared: int | None = None
         self._adoption: Adoption | None = None
 
     @contextlib.contextmanager
     def preparing(self, registry: Registry) -> Iterator[Adoption]:
-        """Make the instances of this generation: those that the block asks for, kept until another one is prepared.
+        """Stage this generation: the instances that the block requests, until another generation is staged.
 
-        If the block raises, what it made is closed again, and what was prepared before stays so.
+        If the block raises, its new instances are closed, and the generation staged before stays so.
         """
         with self._adopting:
             with self._lock:
@@ -126,80 +126,80 @@ class Instances:
                 with self._lock:
                     self._adoption = None
                     self._handles |= adoption.handles
-                    ended = self._ended()
-                self._close(adoption.made | ended)
+                    unused = self._pop_unused()
+                self._close(adoption.made | unused)
                 raise
             with self._lock:
                 self._adoption = None
                 self._instances |= adoption.made
                 self._handles |= adoption.handles
                 self._prepared = registry.generation
-                self._used[registry.generation] = frozenset(adoption.asked)
-                ended = self._ended()
-            self._close(ended)
+                self._used[registry.generation] = frozenset(adoption.requested)
+                unused = self._pop_unused()
+            self._close(unused)
 
     def adopt(self, registry: Registry) -> None:
-        """Make the generation that was prepared last the current one; raises `LookupError` for any other one."""
+        """Make the staged generation the current one; raises `LookupError` for any other one."""
         with self._lock:
             if self._prepared != registry.generation:
                 raise LookupError(f"generation {registry.generation} is not prepared")
             self._current, self._prepared = self._prepared, None
-            ended = self._ended()
-        self._close(ended)
+            unused = self._pop_unused()
+        self._close(unused)
 
     @contextlib.contextmanager
     def adopting(self, registry: Registry) -> Iterator[Adoption]:
-        """Prepare this generation and make it the current one when the block ends.
+        """Stage this generation and make it the current one when the block ends.
 
-        If the block raises, what it made is closed again and the generation before stays the current one.
+        If the block raises, its new instances are closed and the previous generation stays current.
         """
         with self.preparing(registry) as adoption:
             yield adoption
         self.adopt(registry)
 
     def lease(self, registry: Registry) -> Lease:
-        """Hold the instances of a generation that was adopted, until the lease is released.
+        """Lease the instances of an adopted generation.
 
-        Raises `LookupError` for a generation that was never adopted or whose instances have ended.
+        Raises `LookupError` for a generation that was never adopted or whose instances are closed.
         """
         generation = registry.generation
         with self._lock:
             if generation not in self._used:
                 raise LookupError(f"generation {generation} is not running")
-            self._held[generation] = self._held.get(generation, 0) + 1
+            self._leases[generation] = self._leases.get(generation, 0) + 1
         return Lease(lambda: self._release(generation))
 
     def close(self) -> None:
-        """Close all instances, whoever holds them: the process ends."""
+        """Close all instances, leased ones too: the process ends."""
         with self._lock:
-            ended = dict(self._instances)
+            unused = dict(self._instances)
             self._instances.clear()
             self._used.clear()
             self._current = self._prepared = None
-        self._close(ended)
+        self._close(unused)
 
     def _release(self, generation: int) -> None:
         with self._lock:
-            self._held[generation] -= 1
-            if self._held[generation]:
+            self._leases[generation] -= 1
+            if self._leases[generation]:
                 return
-            del self._held[generation]
-            ended = self._ended()
-        self._close(ended)
+            del self._leases[generation]
+            unused = self._pop_unused()
+        self._close(unused)
 
-    def _ended(self) -> dict[_Key, Any]:
+    def _pop_unused(self) -> dict[_Key, Any]:
         self._used = {generation: keys for generation, keys in self._used.items()
-                      if generation in (self._current, self._prepared) or generation in self._held}
-        asked = self._adoption.asked if self._adoption is not None else set[_Key]()
-        kept = asked.union(*self._used.values())
-        return {key: self._instances.pop(key) for key in list(self._instances) if key not in kept}
+                      if generation in (self._current, self._prepared) or generation in self._leases}
+        requested = self._adoption.requested if self._adoption is not None else set[_Key]()
+        used = requested.union(*self._used.values())
+        return {key: self._instances.pop(key) for key in list(self._instances) if key not in used}
 
     def _close(self, instances: Mapping[_Key, Any]) -> None:
         for key, instance in instances.items():
             if isinstance(instance, Closeable):
                 try:
                     instance.close()
-                except BaseException as error:  # the fault of one plugin is no reason to leak the others
+                except BaseException as error:  # the failure of one plugin must not leak the others
                     must_be_survived(error)
                     self._failed(key, error)
             handle = self._handles.pop(key, None)

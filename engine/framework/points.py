@@ -1,8 +1,8 @@
-"""The extension points: who is asked, with what, and what an answer looks like.
+"""Extension points of the three frameworks, and the results that plugins return there.
 
-One table, `POINTS`, says for every point which framework asks, which rows the question is about, which variables an
-expression there sees (type, unit, scope), which type it must have, and what an error means. Compiler, frameworks,
-schemas and the generated reference page read it; nothing about a point is written anywhere else.
+Two tables, `POINTS` and `SLOTS`, define for every point its framework, its rows, the variables that an expression sees
+(type, unit, scope), the type that it must have, and the effect of an error. Compiler, frameworks, schemas and the
+generated reference page read them; nothing about a point is defined anywhere else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from koordpolicy.engine.kubernetes import types as kubernetes_types
 from koordpolicy.engine.kubernetes.sizes import ASSUMED_SIZES
 
 if TYPE_CHECKING:
-    # Who only checks documents does not wait for it.
+    # Imported late: commands that only check documents do not pay for it.
     import numpy as np
     from numpy.typing import NDArray
 
@@ -76,7 +76,7 @@ class Point(enum.Enum):
 
 
 class Code(enum.Enum):
-    """Why a node (or a pod) was refused, as kube-scheduler tells it apart."""
+    """The code of a refusal, as in kube-scheduler's framework."""
 
     UNSCHEDULABLE = "Unschedulable"
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
@@ -84,14 +84,14 @@ class Code(enum.Enum):
 
 
 class FailurePolicy(enum.Enum):
-    """What an *error* of an expression means; a false result is never an error."""
+    """The effect of an *error* of an expression; a false result is never an error."""
 
     FAIL = "Fail"
     IGNORE = "Ignore"
 
 
 class Enforcement(enum.Enum):
-    """Whether an answer counts, is only reported on the object, or only in status and metrics."""
+    """The enforcement of results: they count, or are reported on the object, or only in status and metrics."""
 
     ENFORCE = "Enforce"
     WARN = "Warn"
@@ -100,24 +100,24 @@ class Enforcement(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why one row was refused: by which rule of the plugin, with which message and (if it failed) which error."""
+    """The refusal of one row: the rule of the plugin, its message and, if it failed, its error."""
 
     rule: str
     message: str
     code: Code = Code.UNSCHEDULABLE
     error: EvaluationError | None = None
     values: tuple[tuple[str, object], ...] = ()
-    """Sub-expressions of the rule and what they were, as text and value, where that was asked for."""
+    """Sub-expressions of the rule and their values, for explanations."""
     brief: str = field(default="", compare=False)
-    """The message in fixed words, where it tells of this pod or node alone; empty where it does not."""
+    """The message in fixed words, if `message` names this pod or node; else empty."""
 
 
 Errors: TypeAlias = Mapping[str, Mapping[int, EvaluationError]]
-"""What failed, by rule (an empty text for the plugin as a whole) and row, whatever the failure policy made of it."""
+"""Errors by rule (an empty text for the plugin as a whole) and row, whatever the failure policy."""
 
 
 class IgnoredErrors:
-    """The key of the cycle state under which a preFilter finds a list, for the (rule, error) that did not count."""
+    """The key of the cycle state for a list, to which a preFilter adds the (rule, error) pairs that are ignored."""
 
 
 def _unexplained(_: int) -> Refusal:
@@ -126,30 +126,30 @@ def _unexplained(_: int) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A filter's answer: which rows passed, and (asked only when somebody reads it) why not.
+    """A filter's result: which rows passed, and why the others did not (computed on demand).
 
-    `passed` has one bool for each row that was asked about, or one for each row of the snapshot (see `spread`);
-    `explain(row)` is called for refused rows only.
+    `passed` has one bool for each requested row, or one for each row of the snapshot (see `spread`); `explain(row)` is
+    called for refused rows only.
     """
 
     passed: NDArray[np.bool_]
     explain: Callable[[int], Refusal] = _unexplained
     errors: Errors = field(default_factory=dict)
     reasons: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
-    """Groups refused rows by reason in one pass, for those who count and do not read; a row may have several reasons.
-    Without it each row is explained, and its message is its reason."""
+    """Groups refused rows by reason in one pass, for counts; a row may have several reasons. Without it each row is
+    explained, and its message is its reason."""
     codes: Callable[[NDArray[np.intp]], Mapping[Code, NDArray[np.intp]]] | None = None
     """Splits refused rows by code in one pass; without it each row is explained."""
     rules: Callable[[NDArray[np.intp]], frozenset[str]] | None = None
-    """Names the rules that refused some of the rows, without a reason for any; None where there are no rules."""
+    """Returns the names of the rules that refused any of the rows; None if the plugin has no rules."""
     brief: Callable[[NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
-    """Like `reasons`, in fixed words: nothing is computed per row. Where it is None, `reasons` does not either."""
+    """Like `reasons`, in fixed words: nothing is computed per row. None if that is true of `reasons` too."""
 
     def spread(self, rows: NDArray[np.intp], size: int) -> Answer:
-        """Return this answer about `rows` with one bool for each row of a snapshot of that size."""
+        """Return this result for `rows` with one bool for each row of a snapshot of that size."""
         if len(self.passed) == size:
             return self
-        import numpy as np  # noqa: PLC0415 - who only checks documents does not wait for it
+        import numpy as np  # noqa: PLC0415 - not needed to check documents
 
         passed = np.ones(size, np.bool_)
         passed[rows] = self.passed
@@ -158,10 +158,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """A scorer's answer: int64, 0..100 after normalisation, for each row that was asked about.
+    """A score plugin's result: int64, 0..100 after normalisation, for each requested row.
 
-    There may be one for each row of the snapshot too (see `spread`): then what stands in others means nothing. In
-    verdicts the integers may be shorter: 0..100 fits.
+    There may be one for each row of the snapshot instead (see `spread`): then the values of other rows are undefined.
+    In verdicts the integers may be shorter.
     """
 
     values: NDArray[np.signedinteger[Any]]
@@ -169,10 +169,10 @@ class Scores:
     items: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     """Each item's normalised values, where a plugin has several, for the score break-down."""
     raw: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    """Each item's values before they were normalised (under an empty text those of a plugin without items)."""
+    """Each item's values before normalisation (under an empty text those of a plugin without items)."""
 
     def spread(self, rows: NDArray[np.intp], size: int) -> Scores:
-        """Return these scores of `rows` with one for each row of a snapshot of that size, break-down included."""
+        """Return these scores of `rows` with one for each row of a snapshot of that size, including the break-down."""
         if all(len(each) == size for each in (self.values, *self.items.values(), *self.raw.values())):
             return self
 
@@ -193,21 +193,20 @@ class CacheKey(NamedTuple):
     """What a plugin's result about a node depends on; results are cached under it.
 
     `key` is all that the plugin reads of the pod, `paths` all that it reads of the node, as the variables of filters
-    (`("allocatable", "cpu")`). A changed value at one of these paths invalidates the node's result. Where `epoch`
-    returns another value than before, all results are invalid: for what depends on neither the pod nor a node, such as
-    the time until which results hold.
+    (`("allocatable", "cpu")`). A changed value at one of these paths invalidates the node's result. A changed value of
+    `epoch` invalidates all results: for dependencies other than the pod and the node, such as an expiry time.
     """
 
     key: Hashable
     paths: frozenset[Path]
     epoch: Callable[[Snapshot], Hashable] | None = None
     vectorized: Callable[[Snapshot, NDArray[np.intp]], NDArray[Any] | None] | None = None
-    """Computes what the plugin would answer about rows (of no overlay) for every pod with this key, without reasons:
-    one bool or int64 for each row, in a new array. Returns None where only the plugin itself can answer."""
+    """Computes the plugin's result for rows (of no overlay) and every pod with this key, without reasons: one bool or
+    int64 for each row, in a new array. Returns None if the plugin itself must be called."""
     stable_for_shape: bool = False
-    """Whether all pods of one shape (`PodInfo.shape`) have this key at all times: then it is asked for once."""
+    """Whether all pods of one shape (`PodInfo.shape`) always have this key: then it is computed once per shape."""
     reasons: Callable[[Snapshot, NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
-    """Of filters with `vectorized` whose `Answer` has no `brief`: returns `Answer.reasons` of refused rows."""
+    """Returns `Answer.reasons` of refused rows, for filters with `vectorized` whose `Answer` has no `brief`."""
     stable_until: frozenset[Path] | None = None
     """All pods of one shape have this key until a node changes at one of these paths; for keys that depend on nodes."""
 
@@ -216,11 +215,11 @@ HIGHEST_SCORE: Final = 100
 
 
 def are_scores(values: NDArray[np.int64]) -> bool:
-    """Whether all of these (some) lie within 0..100."""
-    return bool(values.view("u8").max() <= HIGHEST_SCORE)  # what is below 0 counts as very large there
+    """Return whether all values (at least one) are within 0..100."""
+    return bool(values.view("u8").max() <= HIGHEST_SCORE)  # negative values are very large as unsigned ones
 
 
-# What expressions see: the resource lists and derived facts, as types.
+# Types of variables: resource lists and derived facts.
 
 _CPU = "milli-cores"
 _BYTES = "bytes"
@@ -308,7 +307,7 @@ TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, DEVICE
 
 @dataclass(frozen=True, slots=True)
 class VisibleVariable:
-    """A variable that expressions of a slot see. `unit` is empty where the type says it all."""
+    """A variable that expressions of a slot see. `unit` is empty if the type implies it."""
 
     name: str
     type: Type
@@ -409,7 +408,7 @@ _SUBJECTS: Final[Mapping[str, tuple[VisibleVariable, ...]]] = MappingProxyType({
 
 
 class Slot(enum.Enum):
-    """Where an expression stands; the value is what messages call the place."""
+    """A place of expressions in documents; the value is its name in messages."""
 
     PRE_ENQUEUE = "preEnqueue"
     PRE_FILTER = "preFilter"
@@ -440,13 +439,13 @@ ORDERED: Final = (INT, DOUBLE, STRING, BOOL)
 
 @dataclass(frozen=True, slots=True)
 class SlotSpec:
-    """What an expression of a slot may read, what it must yield, and what it means where it fails."""
+    """The specification of a slot: the variables of its expressions, their result types, and the effect of errors."""
 
     framework: Framework
     rows: str
-    """What one row is; empty where there is one answer per decision."""
+    """The meaning of a row; empty if there is one result per decision."""
     sees: tuple[VisibleVariable, ...]
-    """Without `params`, `aggregates`, `variables` and what depends on a QoSPlugin's subject."""
+    """The variables, without `params`, `aggregates`, `variables` and those of a QoSPlugin's subject."""
     results: tuple[Type, ...]
     on_fail: str
     on_ignore: str
@@ -500,14 +499,14 @@ SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
     Slot.DESCHEDULER_NODES: SlotSpec(_D, "node", (*_NODE_OF_CLUSTER, *_NOW), NUMBER, _NO_VALUE, _NO_VALUE),
     Slot.DESCHEDULER_PODS: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
 })
-"""The one table of what expressions see and yield."""
+"""The specifications of all slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class PointSpec:
-    """What a point of a framework is: who asks, when, and with which slots its rules are checked.
+    """The specification of an extension point: its framework, and the slots of its rules.
 
-    `available` is false for points that no document can take part in yet.
+    `available` is false for points that documents cannot implement yet.
     """
 
     framework: Framework
@@ -542,19 +541,19 @@ POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
     ),
     Point.EVICTION_FILTER: PointSpec(_D, "May this pod be evicted, whoever asks?", (Slot.CRITERIA,)),
 })
-"""The one table of extension points."""
+"""The specifications of all extension points."""
 
 
 def seen(slot: Slot, *, subject: str = "node") -> tuple[VisibleVariable, ...]:
-    """Return the variables of a slot, those of a QoSPlugin's subject (`forEach`) included."""
+    """Return the variables of a slot, including those of a QoSPlugin's subject (`forEach`)."""
     spec = SLOTS[slot]
     return (*spec.sees, *_SUBJECTS[subject]) if spec.by_subject else spec.sees
 
 
 def unit_of(path: tuple[str, ...]) -> str:
-    """Return the unit of what stands at a path below a variable: `milli-cores`, `bytes`, `seconds`, or an empty text.
+    """Return the unit of the value at a path below a variable: `milli-cores`, `bytes`, `seconds`, or an empty text.
 
-    Batch and mid resources count as what they are an amount of.
+    Batch and mid resources have the unit of their native resource.
     """
     if path[:1] in (("podInfo",), ("existingPodInfo",)) and path[1:2] in (("requests",), ("limits",)):
         path = path[1:]
@@ -565,14 +564,14 @@ def unit_of(path: tuple[str, ...]) -> str:
 
 
 def unit_of_resource(name: str) -> str:
-    """Return the unit of an amount of a resource, as `requests` and `usage` count it; an empty text for most."""
+    """Return the unit of a resource in `requests` and `usage`; an empty text for most."""
     return _NATIVE_UNITS.get(name) or next(
         (unit for native, unit in _NATIVE_UNITS.items() if name.endswith(f"-{native}")), "",
     )
 
 
 def unit_of_field(holder: ObjectType | None, name: str) -> str:
-    """Return the unit of a field's numbers: as its type declares it, else as the API's conventions name the field."""
+    """Return the unit of a field: the declared one, else by the naming conventions of the Kubernetes API."""
     declared = holder.fields.get(name) if holder is not None else None
     if declared is not None and declared.unit:
         return declared.unit
@@ -603,7 +602,7 @@ def functions(extensions: tuple[Function, ...] = ()) -> Mapping[str, Function]:
     """Return all functions that expressions may call, by name.
 
     Those are the functions of Kubernetes' base environment, `math`, `base64`, `cel.bind`, Koordinator's own, and
-    `extensions`: what Python plugins bring, under names that none of the others has.
+    `extensions`, those of Python plugins, whose names must be new.
     """
     return library.table(
         kubernetes_library.FUNCTIONS.values(), library.MATH, library.ENCODERS, library.BINDINGS,
@@ -627,24 +626,24 @@ def environment(
     thresholds: Iterable[str] = (),
     extensions: tuple[Function, ...] = (),
 ) -> Environment:
-    """Return what expressions of a slot may mention; `extensions` are functions that Python plugins bring.
+    """Return the environment of a slot's expressions; `extensions` are functions of Python plugins.
 
-    `params` is what `typed` says of a document's params, `aggregates` maps names to types, `thresholds` are names.
-    Definitions (`variables.x`) are added by the caller, one after the other.
+    `params` is the result of `typed` for a document's params, `aggregates` maps names to types, `thresholds` are names.
+    The caller adds definitions (`variables.x`), one after the other.
     """
     names = tuple(thresholds)
-    # Many documents see the same, and much is known of an environment that need not be found out again for each.
+    # Cached: many documents have the same environment, and an environment caches results of its own.
     key = (slot, subject, params and params.signature, tuple((aggregates or {}).items()), names, extensions)
-    found = _KEPT.get(key)
+    found = _ENVIRONMENTS.get(key)
     if found is None:
-        found = _KEPT[key] = _extended(_environment(slot, subject, extensions), params, aggregates, names)
-        if len(_KEPT) > _MOST_KEPT:
-            del _KEPT[next(iter(_KEPT))]
+        found = _ENVIRONMENTS[key] = _extended(_environment(slot, subject, extensions), params, aggregates, names)
+        if len(_ENVIRONMENTS) > _MOST_ENVIRONMENTS:
+            del _ENVIRONMENTS[next(iter(_ENVIRONMENTS))]
     return found
 
 
-_MOST_KEPT: Final = 256
-_KEPT: Final[dict[Hashable, Environment]] = {}
+_MOST_ENVIRONMENTS: Final = 256
+_ENVIRONMENTS: Final[dict[Hashable, Environment]] = {}
 
 
 def _extended(
@@ -669,14 +668,14 @@ def _extended(
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """The type of plain values, and the object types that it mentions."""
+    """The type of plain values, and the object types that it refers to."""
 
     type: Type
     types: tuple[ObjectType, ...]
 
     @property
     def signature(self) -> Hashable:
-        """What is equal for params of the same types."""
+        """A key that is equal for params of the same types."""
         return tuple(
             (
                 each.name, each.index,
@@ -690,9 +689,9 @@ _PLAIN_FIELDS: Final = {bool: Field(BOOL), int: Field(INT), float: Field(DOUBLE)
 
 
 def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:
-    """Return the type of a document's params: as its own schema declares them, else as the values are.
+    """Return the type of a document's params: as its schema declares them, else the types of the values.
 
-    Mappings whose values are alike are maps, others are objects whose fields are checked.
+    Mappings with values of one type are maps, others are objects whose fields are checked.
     """
     types: list[ObjectType] = []
     properties = _properties(schema)
@@ -707,7 +706,7 @@ def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:
 
 
 _FORMATS: Final[Mapping[object, Type]] = {"date-time": TIMESTAMP, "duration": DURATION, "byte": BYTES}
-"""Texts that expressions read as what they stand for, as Kubernetes has it."""
+"""String formats that expressions read as another type, as in Kubernetes."""
 _SCHEMA_TYPES: Final = {"integer": INT, "number": DOUBLE, "string": STRING, "boolean": BOOL, "null": NULL}
 
 
@@ -739,7 +738,7 @@ def _type_of(value: object, path: str, types: list[ObjectType], schema: Any = No
 
 
 def _field(type_: Type, schema: Any) -> Field:
-    """Return a field as its schema declares it: its description, and what makes two lists equal."""
+    """Return a field with the description, list type and list keys of its schema."""
     if not isinstance(schema, Mapping):
         return Field(type_)
     text, kind = schema.get("description"), schema.get("x-kubernetes-list-type")

@@ -1,4 +1,4 @@
-"""What plugins of the QoS manager fulfil, and what they read and return."""
+"""Protocols of QoS manager plugins, their inputs and their results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """What a QoS plugin wants done on a node: an action by its kind, what it is done to, and why.
+    """An action that a QoS plugin requests on a node: its kind, its subject and the reason.
 
     `values` are the numbers that led to it, for people. `writes` are the control group files to write, in this order,
     each with its text; an empty tuple for actions that write none. An eviction's `subject` is the pod's key. `recovers`
-    marks what gives back an earlier adjustment.
+    marks an action that reverts an earlier adjustment.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class Adjustment:
 
 
 class Readings(Protocol):
-    """One node at one moment: its objects, what was measured on it up to then, and its control group files.
+    """The state of one node at one time: its objects, the measurements until then, and its control group files.
 
     Usages are in canonical units (cpu in milli-cores, all else in base units). `statistic` is `avg`, `p50`, `p90`,
     `p95`, `p99`, `last` or `count`; `window` reaches back from `now`, in nanoseconds (0: two collection intervals). A
@@ -38,7 +38,7 @@ class Readings(Protocol):
 
     @property
     def now(self) -> int:
-        """The moment, in nanoseconds since the epoch."""
+        """The time, in nanoseconds since the epoch."""
         ...
 
     @property
@@ -57,35 +57,35 @@ class Readings(Protocol):
         ...
 
     def object(self, kind: str) -> Mapping[str, Any] | None:
-        """Return the object of that kind with the node's name (`NodeSLO`, `NodeResourceTopology`), if there is one."""
+        """Return the object of that kind with the node's name (`NodeSLO`, `NodeResourceTopology`), or None."""
         ...
 
     def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what the node used."""
+        """Return the node's usage."""
         ...
 
     def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what the pod used."""
+        """Return the pod's usage."""
         ...
 
     def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what a declared host application used."""
+        """Return the usage of a declared host application."""
         ...
 
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Asked once per interval and node: what is to be adjusted for the sake of the quality of service."""
+    """A QoS strategy, called once per interval and node."""
 
     @property
     def interval(self) -> int:
-        """How long the QoS manager waits between two rounds, in nanoseconds, above 0."""
+        """The interval between two rounds, in nanoseconds, above 0."""
         ...
 
     def adjust(self, readings: Readings) -> Sequence[Adjustment]:
-        """Return what to do now; raises `EvaluationError` where that cannot be told, and then nothing is done."""
+        """Return the actions of this round; raises `EvaluationError` if a value is unknown, and then none is taken."""
         ...
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
-        """Return what gives back all that this strategy changed on the node; idempotent."""
+        """Return the actions that revert all changes of this strategy on the node; idempotent."""
         ...

@@ -1,8 +1,8 @@
-"""What is in force: an immutable, numbered set of plugins, and the one cell that says which set that is.
+"""Registry of plugins: an immutable, numbered set, and `Live`, the cell that holds the active one.
 
-A document and a Python class are the same thing here: a `Plugin` with a name, a framework, the extension points it
-answers at, and a factory that makes it for one profile. A decision takes `live.registry` once and keeps it: it begins
-and ends under the same generation, whatever is swapped meanwhile.
+Documents and Python classes are registered alike: as a `Plugin` with a name, a framework, its extension points, and a
+factory that makes an instance for one profile. A decision reads `live.registry` once: it begins and ends under the same
+generation, whatever is swapped meanwhile.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .points import Enforcement, Framework, Point
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a document or a Python class declares.
+    """A registry entry, declared by a document or a Python class.
 
-    `make(args, handle)` returns an object that fulfils the protocol of every point in `points`
-    (`plugins.Filter`, ...). `args` is plain data, already valid for this plugin: a document's params, a built-in's
-    arguments. `digest` changes whenever the plugin would decide differently; `origin` is where a person finds it
-    (`policies/zone.yaml:14`, `built-in`, `wheel acme-policies 1.2`).
+    `make(args, handle)` returns an object that implements the protocol of every point in `points` (`Filter`, ...).
+    `args` is plain, validated data: a document's params, a built-in's arguments. `digest` changes whenever the plugin
+    would decide differently; `origin` says where it comes from (`policies/zone.yaml:14`, `built-in`,
+    `wheel acme-policies 1.2`).
     """
 
     name: str
@@ -37,27 +37,26 @@ class Plugin:
     origin: str
     digest: str
     source: str = ""
-    """The mount or directory it came from; empty for Python plugins."""
+    """The mount or directory of its document; empty for Python plugins."""
     span: Span | None = None
     description: str = ""
     order: int = 0
     weight: int = 1
     profiles: frozenset[str] | None = None
-    """The profiles it is active in by itself; None means all."""
+    """The profiles in which it is enabled by default; None means all."""
     enabled: bool = True
-    """Whether it is active where no profile names it: documents and Kubernetes' default plugins are."""
+    """Whether it is enabled in profiles that do not name it: documents and Kubernetes' default plugins are."""
     default_weight: int | None = None
-    """Its weight as one of kube-scheduler's default plugins, where no profile says otherwise; None: it is none of them.
-    """
+    """Its default weight as one of kube-scheduler's default plugins; None if it is not one of them."""
     replaces: bool = False
-    """Whether it takes the place of the Python plugin of the same name on purpose."""
+    """Whether it intentionally replaces the Python plugin of the same name."""
     enforcement: Enforcement = Enforcement.ENFORCE
     check_args: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Validates args and fills in defaults; raises `ValueError` or `PolicyError`."""
     ignored_args: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
-    """Returns which of valid args have no effect, by path, with the reason; None: each has one."""
+    """Returns the reasons why valid args have no effect, by path; None if all have one."""
     reads: tuple[Read, ...] = ()
-    """The kinds of objects that it reads beside nodes and pods."""
+    """The kinds of objects that it reads in addition to nodes and pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +69,19 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Registry:
-    """All plugins in force, by framework and name, with the number of their generation. Never changes."""
+    """An immutable set of plugins by framework and name, with the number of its generation."""
 
     plugins: Mapping[tuple[Framework, str], Plugin] = field(default_factory=lambda: MappingProxyType({}))
     generation: int = 0
     digest: str = ""
-    """A hash over the digests of all plugins: what `status` and `reload --wait` compare."""
+    """A hash of the digests of all plugins; `status` and `reload --wait` compare it."""
 
     @classmethod
     def of(cls, plugins: Iterable[Plugin], *, generation: int) -> Registry:
         """Return a registry of these plugins.
 
-        Raises `PolicyError` with every name that is taken twice, unless a document says that it replaces a Python
-        plugin; then the document wins.
+        Raises `PolicyError` with every duplicate name, unless a document declares that it replaces a Python plugin;
+        then the document wins.
         """
         chosen: dict[tuple[Framework, str], Plugin] = {}
         problems: list[Problem] = []
@@ -115,7 +114,7 @@ class Registry:
 
 
 class Live:
-    """The one cell that changes: the registry in force."""
+    """The mutable cell that holds the active registry."""
 
     def __init__(self, registry: Registry | None = None) -> None:
         self._registry = registry or Registry()
@@ -123,22 +122,22 @@ class Live:
 
     @property
     def registry(self) -> Registry:
-        """The registry in force: take it once per decision, then keep it."""
+        """The active registry: read it once per decision."""
         # No lock: rebinding is atomic, and what the name is bound to is frozen.
         return self._registry
 
     def replace(
         self, build: Callable[[], Iterable[Plugin]], stage: Callable[[Registry], None] | None = None,
     ) -> Registry:
-        """Activate the plugins that `build` returns, as `activate` does; whatever it raises passes through."""
+        """Activate the plugins that `build` returns, as `activate` does; if `build` raises, nothing changes."""
         return self.activate(Registry.of(build(), generation=0), stage)
 
     def activate(self, registry: Registry, stage: Callable[[Registry], None] | None = None) -> Registry:
-        """Make the plugins of a registry the active ones under the next generation; return the active registry.
+        """Activate the plugins of a registry under the next generation, and return the active registry.
 
-        `stage` is given it right before that. Unchanged content keeps its generation: saving a file untouched is no
-        change, and what only moved to another place is found there from now on. Whatever `stage` raises passes
-        through, and the old registry stays.
+        `stage` is called with the new registry right before that. Unchanged content has the same generation: saving an
+        unchanged file is no change, and a plugin that only moved gets its new origin. If `stage` raises, the old
+        registry stays active.
         """
         with self._writing:  # one writer at a time; readers never wait
             generation = self._registry.generation + (registry.digest != self._registry.digest)

@@ -1,13 +1,12 @@
-"""What plugins of the scheduler fulfil: the scheduling framework's extension points, and Koordinator's.
+"""Protocols of scheduler plugins: the scheduling framework's extension points, and Koordinator's.
 
-All of them are small protocols; a plugin gets a capability because it has the methods. Where a question is about
-nodes, it is asked for all rows at once. What a plugin says no with is a `Refusal`; None means "go on". What it raises
-is its failure, and never ends the scheduler: see `engine.scheduler.cycle.schedule_one`.
+Each is small; a plugin implements an extension point by having its methods. Points about nodes are called once for all
+rows. A plugin rejects with a `Refusal`; None means "continue". An exception is the plugin's failure and never ends the
+scheduler: see `engine.scheduler.cycle.schedule_one`.
 
-A what-if is another snapshot (see `Snapshot.overlay`), never a change that is undone: a plugin that keeps something per
-node derives it of the pods that the *snapshot* shows there, so that preemption, nominated pods and restored
-reservations need nothing of it. There is no AddPod or RemovePod to write: the framework asks `pre_filter` again, of the
-overlay.
+A what-if is another snapshot (see `Snapshot.overlay`), never a change that is undone: a plugin with per-node state
+derives it from the pods of the *snapshot*, so preemption, nominated pods and restored reservations require no code of
+their own. There is no AddPod or RemovePod: the framework calls `pre_filter` again, with the overlay.
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ _Kind = TypeVar("_Kind")
 
 
 class CycleState(dict[object, Any]):
-    """What plugins remember during one decision, under keys of their own: use the value's class as the key, see `of`.
+    """The state of plugins during one decision, under keys of their own: use the value's class as the key, see `of`.
 
-    Each reading and writing is atomic, and so is taking what is cloned. One decision runs in one thread; what crosses
-    to a binding cycle is handed over whole. `clone` is what a what-if runs on.
+    Each read and write is atomic, and so is `clone`'s copy of the items. One decision runs in one thread; its state is
+    handed over to the binding cycle as a whole. What-ifs run on a clone.
     """
 
     def of(self, kind: type[_Kind]) -> _Kind | None:
-        """Return what stands under its own class; None where nothing of that kind does."""
+        """Return the value stored under its own class, or None."""
         found = self.get(kind)
         return found if isinstance(found, kind) else None
 
     def clone(self) -> CycleState:
-        """Return a state of its own; a value with a method `clone` is cloned, others are shared and must not change."""
+        """Return an independent state; values with a method `clone` are cloned, others are shared and immutable."""
         return CycleState({
             key: value.clone() if callable(getattr(value, "clone", None)) else value
-            for key, value in list(self.items())  # taken at once: a plugin's own thread may write meanwhile
+            for key, value in list(self.items())  # copied at once: a plugin's own thread may write meanwhile
         })
 
 
 class Skip(enum.Enum):
-    """The answer of a plugin that has nothing to do with this pod: it is left out, and others are asked."""
+    """The result of a plugin that does not handle this pod: it is skipped, and the others are called."""
 
     SKIP = "Skip"
 
@@ -62,25 +61,25 @@ SKIP = Skip.SKIP
 
 @dataclass(frozen=True, slots=True)
 class OnlyNodes:
-    """The answer of a preFilter that knows the only nodes to look at; the answers of several are intersected."""
+    """The result of a preFilter that limits the nodes to consider; several are intersected."""
 
     names: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The answer of a permit that holds the pod until somebody allows it, at most so long (nanoseconds)."""
+    """The result of a permit that holds the pod until it is allowed, for at most `timeout` nanoseconds."""
 
     timeout: int
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The answer of a preBind, applyPatch or bind plugin whose input and output is still to be done.
+    """The result of a preBind, applyPatch or bind plugin whose input and output is still to be done.
 
-    `call` does it, in any thread and beside later decisions: it may use the handle's `client` and `log`, the draft, and
-    values that it was made with. It must neither read nor write the plugin, the cycle state, a snapshot or the queue.
-    What it returns or raises counts as the plugin's own answer.
+    `call` does it, in any thread and concurrently with later decisions: it may use the handle's `client` and `log`, the
+    draft, and values that it was made with. It must neither read nor write the plugin, the cycle state, a snapshot or
+    the queue. Its result or exception counts as the plugin's own.
     """
 
     call: Callable[[], Refusal | Skip | None]
@@ -88,7 +87,7 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """The answer of a postFilter that made room: the node that the pod will get, and the pods that have to go first."""
+    """The result of a postFilter that made room: the nominated node, and the victims to preempt there."""
 
     node: str
     victims: tuple[PodInfo, ...] = ()
@@ -97,29 +96,29 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The answer of a transformer: another pod, another view of the cluster, or both; None leaves what was."""
+    """The result of a transformer: another pod, another snapshot, or both; None leaves it unchanged."""
 
     pod: PodInfo | None = None
     snapshot: Snapshot | None = None
-    """With the same rows: an overlay (see `Snapshot.overlay`)."""
+    """An overlay, with the same rows (see `Snapshot.overlay`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which pod goes where, for pods that are placed together: node names by pod key."""
+    """The placement of pods that are scheduled together: node names by pod key."""
 
     nodes: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedPod:
-    """A pod in the queue: since when it waits there (nanoseconds since the epoch), and how often it was tried."""
+    """A pod in the queue, with the time since which it waits (nanoseconds since the epoch), and its attempts."""
 
     pod: PodInfo
     since: int = 0
     attempts: int = 0
     first_attempt: int = 0
-    """When it was tried first; 0 before that."""
+    """The time of the first attempt; 0 before that."""
 
 
 # The queue
@@ -127,10 +126,10 @@ class QueuedPod:
 
 @runtime_checkable
 class PreEnqueue(Protocol):
-    """Asked before a pod may wait to be decided about; a gated pod costs nothing until something may change that."""
+    """Called before a pod enters the queue; a gated pod costs nothing until an event may help it."""
 
     def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod must not be tried yet, or None."""
+        """Return why the pod is gated, or None."""
         ...
 
 
@@ -139,13 +138,13 @@ class QueueSort(Protocol):
     """The order of the queue; a profile has exactly one."""
 
     def queue_key(self, queued: QueuedPod) -> Any:
-        """Return what the queue sorts by, smallest first; it must not change while the pod waits."""
+        """Return the sort key, smallest first; it must not change while the pod waits."""
         ...
 
 
 @runtime_checkable
 class NextPod(Protocol):
-    """Says which pod comes next, before the queue is asked; the first plugin of the process that has this is taken."""
+    """Chooses the next pod instead of the queue; only the first such plugin of the process is used."""
 
     def next_pod(self) -> str | None:
         """Return the key of a waiting pod, or None to leave it to the queue."""
@@ -154,7 +153,7 @@ class NextPod(Protocol):
 
 @runtime_checkable
 class Hinted(Protocol):
-    """Says which events may make a pod schedulable that this plugin refused; without it, every event may."""
+    """Filters the events that may make a pod schedulable that this plugin refused; without it, every event may."""
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether the pod is worth another try after the event."""
@@ -163,9 +162,9 @@ class Hinted(Protocol):
 
 @runtime_checkable
 class Depends(Protocol):
-    """Says what its refusals depend on, so that no hints need to be written: what changes there may help.
+    """Declares what its refusals depend on, instead of hints: a change there may help.
 
-    Documents have this from their expressions.
+    Documents derive this from their expressions.
     """
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
@@ -175,15 +174,15 @@ class Depends(Protocol):
 
 @runtime_checkable
 class Cacheable(Protocol):
-    """Says what the results of its filter or its score depend on, so that they are cached.
+    """Declares what the results of its filter or its score depend on, so that they are cached.
 
-    Then it is called about changed nodes only. The result about a node must not depend on which other nodes it is
-    called about (so no score that is normalised over them), nor on anything that `CacheKey` does not name. It must be
-    as fast about a few rows as those are few.
+    Then it is called for changed nodes only. The result for a node must not depend on the other nodes of the call (so
+    no score that is normalised over them), nor on anything that `CacheKey` does not name. The time of a call must be
+    proportional to the number of its rows.
     """
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
-        """Return what the result for the pod depends on; None where that cannot be said."""
+        """Return what the result for the pod depends on; None if it cannot be cached."""
         ...
 
 
@@ -192,48 +191,48 @@ class Cacheable(Protocol):
 
 @runtime_checkable
 class BeforePreFilter(Protocol):
-    """Transforms the pod or the view of the cluster before anything is asked (Koordinator's PreFilterTransformer)."""
+    """Transforms the pod or the snapshot before the preFilters (Koordinator's PreFilterTransformer)."""
 
     def before_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Changed | Refusal | None:
-        """Return what is to be another; a refusal ends the cycle."""
+        """Return what is changed; a refusal ends the cycle."""
         ...
 
 
 @runtime_checkable
 class PreFilter(Protocol):
-    """Asked once per pod, before any node: a refusal ends the decision."""
+    """Called once per pod, before the filters: a refusal ends the decision."""
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
     ) -> Refusal | OnlyNodes | Skip | None:
         """Return why this pod cannot be placed at all, or None.
 
-        `OnlyNodes` narrows the choice; `SKIP` leaves out this plugin's filter for the pod.
+        `OnlyNodes` limits the nodes; `SKIP` skips this plugin's filter for the pod.
         """
         ...
 
 
 @runtime_checkable
 class AfterPreFilter(Protocol):
-    """Asked when all preFilters have passed."""
+    """Called after all preFilters have passed."""
 
     def after_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Refusal | None:
-        """Return why the cycle ends here, or None; `rows` are what the preFilters left."""
+        """Return why the cycle ends here, or None; `rows` are the nodes that the preFilters left."""
         ...
 
 
 @runtime_checkable
 class FindOneNode(Protocol):
-    """Knows the one node that a pod has to go to; the first plugin that has this is asked."""
+    """Knows the only node for a pod; only the first such plugin is called."""
 
     def find_one_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Plan | Refusal | Skip:
-        """Return a plan that holds this pod, why there is none, or `SKIP`."""
+        """Return a plan that includes this pod, why there is none, or `SKIP`."""
         ...
 
 
 @runtime_checkable
 class PreferNodes(Protocol):
-    """Knows nodes that are worth a try before all others; the first plugin that has this is asked."""
+    """Knows nodes to try before all others; only the first such plugin is called."""
 
     def prefer_nodes(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Sequence[str] | Skip:
         """Return names of nodes, best first: the first that passes all filters is taken."""
@@ -242,18 +241,18 @@ class PreferNodes(Protocol):
 
 @runtime_checkable
 class BeforeFilter(Protocol):
-    """Transforms the view of the cluster before filters are asked."""
+    """Transforms the snapshot before the filters (Koordinator's FilterTransformer)."""
 
     def before_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Changed | Refusal | None:
-        """Return what is to be another; a refusal ends the cycle."""
+        """Return what is changed; a refusal ends the cycle."""
         ...
 
 
 @runtime_checkable
 class Filter(Protocol):
-    """Asked once per pod for all nodes."""
+    """Filters all nodes in one call per pod."""
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
         """Return which of the nodes at `rows` (ascending row numbers) the pod may run on."""
@@ -262,7 +261,7 @@ class Filter(Protocol):
 
 @runtime_checkable
 class FilterNode(Protocol):
-    """Asked per node; simpler to write than `Filter`, and much slower on large clusters."""
+    """Filters one node per call; simpler to write than `Filter`, and much slower on large clusters."""
 
     def filter_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Return why the pod may not run on the node at this row, or None."""
@@ -271,7 +270,7 @@ class FilterNode(Protocol):
 
 @runtime_checkable
 class AfterFilter(Protocol):
-    """Told what the filters left."""
+    """Called after the filters, with the feasible nodes."""
 
     def after_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Refusal | None:
         """Return why the cycle ends here, or None."""
@@ -279,21 +278,21 @@ class AfterFilter(Protocol):
 
 
 NO_CANDIDATE: Final = "candidates"
-"""The rule of a postFilter's refusal that looked for a node where room can be made, and found none.
+"""The rule of a postFilter's refusal if preemption found no candidate node.
 
-A node that the pod was nominated for before is then taken back.
+The pod's nomination is then cleared.
 """
 
 
 class Refused(Protocol):
-    """What a postFilter is told of the nodes that refused a pod; rows are those of the snapshot."""
+    """The nodes that refused a pod, as a postFilter sees them; rows are those of the snapshot."""
 
     def code(self, row: int) -> Code:
-        """Return how the node was refused: only `Unschedulable` can be helped by taking pods away."""
+        """Return the code of the node's refusal: preemption helps against `Unschedulable` only."""
         ...
 
     def reason(self, row: int) -> Refusal:
-        """Return why the node was refused first."""
+        """Return the node's first refusal."""
         ...
 
     def resolvable(self) -> Rows:
@@ -301,11 +300,11 @@ class Refused(Protocol):
         ...
 
     def passes(self, changed: Snapshot, rows: Rows) -> Rows:
-        """Return the rows that would pass all filters in another view of the cluster; changes no state."""
+        """Return the rows that would pass all filters in another snapshot; changes no state."""
         ...
 
     def why_not(self, changed: Snapshot, row: int) -> tuple[str, ...]:
-        """Return the reasons for which a node would refuse the pod in another view; empty where it would not.
+        """Return the reasons why a node would refuse the pod in another snapshot; empty if it would not.
 
         They are those of the first filter that refuses, in fixed words; changes no state.
         """
@@ -314,49 +313,49 @@ class Refused(Protocol):
 
 @runtime_checkable
 class PostFilter(Protocol):
-    """Asked when no node passed: may make room (preemption); the first that nominates a node ends the asking."""
+    """Called if no node is feasible, to make room (preemption), until the first plugin that nominates a node."""
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,
     ) -> Nomination | Refusal | None:
-        """Return who has to go from which node, why nothing helps, or None."""
+        """Return the nominated node and its victims, why nothing helps, or None."""
         ...
 
 
 @runtime_checkable
 class AfterPostFilter(Protocol):
-    """Told that no node passed, and what the postFilters made of it."""
+    """Called after the postFilters, with their nomination."""
 
     def after_post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused, nomination: Nomination | None,
     ) -> None:
-        """Take note."""
+        """Observe the nomination; None if there is none."""
         ...
 
 
 @runtime_checkable
 class PreScore(Protocol):
-    """Asked once per pod before the scores, with the nodes that passed."""
+    """Called once per pod before the scores, with the feasible nodes."""
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Refusal | Skip | None:
-        """Prepare; `SKIP` leaves out this plugin's score for the pod, a refusal is an error and ends the cycle."""
+        """Prepare; `SKIP` skips this plugin's score for the pod, a refusal is an error and ends the cycle."""
         ...
 
 
 @runtime_checkable
 class BeforeScore(Protocol):
-    """Transforms the pod or the view of the cluster before scores are asked."""
+    """Transforms the pod or the snapshot before the scores (Koordinator's ScoreTransformer)."""
 
     def before_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Changed | Refusal | None:
-        """Return what is to be another; a refusal ends the cycle."""
+        """Return what is changed; a refusal ends the cycle."""
         ...
 
 
 @runtime_checkable
 class Score(Protocol):
-    """Asked once per pod for the nodes that passed."""
+    """Scores all feasible nodes in one call per pod."""
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Return 0..100 for `rows`, normalised over them; the framework checks the range."""
@@ -365,7 +364,7 @@ class Score(Protocol):
 
 @runtime_checkable
 class ScoreNode(Protocol):
-    """Asked per node; see `FilterNode`."""
+    """Scores one node per call; see `FilterNode`."""
 
     def score_node(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> int:
         """Return 0..100 for the node at this row."""
@@ -374,32 +373,32 @@ class ScoreNode(Protocol):
 
 @runtime_checkable
 class ResizePod(Protocol):
-    """Gives a pod other requests once its node is known (feature gate ResizePod)."""
+    """Changes a pod's requests once its node is chosen (feature gate ResizePod)."""
 
     def resize_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> PodInfo | Refusal | None:
-        """Return the pod as it is to be assumed."""
+        """Return the pod to assume."""
         ...
 
 
 @runtime_checkable
 class Reserve(Protocol):
-    """Takes what the pod needs on the chosen node (devices, for example) and can give it back."""
+    """Reserves resources of the chosen node for the pod (devices, for example) and releases them."""
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
-        """Reserve for the pod on the node; a refusal undoes what others reserved."""
+        """Reserve for the pod on the node; after a refusal the other plugins' reservations are undone."""
         ...
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:
-        """Undo `reserve`; idempotent, and may come without it; `row` is -1 where the node is gone meanwhile."""
+        """Undo `reserve`; idempotent, and may be called without it; `row` is -1 if the node no longer exists."""
         ...
 
 
 @runtime_checkable
 class Permit(Protocol):
-    """May hold a pod that has its node until others are ready."""
+    """Holds a pod with a reserved node until others are ready, or rejects it."""
 
     def permit(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | Wait | None:
-        """Return why the pod must give its node back, how long it may wait, or None to let it go on."""
+        """Return why the pod is rejected, how long it may wait, or None to continue."""
         ...
 
 
@@ -408,11 +407,11 @@ class Permit(Protocol):
 
 @runtime_checkable
 class ThreadSafe(Protocol):
-    """Declares that preBind, applyPatch and bind may be called in any thread, several at once, beside decisions.
+    """Declares that preBind, applyPatch and bind may be called in any thread, concurrently with decisions.
 
-    Such a plugin reads and writes nothing that other points of it write, uses no snapshot and no part of the handle but
-    `client`, `log` and `now`, and writes into no cycle state. All other points are called in the thread that
-    decides, as those of plugins are that declare nothing.
+    These methods read and write nothing that the plugin's other points write, use no snapshot and no part of the handle
+    but `client`, `log` and `now`, and do not write into the cycle state. All other points are called in the scheduling
+    thread, as all points of other plugins are.
     """
 
     thread_safe: bool
@@ -425,7 +424,7 @@ class PreBind(Protocol):
     def pre_bind(
         self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,
     ) -> Refusal | Deferred | None:
-        """Write into `draft` (a deep copy of the pod's object) what the pod should carry; one patch is made of all."""
+        """Change `draft` (a deep copy of the pod's object); the changes of all plugins are applied as one patch."""
         ...
 
 
@@ -436,13 +435,13 @@ class PreBindReservation(Protocol):
     def pre_bind_reservation(
         self, state: CycleState, reservation: dict[str, Any], node: str,
     ) -> Refusal | Deferred | None:
-        """Write into the copy of the Reservation what it should carry."""
+        """Change the copy of the Reservation."""
         ...
 
 
 @runtime_checkable
 class ApplyPatch(Protocol):
-    """Makes the one patch of what the preBinds changed (Koordinator's PreBindExtensions)."""
+    """Applies the changes of the preBinds as one patch (Koordinator's PreBindExtensions)."""
 
     def apply_patch(
         self, state: CycleState, original: Mapping[str, Any], modified: Mapping[str, Any],
@@ -453,19 +452,19 @@ class ApplyPatch(Protocol):
 
 @runtime_checkable
 class Bind(Protocol):
-    """Binds a pod to its node; the first plugin that does not skip has done it."""
+    """Binds a pod to its node; the first plugin that does not skip decides."""
 
     def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | Skip | Deferred | None:
-        """Bind, or say why that failed."""
+        """Bind, or return why that failed."""
         ...
 
 
 @runtime_checkable
 class PostBind(Protocol):
-    """Told that a pod is bound."""
+    """Called after a pod was bound."""
 
     def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:
-        """Take note."""
+        """Observe the binding."""
         ...
 
 
@@ -474,28 +473,28 @@ class PostBind(Protocol):
 
 @runtime_checkable
 class BeforeError(Protocol):
-    """Asked before the framework handles a pod that did not get a node."""
+    """Called before the framework handles an unschedulable pod."""
 
     def before_error(self, pod: PodInfo, refusal: Refusal) -> bool:
-        """Return whether the failure is handled with that, so that nobody else is asked."""
+        """Return whether the failure is handled, so that no other plugin is called."""
         ...
 
 
 @runtime_checkable
 class AfterError(Protocol):
-    """Told that the framework has handled a pod that did not get a node."""
+    """Called after the framework has handled an unschedulable pod."""
 
     def after_error(self, pod: PodInfo, refusal: Refusal) -> bool:
-        """Return whether no other one is to be told."""
+        """Return whether no other plugin is to be called."""
         ...
 
 
 @runtime_checkable
 class ForgetPod(Protocol):
-    """Told that an assumed pod was forgotten; all of them are told, whatever fails."""
+    """Called after an assumed pod was forgotten; all such plugins are called, whatever fails."""
 
     def forget_pod(self, pod: PodInfo) -> None:
-        """Release what the pod held; idempotent."""
+        """Release the pod's resources; idempotent."""
         ...
 
 
@@ -504,7 +503,7 @@ class ForgetPod(Protocol):
 
 @runtime_checkable
 class ReservationRestore(Protocol):
-    """Shows a pod what reservations that it may use hold, as free."""
+    """Restores the resources of reservations as free for the pods that may use them."""
 
     def pre_restore(self, state: CycleState, pod: PodInfo) -> Refusal | None:
         """Prepare, once per pod."""
@@ -519,36 +518,36 @@ class ReservationRestore(Protocol):
 
 @runtime_checkable
 class ReservationFilter(Protocol):
-    """May refuse a reservation for a pod."""
+    """Filters the reservations of a pod."""
 
     def filter_reservation(
         self, state: CycleState, pod: PodInfo, reservation: Any, snapshot: Snapshot, row: int,
     ) -> Refusal | None:
-        """Return why the pod may not use the reservation on the node."""
+        """Return why the pod may not use the reservation on the node, or None."""
         ...
 
 
 @runtime_checkable
 class ReservationScore(Protocol):
-    """Says which of several reservations suits a pod best."""
+    """Scores the reservations of a pod."""
 
     def score_reservation(
         self, state: CycleState, pod: PodInfo, reservation: Any, snapshot: Snapshot, row: int,
     ) -> int:
-        """Return 0..100; the framework checks the range, and sums over plugins."""
+        """Return 0..100; the framework checks the range, and adds up the plugins' scores."""
         ...
 
 
 @runtime_checkable
 class ReservationNominator(Protocol):
-    """Chooses, per pod and node, the reservation that the pod takes."""
+    """Nominates, per pod and node, the reservation that the pod uses."""
 
     def nominate_reservation(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
-        """Remember the choice for `pod` on the node; a refusal ends the cycle."""
+        """Nominate a reservation of the node for the pod; a refusal ends the cycle."""
         ...
 
     def forget_nomination(self, pod: PodInfo) -> None:
-        """Forget what was chosen for the pod."""
+        """Forget the pod's nominations."""
         ...
 
 
@@ -557,7 +556,7 @@ class ReservationNominator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopologyHint:
-    """NUMA nodes that would do for a resource: a bit mask (None: any), and whether that is how it should be."""
+    """NUMA nodes that can provide a resource: a bit mask (None: any), and whether this is a preferred choice."""
 
     mask: int | None
     preferred: bool
@@ -566,12 +565,12 @@ class TopologyHint:
 
 @runtime_checkable
 class TopologyHints(Protocol):
-    """Knows on which NUMA nodes of a node a pod's resources could come from (NUMATopologyHintProvider)."""
+    """Provides the NUMA nodes that a pod's resources could come from (Koordinator's NUMATopologyHintProvider)."""
 
     def topology_hints(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int,
     ) -> Mapping[str, Sequence[TopologyHint] | None] | Refusal:
-        """Return hints by resource; None for a resource means that it does not matter, an empty list that none fits."""
+        """Return hints by resource; None for a resource means any NUMA node, an empty list that none fits."""
         ...
 
     def allocate_by_topology(
@@ -586,32 +585,32 @@ class TopologyHints(Protocol):
 
 @runtime_checkable
 class Endpoints(Protocol):
-    """Answers questions about its state, under `/apis/v1/plugins/<name>/` of the status server."""
+    """Serves its state under `/apis/v1/plugins/<name>/` of the status server."""
 
     def endpoints(self) -> Mapping[str, Any]:
         """Return callables by path (`nodes/{name}`); each takes the path's parts and returns plain data or None."""
         ...
 
 
-# Work beside the decisions
+# Controllers
 
 
 class Controller(Protocol):
-    """Looks at the cluster now and then, and writes what follows from it."""
+    """A periodic reconciliation of the cluster."""
 
     name: str
     period: int
     """Nanoseconds between two runs."""
 
     def run(self, now: int) -> None:
-        """Look, and write; `now` is in nanoseconds since the epoch. In the thread that decides, between decisions."""
+        """Reconcile; `now` is in nanoseconds since the epoch. Runs in the scheduling thread, between decisions."""
         ...
 
 
 @runtime_checkable
 class Controllers(Protocol):
-    """Has work beside the decisions (Koordinator's ControllerProvider)."""
+    """Provides controllers (Koordinator's ControllerProvider)."""
 
     def controllers(self) -> Sequence[Controller]:
-        """Return what is to be run; asked once."""
+        """Return the controllers to run; called once."""
         ...
