@@ -1,8 +1,8 @@
-"""The Python-coded plugins of the scheduler, in one table.
+"""The table of the scheduler's built-in plugins.
 
-Kubernetes' default plugins are active by themselves, the others only where a profile names them. Modules are imported
-when a plugin is made. Plugins are asked in the table's order and, by their `order`, before documents of which none is
-said: what is cheap and refuses much comes first, and what refuses a node is the reason that people are told.
+Kubernetes' default plugins are active by default, the others only where a profile names them. Modules are imported
+when a plugin is instantiated. Plugins run in the table's order and, by their `order`, before documents without one:
+cheap plugins that refuse many nodes come first, and the first refusal of a node is the one that is reported.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _TABLE: Final[tuple[Plugin, ...]] = (
             "Pods that want others near them, or want to keep apart."),
     _plugin("LoadAwareScheduling", "load_aware_scheduling.plugin", (Point.FILTER, Point.SCORE, Point.RESERVE),
             "Keeps pods off nodes whose measured load, with what is expected to come, is high."),
-    # Before GpuShare, which chooses the devices only where nobody has.
+    # Before GpuShare, which chooses devices only where no other plugin has.
     _plugin("FragmentationGradient", "fragmentation_gradient.plugin", (Point.SCORE, Point.RESERVE),
             "Pods go where they leave the least GPU that the workload's typical pods could not use."),
     # Before GpuShare too, for the same reason.
@@ -153,7 +153,7 @@ _TABLE: Final[tuple[Plugin, ...]] = (
             "Sends what other plugins changed of a pod or a Reservation before it is bound, in one patch."),
     _plugin("ElasticQuota", "elastic_quota.plugin", (Point.PRE_FILTER, Point.POST_FILTER, Point.RESERVE),
             "Keeps pods within the quota that they belong to; quotas lend what they do not use."),
-    # Before Coscheduling's and Reservation's, as in koord-scheduler: the first that knows better nodes is asked.
+    # Before Coscheduling's and Reservation's PostFilter, as in koord-scheduler: the first nomination wins.
     _plugin("SchedulingHint", "scheduling_hint.plugin", (Point.PRE_FILTER,),
             "Looks only at the nodes that a hint on the pod names, or at some of them first."),
     _plugin("Reservation", "reservation.plugin",
@@ -202,7 +202,7 @@ DEFAULT_PLUGINS: Final[Mapping[Point, Enabled]] = {
     Point.RESERVE: _weightless("VolumeBinding"),
     Point.BIND: _weightless("DefaultBinder"),
 }
-"""What is enabled where a profile says nothing, with weights and in order: kube-scheduler's default plugins (v1).
+"""The plugins enabled by default, with weights and in order: kube-scheduler's default plugins (v1).
 
 Its DynamicResources is not among the built-ins.
 """
@@ -235,8 +235,9 @@ KOORDINATOR_PLUGINS: Final[Mapping[Point, Enabled]] = {
     point: _INSTEAD.get(point, DEFAULT_PLUGINS.get(point, ()) + _KOORDINATOR.get(point, ()))
     for point in Point if point in {*DEFAULT_PLUGINS, *_KOORDINATOR, *_INSTEAD}
 }
-"""What koord-scheduler's shipped profile comes to: Kubernetes' defaults, then Koordinator's plugins, except where the
-defaults are disabled. It names all plugins, also those that are not among the built-ins (yet)."""
+"""The plugins of koord-scheduler's shipped profile: Kubernetes' defaults without the disabled ones, then Koordinator's.
+It names all plugins, including those that are not among the built-ins.
+"""
 
 _WEIGHTS: Final[Mapping[str, int]] = {
     name: 1 for enabled in DEFAULT_PLUGINS.values() for name, _ in enabled

@@ -1,8 +1,8 @@
-"""Which pods may be evicted at all: DefaultEvictor (Kubernetes' descheduler) and MigrationController's filter.
+"""Eviction filters: DefaultEvictor (Kubernetes' descheduler) and MigrationController's filter.
 
-Rules are asked in the order in which they stand here; the first that refuses is the answer. Both treat the annotation
-`descheduler.alpha.kubernetes.io/evict` as a person's explicit wish. Other than upstream, a pod that is terminating
-already is never evictable, whatever its annotations say.
+Rules are evaluated in the order in which they are listed; the first refusal is the result. Both treat the annotation
+`descheduler.alpha.kubernetes.io/evict` as an explicit request. Unlike upstream, a pod that is terminating
+already is never evictable, whatever its annotations.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def check_default_evictor(args: Json) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the rules of one snapshot share; kept as long as the snapshot."""
+    """The data that the rules share for one snapshot."""
 
     snapshot: Snapshot
     pods: AssignedPods
@@ -231,7 +231,7 @@ class DefaultEvictor:
 
 
 def _threshold(args: Json, snapshot: Snapshot) -> int | None:
-    """Return the priority from which on pods are kept; None where the arguments name none."""
+    """Return the priority from which on pods are not evicted; None where the arguments set none."""
     given = args.get("priorityThreshold") or {}
     if given.get("name"):
         found = snapshot.object("PriorityClass", given["name"])
@@ -273,13 +273,13 @@ def _other_ready_nodes(pod: PodInfo, snapshot: Snapshot, args: Json) -> Iterator
 
 
 def is_ready(node: Json) -> bool:
-    """Return whether no condition says that the node is not ready."""
+    """Return whether no condition reports the node as not ready."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return all(each.get("status") == "True" for each in conditions if each.get("type") == "Ready")
 
 
 def _simple_selector(text: str) -> list[Callable[[Mapping[str, str]], bool]]:
-    """Return what a selector written as `a=b,c!=d,e,!f` asks for."""
+    """Parse a selector written as `a=b,c!=d,e,!f`."""
 
     def one(part: str) -> Callable[[Mapping[str, str]], bool]:
         if "!=" in part:
@@ -296,7 +296,7 @@ def _simple_selector(text: str) -> list[Callable[[Mapping[str, str]], bool]]:
 
 
 class EvictorFilter:
-    """Koordinator's constraints on evictions, as MigrationController asks them."""
+    """Koordinator's constraints on evictions, as MigrationController evaluates them."""
 
     name = "MigrationController"
 
@@ -348,7 +348,7 @@ class EvictorFilter:
 
 
 class MigrationController(EvictorFilter):
-    """Koordinator's evictor, of which the filter on pods is built; it never asks whether a node takes the pod.
+    """Koordinator's evictor, the base of its filter on pods; it does not check whether another node fits the pod.
 
     Its migration jobs, their limits and their arbitration are not available yet: it takes part in dry runs.
     """

@@ -68,7 +68,7 @@ class NodeLoad:
 
     @property
     def schedulable(self) -> bool:
-        """Whether the node is not cordoned."""
+        """Return whether the node is not cordoned."""
         return not (self.node.get("spec") or {}).get("unschedulable")
 
     def percentages(self, *, prod: bool = False) -> dict[str, float]:
@@ -79,7 +79,7 @@ class NodeLoad:
 
 @dataclass(frozen=True, slots=True)
 class PoolThresholds:
-    """A pool's thresholds in percent, filled in: every resource that is looked at stands in `low`."""
+    """A pool's thresholds in percent with their defaults; `low` names every resource that is compared."""
 
     low: Mapping[str, float]
     high: Mapping[str, float]
@@ -186,7 +186,7 @@ def select_nodes(
 
 
 def _comparisons(load: NodeLoad, thresholds: PoolThresholds) -> Iterator[Finding]:
-    """Yield each resource's usage beside the threshold from which on pods leave; those that nobody set are left out."""
+    """Yield each resource's usage beside the threshold above which pods are evicted, where there is one."""
     for prod, percents, high in ((False, thresholds.high, load.bounds.high),
                                  (True, thresholds.prod_high, load.bounds.prod_high)):
         usage, who = (load.prod_usage, "prod pods use") if prod else (load.usage, "the node uses")
@@ -352,7 +352,7 @@ class LowNodeLoad:
         processed.update(load.name for load in classes.sources)
 
     def _measure(self, snapshot: Snapshot, row: int, names: Sequence[str]) -> NodeLoad | None:
-        """Return what is used on a node, or None where nobody measured it lately."""
+        """Return the usage of a node; None without a recent metric."""
         name = snapshot.names[row]
         status = (snapshot.object("NodeMetric", name) or {}).get("status") or {}
         updated, metric = status.get("updateTime"), status.get("nodeMetric")
@@ -374,7 +374,7 @@ class LowNodeLoad:
         return NodeLoad(row, snapshot.node(row), raw_allocatable(snapshot.node(row)), usage, prod, pods, metrics)
 
     def _filter(self, evictor: Evictor) -> Callable[[PodInfo], bool]:
-        """Return what tells whether a pod may be moved; what stops it is noted with the evictor."""
+        """Return a predicate for pods that may be evicted; refusals are reported to the evictor."""
         args = self._args
 
         def may_go(pod: PodInfo) -> bool:
@@ -516,7 +516,7 @@ def reserve(target: NodeLoad, metric: Mapping[str, int], *, prod: bool) -> bool:
 def usage_preference(
     source: NodeLoad, weights: Mapping[str, int], *, prod: bool,
 ) -> Callable[[PodInfo], tuple[int, float]]:
-    """Return a sort key: first the pod that best removes what is used too much; pods that nobody measured come last."""
+    """Return a sort key: pods that best reduce the overused resources first, pods without metrics last."""
     usage, high = (source.prod_usage, source.bounds.prod_high) if prod else (source.usage, source.bounds.high)
     excess = {name: usage[name] - amount for name, amount in high.items() if usage.get(name, 0) > amount}
 

@@ -90,7 +90,7 @@ def application_counts(application: Mapping[str, Any]) -> bool:
 
 
 def reserved_milli(node: Mapping[str, Any]) -> int:
-    """Return the CPU that is kept for the system: capacity less allocatable, or the node's reservation annotation."""
+    """Return the CPU reserved for the system: capacity less allocatable, or the node's reservation annotation."""
     status = node.get("status") or {}
     capacity, allocatable = ((status.get(key) or {}).get("cpu", "0") for key in ("capacity", "allocatable"))
     kept = canonical_amount("cpu", capacity, "status.capacity.cpu")
@@ -105,7 +105,7 @@ def reserved_milli(node: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BECPUSuppressArgs:
-    """How the strategy runs; what it enforces stands in the NodeSLO."""
+    """The arguments of the strategy; its thresholds are in the NodeSLO."""
 
     interval: int = _SECOND
     """Between two rounds, in nanoseconds."""
@@ -129,7 +129,7 @@ class BECPUSuppressArgs:
 
 
 class BECPUSuppress:
-    """The strategy. It remembers per node which of its two means is in use."""
+    """The strategy, with the means of suppression in use on each node."""
 
     name = "BECPUSuppress"
 
@@ -275,7 +275,7 @@ def _measure(readings: Readings, section: Mapping[str, Any]) -> tuple[int, Usage
 
 
 def _pod_cores(readings: Readings, pod: PodInfo) -> float | None:
-    # A pod that just started has no sample yet; it must not keep the node unprotected.
+    # A pod that just started has no sample yet; the node must stay protected nevertheless.
     try:
         return readings.pod_usage(pod.key, "cpu") / 1000
     except EvaluationError:

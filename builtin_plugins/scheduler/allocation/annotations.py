@@ -1,4 +1,4 @@
-"""What pods, reservations and nodes say in annotations that hold JSON."""
+"""Annotations of pods, reservations and nodes that hold JSON."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def text_in(values: Mapping[str, Any], field: str, annotation: str) -> str:
 
 
 def is_hinted(pod: PodInfo, plugin: str) -> bool:
-    """Whether a scheduling hint tells the plugin to give the pod again what its annotations record."""
+    """Return whether a scheduling hint requires the plugin to allocate again what the pod's annotations record."""
     annotations = annotations_of(pod.object)
     for name in SCHEDULING_HINT_ANNOTATIONS:
         if annotations.get(name):
             try:
                 extensions = json_object(annotations, name).get("extensions")
             except ValueError:
-                return False  # SchedulingHint says so
+                return False  # reported by SchedulingHint
             return isinstance(extensions, Mapping) and plugin in extensions
     return False
 

@@ -1,6 +1,6 @@
-"""What was reserved on nodes for pods whose annotations do not say it yet, and what reservations claim there.
+"""Grants: resources reserved for pods whose annotations do not record them yet, and claims of reservations.
 
-DeviceShare keeps this of devices, NodeNUMAResource of cpus and of what NUMA nodes have.
+DeviceShare stores grants of devices, NodeNUMAResource of cpus and of resources of NUMA nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Held_co = TypeVar("_Held_co", covariant=True)
 
 
 class Granted(Protocol[_Held_co]):
-    """What was reserved for a pod on a node, until its annotations say it."""
+    """A grant: what was reserved for a pod on a node until its annotations record it."""
 
     @property
     def uid(self) -> str:
@@ -35,7 +35,7 @@ class Granted(Protocol[_Held_co]):
 
     @property
     def held(self) -> _Held_co:
-        """What the pod holds of the node; false where that is nothing."""
+        """The resources that the pod holds on the node; false where there are none."""
         ...
 
 
@@ -44,7 +44,7 @@ _Grant = TypeVar("_Grant", bound=Granted[Any])
 
 @dataclass(frozen=True, slots=True)
 class ReservationClaim(Generic[_Held]):
-    """What a reservation holds together with its pods: by whom (the key of a pod on the node), and these pods' keys."""
+    """The resources that a reservation and its consumers hold: the key of the holding pod, and the consumers' keys."""
 
     holder: str
     held: _Held
@@ -54,8 +54,8 @@ class ReservationClaim(Generic[_Held]):
 class Grants(Generic[_Grant, _Held]):
     """The grants of one plugin by pod.
 
-    `read` reads what annotations record, and raises ValueError where it cannot; `nothing` is what holds nothing.
-    `changed` is told the name of a node on which something was granted or taken back.
+    `read` parses the recorded annotations, and raises ValueError where it cannot; `nothing` is the empty holding.
+    `changed` is called with the name of a node when a grant is added or removed there.
     """
 
     def __init__(
@@ -80,23 +80,23 @@ class Grants(Generic[_Grant, _Held]):
         self._changed(grant.node)
 
     def take_back(self, pod: PodInfo) -> None:
-        """Forget what was reserved for a pod; another one that has its name by now keeps what it has."""
+        """Remove the grant of a pod; the grant of a newer pod of the same name stays."""
         grant = self._by_pod.get(pod.key)
         if grant is not None and grant.uid == pod.uid:
             del self._by_pod[pod.key]
             self._changed(grant.node)
 
     def note(self, event: Event) -> None:
-        """Forget what was reserved for a pod that is gone."""
+        """Remove the grant of a deleted pod."""
         if event.new is None and not event.assumed and event.old_pod is not None:
             self.take_back(event.old_pod)
 
     def held_on(
         self, node: str, pods: Iterable[PodInfo], recorded: Callable[[PodInfo], _Held],
     ) -> tuple[dict[str, _Held], dict[str, ReservationClaim[_Held]]]:
-        """Return what the pods on a node hold, by key, and what reserve pods among them claim, by uid.
+        """Return the holdings of the pods on a node, by key, and the claims of its reserve pods, by uid.
 
-        `recorded` says what a pod's annotations record; what was granted counts where they record nothing yet.
+        `recorded` reads the annotations of a pod; its grant counts where they record nothing yet.
         """
         held: dict[str, _Held] = {}
         claims: dict[str, ReservationClaim[_Held]] = {}
@@ -120,7 +120,7 @@ class Grants(Generic[_Grant, _Held]):
                 for each in (*here.matched, *here.unmatched)}
 
     def _recorded(self, reservation: Reserved) -> _Held:
-        """Return what a reservation holds with its pods, as its annotations say, or as it was reserved just now."""
+        """Return the holding of a reservation and its pods: as annotated, or as granted in this cycle."""
         try:
             recorded = self._read(annotations_of(reservation.object))
         except ValueError:

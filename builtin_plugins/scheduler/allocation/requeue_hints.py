@@ -1,4 +1,4 @@
-"""Which events may make a pod schedulable, in the few ways that plugins tell them apart."""
+"""Requeue hints that several plugins share: predicates for events that may make a pod schedulable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How full a node would be with a pod on it, and what kube-scheduler and Koordinator make of that: their strategies.
+"""The scoring strategies of kube-scheduler and Koordinator: scores by a node's utilization with the pod.
 
 `resources` in arguments are `[{name, weight}]`; amounts are canonical, scores 0..100.
 """
@@ -171,7 +171,7 @@ def _weighted(
     for requested, allocatable, weight in zip(used, capacity, weights, strict=True):
         scores = score(requested, allocatable)
         total += scores if weight == 1 else scores * weight
-        # Where all nodes have a resource, and that is the rule, its weight is one number.
+        # The common case: all nodes have the resource, and its weight is one number.
         if np.count_nonzero(allocatable) == len(allocatable):
             everywhere += weight
         else:
@@ -191,7 +191,7 @@ def _by_ratio(
         utilization = np.where(full, HIGHEST_SCORE, requested * HIGHEST_SCORE // np.maximum(allocatable, 1))
         scores = np.where(allocatable != 0, table[np.clip(utilization, 0, HIGHEST_SCORE)], 0)
         total += scores * weight
-        # What scores nothing does not count (as upstream).
+        # Resources that score 0 do not count (as upstream).
         sum_of_weights += (scores > 0) * weight
     # Half is rounded up: scores are not negative.
     found: _Integers = (2 * total + sum_of_weights) // np.maximum(2 * sum_of_weights, 1)
@@ -249,9 +249,9 @@ class AllocationScorer:
         return 0 if requested > capacity else (capacity - requested) * HIGHEST_SCORE // capacity
 
     def score(self, requested: Mapping[str, int], capacity: Mapping[str, int], asked: Mapping[str, int]) -> int:
-        """Return the weighted mean over the resources that there are, `asked` added to what is requested.
+        """Return the weighted mean over the resources of the node, with `asked` added to the requested amounts.
 
-        Extended resources that nobody asks for do not count.
+        Extended resources that the pod does not request do not count.
         """
         total = weights = 0
         for name, weight in self.weights.items():
@@ -290,7 +290,7 @@ class AllocationScorer:
         return total // np.maximum(weights, 1)
 
     def counts(self, name: str, asked: Mapping[str, int]) -> bool:
-        """Return whether a resource plays a part for a pod that asks for these amounts."""
+        """Return whether a resource is scored for a pod with these requests."""
         return name in NATIVE or bool(asked.get(name, 0))
 
 

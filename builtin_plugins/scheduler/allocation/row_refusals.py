@@ -1,4 +1,4 @@
-"""Gathers why rows are refused while a filter goes from one rule to the next, and makes its answer of that."""
+"""Refusals by row, collected while a filter evaluates one rule after the other, and the filter's result."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _Booleans = NDArray[np.bool_]
 
 
 class RowRefusals:
-    """The first refusal of each row; rows that are not asked about pass."""
+    """The first refusal of each row; rows that are not filtered pass."""
 
     def __init__(self, size: int, rows: Rows) -> None:
         self.open: _Booleans = np.zeros(size, np.bool_)
-        """The rows that are asked about and not refused so far."""
+        """The filtered rows without a refusal so far."""
         self.open[rows] = True
         self._which: NDArray[np.int32] = np.zeros(size, np.int32)
         self._refusals: list[Refusal] = []

@@ -12,7 +12,7 @@ from koordpolicy.engine.source import did_you_mean
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 
 Read: TypeAlias = Callable[[Any, str], Any]
-"""Returns what stands at a path as a plugin wants it; raises ValueError for what it is not."""
+"""Return the value at a path converted for the plugin; raise ValueError for an invalid one."""
 
 
 def read_args(args: Mapping[str, Any], kind: str, fields: Mapping[str, Read]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Gangs: pods that run together or not at all, and the groups of gangs that wait for each other.
 
-(Koordinator's coscheduling/core/gang.go, gang_cache.go.) Everything that is asked per pod costs the number of gangs in
-its group, which is one for most.
+(Koordinator's coscheduling/core/gang.go, gang_cache.go.) Operations per pod cost the number of gangs in its group,
+which is one for most.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def gang_of(pod: PodInfo) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GangSpec:
-    """What a gang asks for; `wait` in nanoseconds, `group` holds the ids of all its gangs, sorted."""
+    """The specification of a gang; `wait` in nanoseconds, `group` holds the ids of all its gangs, sorted."""
 
     minimum: int
     total: int
@@ -56,17 +56,17 @@ class GangSpec:
     wait: int = 0
     group: tuple[str, ...] = ()
     network: str = ""
-    """The network topology that it wants, as the annotation says it; empty for none."""
+    """The annotated network topology requirement; empty for none."""
 
     @staticmethod
     def of_pod(gang: str, pod: PodInfo, args: CoschedulingArgs) -> GangSpec | None:
-        """Read what a pod says of its gang; None where it does not say how many there must be."""
+        """Read the gang specification of a pod; None where it has no minimum number of members."""
         annotations = annotations_of(pod.object)
         minimum = _number(labels_of(pod.object).get(_MIN_LABEL) or annotations.get(_MIN))
         if minimum is None:
             return None
         wait = args.timeout
-        # A wait that is not said, below 0 or no duration means the default one.
+        # A missing, negative or malformed wait means the default one.
         with contextlib.suppress(KeyError, ValueError, TypeError):
             wait = parse_duration(annotations[_WAIT])
         return _spec(gang, annotations, minimum, wait, args)
@@ -115,7 +115,7 @@ def _group(gang: str, text: Any) -> tuple[str, ...]:
 
 @dataclass(slots=True, eq=False)
 class Gang:
-    """One gang: what it asks for (None until that is known), and where its members are; all by pod key."""
+    """A gang: its specification (None until known), and the state of its members; all by pod key."""
 
     id: str
     spec: GangSpec | None = None
@@ -130,7 +130,7 @@ class Gang:
 
     @property
     def has_enough_children(self) -> bool:
-        """Whether there are so many members that it is worth trying them."""
+        """Return whether there are enough members to try to schedule them."""
         return self.spec is not None and len(self.children) >= self.spec.minimum
 
     def is_valid(self, once_satisfied: bool) -> bool:
@@ -148,13 +148,13 @@ class Gang:
 
 @dataclass(slots=True, eq=False)
 class GangGroup:
-    """What gangs that wait for each other share."""
+    """The shared state of gangs that wait for each other."""
 
     ids: tuple[str, ...]
     once_satisfied: bool = False
-    """Whether all of them had enough members once; never taken back."""
+    """Whether every gang had enough members once; never reset."""
     representative: str = ""
-    """The pod that stands in the queue for all others; empty for none."""
+    """The pod that represents all others in the queue; empty for none."""
     binding: dict[str, None] = field(default_factory=dict)
     """The members that go on together: those that were let go and are not bound yet."""
     held: dict[str, None] = field(default_factory=dict)
@@ -203,10 +203,10 @@ class Gangs:
             each in self._gangs and self._gangs[each].is_valid(group.once_satisfied) for each in group.ids
         )
 
-    # What happens
+    # Events
 
     def set_pod_group(self, gang_id: str, item: Mapping[str, Any]) -> Gang:
-        """Take over a PodGroup; it counts more than what pods say of the gang."""
+        """Apply a PodGroup; it takes precedence over the annotations of pods."""
         gang = self._gangs.setdefault(gang_id, Gang(gang_id))
         before = self.group(gang)
         gang.spec = GangSpec.of_pod_group(gang_id, item, self._args)

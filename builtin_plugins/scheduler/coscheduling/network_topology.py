@@ -1,7 +1,7 @@
-"""Placing a whole gang close together in the network: below as few switches as its members find room.
+"""Network topology of gangs: placement of all members below as few switches as possible.
 
-The layers come from the ClusterNetworkTopology and the labels of nodes. A gang says in which layers all its members
-must be under one roof (`MustGather`). (Koordinator's frameworkext/networktopology.)
+The layers come from the ClusterNetworkTopology and the labels of nodes. A gang names the layers in which all its
+members must share one switch (`MustGather`). (Koordinator's frameworkext/networktopology.)
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSpec:
-    """What a gang wants: the layers in which it must be together, and the multiples in which its pods may be split."""
+    """The network requirement of a gang: the layers that its members must share, and the multiples of its subgroups."""
 
     must_gather: frozenset[str]
     multiples: Mapping[str, int] = field(default_factory=dict)
 
 
 def network_spec(gangs: Gangs, group: GangGroup) -> NetworkSpec | None:
-    """Return what the gangs of a group want of the network; None where none says anything that can be read."""
+    """Return the network requirement of the gangs of a group; None where none has a valid one."""
     gather: set[str] = set()
     multiples: dict[str, int] = {}
     found = False
@@ -90,9 +90,9 @@ class _Place:
     children: dict[str, _Place] = field(default_factory=dict)
     row: int = -1
     slots: int = 0
-    """How many members find room below it."""
+    """The number of members for which there are free resources below it."""
     placed: int = 0
-    """How many members are there already."""
+    """The number of members that run below it already."""
 
     def all(self) -> Iterator[_Place]:
         yield self
@@ -104,10 +104,10 @@ def plan(  # noqa: PLR0917 - a group, and where it may go
     layers: Sequence[Layer], spec: NetworkSpec, snapshot: Snapshot, rows: Rows, members: Iterable[PodInfo],
     placed: Iterable[PodInfo],
 ) -> Plan | Refusal:
-    """Return which member goes to which node, or why there is no such place.
+    """Return the node of each member, or why there is no placement.
 
-    Room is counted in resources, on nodes whose labels, taints and cordon let the members in; what else filters have
-    against the chosen nodes they say when the members come to them.
+    Only resources are compared, on nodes whose labels, taints and cordon admit the members; other filters may still
+    refuse the chosen nodes when the members are scheduled.
     """
     members = sorted(members, key=lambda pod: (pod.name, pod.key))
     if not members:
@@ -140,7 +140,7 @@ def _tree(
                 continue  # the nodes themselves
             name = next((str(labels[key]) for key in layer.label_keys if labels.get(key)), "")
             if not name:
-                known = False  # a node that nobody knows the place of is in none
+                known = False  # a node without a known place is in no domain
                 break
             place = place.children.setdefault(name, _Place(layer.name, name))
         if known:
@@ -214,7 +214,7 @@ def _fill(place: _Place, wanted: int, spec: NetworkSpec) -> list[int]:
 def by_closeness(
     layers: Sequence[Layer], snapshot: Snapshot, rows: Rows, placed: Iterable[PodInfo],
 ) -> list[int]:
-    """Return rows in the order in which a late member should come to them: closest to the most others first.
+    """Return rows in the order of preference for a late member: closest to the most other members first.
 
     Nodes are compared from the lowest layer up: how many members are on the node, below its switch, and so on.
     """

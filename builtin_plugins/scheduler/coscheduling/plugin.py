@@ -1,8 +1,8 @@
 """Coscheduling: gangs of pods run together or not at all.
 
-The behaviour is Koordinator's (pkg/scheduler/plugins/coscheduling). One pod of a group of gangs stands in the queue for
-all; once it is tried, the others follow it one by one, ahead of the queue, until enough of them have a node and are let
-go together, or one of them finds none.
+The behaviour is Koordinator's (pkg/scheduler/plugins/coscheduling). One pod represents a group of gangs in the queue.
+Once it is tried, the others follow one by one, ahead of the queue, until enough of them have a node and are allowed
+together, or one of them is unschedulable.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _INTERNAL: Final = "internal.scheduling.koordinator.sh/"
 _DEPRECATED: Final = "scheduling.koordinator.sh/"
 _PATCH_PENDING: Final = "GangPendingPodsConditionPatch"
 REJECTED_BY_JOB: Final = "JobRejectPlugin"
-"""Who rejects the waiting pods of a group, in the failure's handling: their nominations stay as they are."""
+"""The name under which the waiting pods of a group are rejected after a failure; their nominations stay."""
 
 
 @dataclass(slots=True)
@@ -58,12 +58,12 @@ class GangCycle:
     offered: dict[str, None] = field(default_factory=dict)
     """The members that were named as the next pod."""
     failure: str = ""
-    """Why a member found no node; empty as long as all did."""
+    """Why a member was unschedulable; empty as long as all members had a node."""
     root_cause: str = ""
     plan: Mapping[str, str] | None = None
     """Node names by pod key, where the whole group was planned."""
     preemption: str = ""
-    """What an attempt to make room for the whole group came to; empty before it."""
+    """The result of a preemption attempt for the whole group; empty before it."""
 
 
 class RootCause:
@@ -126,7 +126,7 @@ class Coscheduling:
                 return None
             if not cycle.failure:
                 for key, pod in gang.pending.items():
-                    # Offered once: one that is not in this queue must not stand in the way of the others.
+                    # Offered once: a pod that is not in this queue must not block the others.
                     if key not in cycle.offered and key not in cycle.attempted and _may_be_tried(pod):
                         cycle.offered[key] = None
                         return key
@@ -154,7 +154,7 @@ class Coscheduling:
         if refusal is not None:
             return refusal
         cycle = self.cycle
-        # Who comes again after a failure begins anew, also where nobody asks for the next pod.
+        # A pod that returns after a failure starts a new cycle, even before the next pod is taken.
         if cycle is None or cycle.group != group.ids or (cycle.failure and pod.key in cycle.attempted):
             cycle = self.cycle = GangCycle(group.ids, pod.key)
             group.representative = ""
@@ -179,7 +179,7 @@ class Coscheduling:
     def find_one_node(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
     ) -> Plan | Refusal | Skip:
-        """Plan the whole group with its first pod, where it wants a network topology."""
+        """Plan the whole group with its first pod, where the gang requires a network topology."""
         cycle = self._cycle_of(pod)
         if not self._network or cycle is None or cycle.plan is not None or cycle.first != pod.key:
             return SKIP
@@ -197,7 +197,7 @@ class Coscheduling:
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,
     ) -> Nomination | Refusal | None:
-        """Make room for the whole group, where that is asked for, once per cycle."""
+        """Preempt for the whole group, where enabled, once per cycle."""
         cycle = self._cycle_of(pod)
         if cycle is None:
             return None
@@ -222,7 +222,7 @@ class Coscheduling:
             self.give_up(pod, lambda: fit_error(snapshot, refused))
 
     def give_up(self, pod: PodInfo, reason: Callable[[], str]) -> Refusal:
-        """Send back all waiting pods of a pod's group, where it is strict; return what is said of that.
+        """Reject all waiting pods of a pod's group in strict mode; return the message.
 
         `reason` is called for why the pod found no node, once per cycle of the group.
         """
@@ -255,7 +255,7 @@ class Coscheduling:
     def pre_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Refusal | Skip | None:
-        """Put the nodes in order by how close they are to the other members, where the gang wants that."""
+        """Sort the nodes by distance to the other members, where the gang requires a network topology."""
         gang = self.gangs.get(gang_of(pod)) if self._network and gang_of(pod) else None
         topology = topology_of(snapshot) if gang is not None else None
         if gang is None or topology is None or network_spec(self.gangs, self.gangs.group(gang)) is None:
@@ -330,7 +330,7 @@ class Coscheduling:
         if gang is not None:
             self.gangs.bind(gang, pod.on(node))
 
-    # How gangs come and go
+    # Lifecycle of gangs
 
     def _on_event(self, event: Event) -> None:
         if event.kind == "PodGroup":
@@ -342,7 +342,7 @@ class Coscheduling:
             if event.old_pod is not None and gang_of(event.old_pod) not in ("", gang_of(event.new_pod)):
                 self._removed(event.old_pod)
             if not event.assumed:
-                # A pod that waits has its node in this view of the cluster, but is not bound before its object says so.
+                # A waiting pod has its node in this snapshot, but is not bound until its object shows it.
                 bound = bool((event.new_pod.object.get("spec") or {}).get("nodeName"))
                 self._added(event.new_pod, bound=bound)
         elif event.old_pod is not None and event.new is None:
@@ -428,7 +428,7 @@ class Coscheduling:
         gang = next(gang for gang_id in cycle.group if (gang := self.gangs.get(gang_id)) is not None)
         return self.gangs.group(gang)
 
-    # What becomes of a group
+    # Rejection and release of groups
 
     def _finish(self, cycle: GangCycle, message: str) -> None:
         self.cycle = None
@@ -497,7 +497,7 @@ class Coscheduling:
 
 
 def _is_done(gang: Gang, group: GangGroup) -> bool:
-    """Whether nothing more is asked of a gang: its group was satisfied once, and that is enough for it."""
+    """Return whether a gang imposes nothing any more: its group was satisfied once, and that is enough for it."""
     return gang.spec is not None and gang.spec.match_policy == ONCE_SATISFIED and group.once_satisfied
 
 

@@ -48,14 +48,14 @@ def fit_error(snapshot: Snapshot, refused: Refused) -> str:
 
 @dataclass(slots=True)
 class _Node:
-    """What becomes of one node in the what-if."""
+    """The simulated state of one node."""
 
     row: int
     victims: list[PodInfo]
     placed: list[PodInfo] = field(default_factory=list)
 
     def changed(self, snapshot: Snapshot, gone: list[PodInfo], placed: list[PodInfo]) -> Snapshot:
-        """Return the view in which these pods are gone, and those are placed."""
+        """Return the snapshot without the evicted pods and with the placed ones."""
         change = NodeChange(remove=[each.key for each in gone], add=placed)
         return snapshot.overlay({snapshot.names[self.row]: change})
 
@@ -133,10 +133,10 @@ class JobPreemption:
 
     @staticmethod
     def _takes(snapshot: Snapshot, refused: Refused, node: _Node, gone: list[PodInfo], placed: list[PodInfo]) -> bool:
-        """Return whether the last of these pods finds place beside the others.
+        """Return whether the last of these pods fits beside the others.
 
-        Filters can be asked only about the pod whose cycle it is: for a member that asks for other amounts, these are
-        looked at beside that.
+        Filters run only for the pod whose cycle it is: for a member with other requests, its resources are compared
+        in addition.
         """
         *others, last = (replace(each, node_name="") for each in placed)
         changed = node.changed(snapshot, gone, others)

@@ -1,6 +1,6 @@
-"""What device plugins of vendors want to find on a pod, so that they hand out what was chosen (DevicePluginAdaption).
+"""Adapters for vendors' device plugins: annotations by which these allocate the chosen devices (DevicePluginAdaption).
 
-Some tell pods apart by time alone: their nodes are locked, by an annotation, until the device plugin has seen the pod.
+Some device plugins identify pods by time alone: the node is locked, by an annotation, until the pod is seen.
 (Koordinator device_plugin_adapter.go semantics.)
 """
 
@@ -37,7 +37,7 @@ _METAX_UNIT: Final = 1024 * 1024
 
 
 class AdaptionError(ValueError):
-    """A vendor's device plugin could not do what was chosen; the message says why."""
+    """A vendor's device plugin does not support the allocation; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Lock:
 
 
 def adapt(bound: Bound) -> Lock | None:
-    """Write what the device plugins of the node want; return the lock to set, where they need one.
+    """Write the annotations that the device plugins of the node require; return the lock to set, where one is required.
 
     Raises:
         AdaptionError: the device plugin could not do it, or the node is locked.
@@ -157,7 +157,7 @@ def _lock(bound: Bound, lock: str) -> Lock:
 
 
 def _is_held(lock: str, bound: Bound) -> bool:
-    """Whether a lock still counts: it is young, and its pod is there."""
+    """Return whether a lock is valid: recent, and held by an existing pod."""
     try:
         since, namespace, name = lock.split(",")
         taken = nanoseconds(since, "the lock")

@@ -1,7 +1,7 @@
-"""Which devices a pod gets of those that it may have.
+"""Allocation of devices to a pod within a scope.
 
-(Koordinator device_allocator.go and allocator_gpu.go semantics. Types are gone through in one order, where the original
-leaves it to chance.)
+(Koordinator device_allocator.go and allocator_gpu.go semantics. Types are processed in a fixed order, where the
+original's order is random.)
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _NO_SCOPE: Final = Refusal("topology", "Insufficient Topology Scoped GPU Devices
 _NO_GPUS: Final = Refusal("topology", "Insufficient GPU Devices")
 _NOT_ON_NODE: Final = Refusal("template", NO_TEMPLATE, Code.UNRESOLVABLE)
 _PACKING: Final = {8: 10_000, 4: 100, 2: 1}
-"""What a partition of so many GPUs counts that is left whole."""
+"""The score of an unused partition by its number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a pod gets of one device."""
+    """The allocation of one device to a pod."""
 
     minor: int
     resources: ResourceList
@@ -71,12 +71,12 @@ class Given:
 
 
 Allocation = Mapping[str, Sequence[Given]]
-"""What a pod gets, by type."""
+"""The allocations of a pod by device type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What an allocation heeds beside the pod: which minors come first, which it must keep to, and how devices score.
+    """Preferences of an allocation: preferred and required minors, and the scorer of devices.
 
     `functions` are the only virtual functions to take, by type and minor; `scorer` None scores nothing.
     """
@@ -89,17 +89,17 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
-    """What a pod wants on one node: of each device, and how many, by type."""
+    """The demand of a pod on one node by device type: the resources of each device, and the number of devices."""
 
     per_device: Mapping[str, ResourceList]
     counts: Mapping[str, int]
 
 
 def demand_on(devices: NodeDevices, request: WantedDevices, *, plan_others: bool = True) -> DeviceDemand | Refusal:
-    """Return what a pod wants on a node, or why it has nothing of the kind.
+    """Return the demand of a pod on a node, or why the node lacks a device type.
 
-    Without `plan_others` the types that follow the primary one wait until the node is chosen, where that is well
-    planned and the pod takes whole GPUs.
+    Without `plan_others`, the types that follow the primary one are omitted for whole GPUs on a well-planned node:
+    they are allocated once the node is chosen.
     """
     per_device: dict[str, ResourceList] = {}
     counts: dict[str, int] = {}
@@ -189,7 +189,7 @@ def _plain_demand(
 
 @dataclass(frozen=True, slots=True)
 class Choosing:
-    """One choice of devices on one node; `templates` None asks for none."""
+    """One choice of devices on one node; `templates` is None for a pod without templates."""
 
     node: Mapping[str, Any]
     devices: NodeDevices
@@ -460,7 +460,7 @@ def _round_robin(
 
 
 def _is_enough(wanted: Mapping[str, int], free: Mapping[str, int]) -> bool:
-    """Whether no amount exceeds what is free of it; what the device does not know does not count."""
+    """Return whether no amount exceeds the free one; resources that the device does not have are ignored."""
     return all(amount <= free[name] for name, amount in wanted.items() if name in free)
 
 

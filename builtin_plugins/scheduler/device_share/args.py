@@ -55,7 +55,7 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return full
 
 
-def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG001 - plugins are asked like this
+def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG001 - the signature that every plugin has
     """Return which of valid v1 arguments have no effect, with the reason."""
     return {"allocator": "it is deprecated, and does nothing in koord-scheduler either"}
 

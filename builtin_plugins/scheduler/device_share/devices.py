@@ -1,6 +1,6 @@
-"""The devices of a node as its Device object tells of them, what pods hold of them, and what is left.
+"""The devices of a node as its Device object reports them, the pods that hold them, and what is free.
 
-All of it is derived of what a snapshot shows, so that what-ifs need nothing of it. A set of minors is an integer with
+All of it is derived from a snapshot, so that simulations need no state of it. A set of minors is an integer with
 one bit per minor.
 """
 
@@ -37,7 +37,7 @@ _HOPPER: Final = ("H100", "H800", "H20")
 
 @dataclass(frozen=True, slots=True)
 class DevicePlace:
-    """Where a device sits; NUMA node -1 is none in particular."""
+    """The location of a device; NUMA node -1 is unknown."""
 
     numa_node: int
     pcie: str
@@ -66,7 +66,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """GPUs that work well together; bandwidth is None where nothing is said of it."""
+    """A partition: GPUs with a fast interconnect; bandwidth is None where none is reported."""
 
     minors: tuple[int, ...]
     mask: int
@@ -90,7 +90,7 @@ class DeviceScope:
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """What a Device object says, by type and minor; `partitions` and `tree` are None where it says nothing of them."""
+    """The devices of a node by type and minor; `partitions` and `tree` are None where none are reported."""
 
     devices: Mapping[str, Mapping[int, DeviceInfo]]
     partitions: Partitions | None = None
@@ -100,7 +100,7 @@ class NodeDevices:
 
     @staticmethod
     def shared(device: Mapping[str, Any]) -> NodeDevices:
-        """Read a Device object without the ids of its devices: objects that say the same otherwise are one."""
+        """Read a Device object without the ids of its devices; objects with equal content share one instance."""
         labels = labels_of(device)
         return _shared(json.dumps({
             "devices": [
@@ -138,7 +138,7 @@ class NodeDevices:
         return sorted({place.numa_node for place in places if place is not None and place.numa_node != _ANYWHERE})
 
     def has_functions(self, device_type: str) -> bool:
-        """Whether any device of the type has virtual functions."""
+        """Return whether any device of the type has virtual functions."""
         return any(info.functions for info in self.of_type(device_type).values())
 
 
@@ -165,12 +165,12 @@ def partitions_of(devices: NodeDevices, node: Mapping[str, Any]) -> tuple[Partit
     return _HOPPER_PARTITIONS if known else None, labels.get(GPU_PARTITION_POLICY_LABEL) == "Honor"
 
 
-# What pods hold
+# Holdings
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a pod or a reservation holds: amounts by type and minor, and buses of virtual functions.
+    """The devices held by a pod or a reservation: amounts by type and minor, and buses of virtual functions.
 
     `reservation` is the uid of the reservation that it takes them from, or empty.
     """
@@ -230,7 +230,7 @@ def recorded(pod: PodInfo) -> Holding:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What is held of a node's devices: by pods, by key, and by reservations, by uid, beyond what their pods hold."""
+    """The holdings on a node: of pods by key, and of reservations, by uid, without what their pods hold."""
 
     pods: Mapping[str, Holding] = field(default_factory=dict)
     reservations: Mapping[str, Holding] = field(default_factory=dict)
@@ -255,7 +255,7 @@ class Holdings:
 
     @property
     def likeness(self) -> Hashable:
-        """What decides about trials on a node: the sums of what is held."""
+        """The sums of what is held: nodes with equal sums give equal results."""
         if not self.pods and not self.reservations:
             return ()
         amounts, functions = _sum(self.holders())
@@ -272,12 +272,12 @@ class Holdings:
         return [*self.pods.values(), *(each for uid, each in self.reservations.items() if uid not in without)]
 
 
-# What is left
+# Free devices
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationScope:
-    """What of a node's devices an allocation may look at.
+    """The scope of an allocation: the part of a node's devices that it may use.
 
     `given_back` are uids of reservations, whose devices count as free; `numa` is a mask of NUMA nodes; `most` bounds
     what is free by type and minor, and leaves out all others, for the types that it names.
@@ -297,7 +297,7 @@ class Pool:
     functions: Mapping[str, Mapping[int, frozenset[str]]]
     """Buses of virtual functions that are taken."""
     used_gpus: int = 0
-    """GPUs that somebody uses, or that must not be looked at although somebody does."""
+    """The GPUs that are in use, and those that are out of scope although in use."""
 
 
 def pool_of(devices: NodeDevices, holdings: Holdings, request: WantedDevices, limits: AllocationScope) -> Pool:
@@ -412,7 +412,7 @@ def _labels(value: Any) -> Mapping[str, str]:
 
 
 def _tree(gpus: Mapping[int, DeviceInfo]) -> DeviceScope | None:
-    """Return the topology of a node's GPUs; None where one of them does not say where it is."""
+    """Return the topology tree of a node's GPUs; None where one of them reports no location."""
     places: dict[int, dict[str, list[int]]] = {}
     for minor, info in sorted(gpus.items()):
         if info.place is None:
@@ -495,5 +495,5 @@ def _parse(text: str) -> Holding:
 
 
 def types_of(request: WantedDevices) -> list[str]:
-    """Return the types that a pod asks for, in the order in which they are allocated."""
+    """Return the types that a pod requests, in the order of their allocation."""
     return [device_type for device_type in TYPES if device_type in request.requests]

@@ -1,4 +1,4 @@
-"""What devices a pod asks for: its requests, brought to what one device gives and how many of them, and its wishes.
+"""The device request of a pod: resources per device, number of devices, and the hints of its annotations.
 
 (Koordinator deviceshare utils.go and devicehandler_gpu.go semantics.)
 """
@@ -46,7 +46,7 @@ DEVICE_LEVEL: Final = "DeviceLevel"
 SAME_PCIE: Final = "SamePCIe"
 RESTRICTED: Final = "Restricted"
 SCOPE_LEVELS: Final = {"Node": 1, "NUMANode": 2, "PCIe": 3, "Device": 4}
-"""How deep the scopes of a topology are; nothing is as deep as a device, as in Koordinator."""
+"""The depths of topology scopes; the device scope has none, as in Koordinator."""
 
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     GPU_TYPE: (
@@ -59,19 +59,19 @@ DEPRECATED: Final[Mapping[str, str]] = {
     f"kubernetes.io/{name.partition('/')[2]}": name
     for name in (GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, FPGA)
 }
-"""What device resources were called before, and what they are called now."""
+"""The current names of deprecated device resources."""
 
 _IN_PERCENT: Final = (GPU, FPGA, RDMA)
 _PER_DEVICE: Final = (GPU_CORE, NPU_CORE, NPU_CPU, NPU_DVPP, GPU_MEMORY_RATIO)
 
 
 class DeviceRequestError(ValueError):
-    """A pod asks for devices in a way that nothing can give it; the message is the reason."""
+    """An invalid device request; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """How many GPUs, what of each of them, and whether others may share them."""
+    """A GPU request: the number of GPUs, the resources of each, and whether they may be shared."""
 
     count: int
     per_gpu: ResourceList
@@ -80,7 +80,7 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceHint:
-    """A pod's wishes for devices of one type; empty texts say nothing. Selectors are None for any."""
+    """The hints of a pod for devices of one type; empty texts mean none. Selectors are None for any device."""
 
     selector: Mapping[str, Any] | None = None
     vf_selector: Mapping[str, Any] | None = None
@@ -99,7 +99,7 @@ class PartitionWish:
 
 @dataclass(frozen=True, slots=True)
 class WantedDevices:
-    """What a pod wants of devices, the same for all nodes; `kind` is what pods have in common that get the same.
+    """The devices that a pod requests, the same for all nodes; pods of equal `kind` get equal results.
 
     `requests` are by type, converted. `joint` are the types to allocate together, the first decides where.
     """
@@ -114,11 +114,11 @@ class WantedDevices:
 
     @property
     def shared(self) -> bool:
-        """Whether it shares GPUs with others."""
+        """Return whether it shares GPUs with other pods."""
         return self.gpu is not None and self.gpu.shared
 
     def hint(self, device_type: str) -> DeviceHint:
-        """Return the wishes for a type."""
+        """Return the hints for a type."""
         return self.hints.get(device_type, _NO_HINT)
 
 
@@ -126,10 +126,10 @@ _NO_HINT: Final = DeviceHint()
 
 
 def read_request(pod: PodInfo) -> WantedDevices | None:
-    """Return what devices the pod asks for; None for none.
+    """Return the devices that the pod requests; None for none.
 
     Raises:
-        DeviceRequestError: it asks for what there is not, or its annotations cannot be read.
+        DeviceRequestError: the combination of requests is invalid, or the annotations are malformed.
     """
     requests = device_requests(pod.requests)
     if not requests:
@@ -185,7 +185,7 @@ def gpu_request(amounts: Mapping[str, int]) -> GpuRequest:
     return GpuRequest(count, each, False)
 
 
-# Which names go together
+# Valid combinations of resource names
 
 
 def _is_percent(amount: int) -> bool:
@@ -268,7 +268,7 @@ def _hints(annotations: Mapping[str, Any]) -> dict[str, DeviceHint]:
 def _joint(
     annotations: Mapping[str, Any], requests: Mapping[str, ResourceList], hints: Mapping[str, DeviceHint],
 ) -> tuple[tuple[str, ...], str]:
-    """Return the types that are allocated together, of those that are asked for by the piece, and their scope."""
+    """Return the types that are allocated jointly, among those requested, and their scope."""
     try:
         given = json_object(annotations, DEVICE_JOINT_ALLOCATE_ANNOTATION)
         types, scope = given.get("deviceTypes") or [], _text(given, "requiredScope")

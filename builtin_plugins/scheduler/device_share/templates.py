@@ -12,9 +12,9 @@ _KEY = "data.yaml"
 
 
 def templates_of(config: Mapping[str, Any] | None, wanted: Mapping[str, int]) -> dict[str, dict[str, ResourceList]]:
-    """Return the templates that give exactly what is wanted, by `<vendor>-<model>` and name; none without a ConfigMap.
+    """Return the templates with exactly these resources, by `<vendor>-<model>` and name; none without a ConfigMap.
 
-    A ConfigMap that cannot be read holds none.
+    A malformed ConfigMap holds none.
     """
     text = ((config or {}).get("data") or {}).get(_KEY)
     if not isinstance(text, str):

@@ -30,7 +30,7 @@ def subtracted(left: Mapping[str, int], right: Mapping[str, int], *, least: int 
 
 
 def largest(left: Mapping[str, int], right: Mapping[str, int]) -> ResourceList:
-    """Return the larger amount by name; a name that only one list has keeps its amount."""
+    """Return the larger amount by name; a name in only one list has its amount there."""
     total = ResourceList(left)
     for name, amount in right.items():
         total[name] = max(total[name], amount) if name in total else amount

@@ -13,7 +13,7 @@ from ..allocation.strict_args import boolean, duration, listed, nested, quantiti
 
 KIND: Final = "ElasticQuotaArgs"
 UNLIMITED: Final = (2**63 - 1) // 5
-"""The most that the default and the system quota may hold of cpu (in cores) and memory, unless told otherwise."""
+"""The default maximum of the default and the system quota: cpu (in cores) and memory."""
 
 _FIELDS: Final = {
     "delayEvictTime": duration, "revokePodInterval": duration, "defaultQuotaGroupMax": quantities,
@@ -32,7 +32,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A hook that a quota check asks too: its own key, the factory that makes it, and the text that it is given."""
+    """A hook of the quota check: its key, the factory that creates it, and the factory's argument."""
 
     key: str
     factory: str
@@ -66,7 +66,7 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return which of valid v1 arguments have no effect, with the reason; their defaults say nothing."""
+    """Return which of valid v1 arguments have no effect, with the reason; defaults are not listed."""
     why = {
         "quotaGroupNamespace": "no objects are created for the built-in quotas",
         "quotaSnapshotUpdateInterval": "quotas are always up to date: there is no snapshot of them",

@@ -1,4 +1,4 @@
-"""What ElasticQuota does beside decisions: it writes what quotas use, and takes back what they use too much of."""
+"""The controllers of ElasticQuota: they write the status of quotas, and evict pods of quotas above their runtime."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class QuotaStatus:
 
 
 def _written(item: Mapping[str, Any], quota: Quota, tree: QuotaTree) -> Mapping[str, Any]:
-    """Return the object with what it should say of the quota; the object itself where it says that already."""
+    """Return the object with the status of the quota; the object itself where nothing changes."""
     annotations = dict(item["metadata"].get("annotations") or {})
     before = dict(annotations)
     for name, amounts in {
@@ -93,7 +93,7 @@ class RevokeOverused:
         self._within: dict[tuple[str, str], int] = {}
 
     def run(self, now: int) -> None:
-        """Evict what has to go; a quota that is within its runtime again begins anew."""
+        """Evict pods of quotas above their runtime; a quota that is within its runtime again starts over."""
         known: dict[tuple[str, str], int] = {}
         for tree_id, tree in sorted(self._trees.items()):
             for quota in tree.quotas():

@@ -1,4 +1,4 @@
-"""How a parent's resources are shared among its quotas: scaling of minimums, and fair sharing of what is not lent.
+"""Fair sharing of a parent's resources among its quotas: scaled minimums, and shares of the unused rest.
 
 (Koordinator's scale_minquota_when_over_root_res.go and runtime_quota_calculator.go; sharing by largest remainder.)
 """
@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.objects.pods import ResourceList
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One quota in one resource: what it asks for (cut at its maximum), is sure of, and its weight among the others."""
+    """One quota in one resource: its request (capped at its maximum), its minimum, and its shared weight."""
 
     name: str
     request: int
@@ -21,14 +21,14 @@ class Share:
     weight: int
     guarantee: int = 0
     lends: bool = True
-    """Whether what it does not ask for of its minimum may go to others."""
+    """Whether the unused part of its minimum may be lent to others."""
 
 
 def redistribute(total: int, shares: Sequence[Share]) -> dict[str, int]:
-    """Return what each quota may use of `total`.
+    """Return the runtime of each quota out of `total`.
 
-    Everyone gets what it asks for up to its minimum (or all of that, if it does not lend). What is left goes to those
-    that ask for more, by weight and never beyond their request, until nothing is left or nobody asks.
+    Every quota gets its request up to its minimum (or all of the minimum, if it does not lend). The rest goes to quotas
+    with a higher request, by weight and never beyond their request, until nothing is left or all requests are met.
     """
     runtime: dict[str, int] = {}
     asking: list[Share] = []
@@ -67,9 +67,9 @@ def largest_remainder(pool: int, weights: Mapping[str, int]) -> dict[str, int]:
 def scale_minimums(
     total: Mapping[str, int], minimums: Mapping[str, Mapping[str, int]], scaled: Mapping[str, bool],
 ) -> dict[str, ResourceList | None]:
-    """Return the minimums that fit into `total` where all together do not, by quota; None for those not to be scaled.
+    """Return the minimums scaled to fit into `total`, by quota; None for those that are not scaled.
 
-    In each resource that is short, the ones that are not scaled keep theirs, and the others share the rest in
+    In each resource that is short, the quotas without scaling get their minimums, and the others share the rest in
     proportion to theirs, rounded down.
     """
     names = {name for amounts in minimums.values() for name in amounts}
@@ -86,7 +86,7 @@ def scale_minimums(
     }
     return {
         quota: ResourceList({
-            # In the floating point of the original, which now and then comes to one unit less than the exact share.
+            # In the original's floating point, which may be one unit less than the exact share.
             name: amount if name not in short else int(amount / flexible[name] * short[name]) if flexible[name] else 0
             for name, amount in amounts.items()
         }) if scaled[quota] else None

@@ -29,7 +29,7 @@ _NO_OVERHEAD: Final = "ElasticQuotaIgnorePodOverhead"
 
 
 class QuotaHook(Protocol):
-    """What a hook may do: it is asked beside the quota's own check."""
+    """A hook that is evaluated beside the quota's own check."""
 
     def check_pod(self, quota: str, pod: PodInfo) -> str:
         """Return why the pod may not use the quota; empty where it may."""
@@ -37,7 +37,7 @@ class QuotaHook(Protocol):
 
 
 HOOK_FACTORIES: Final[dict[str, Callable[[str], QuotaHook]]] = {}
-"""Makes hooks, by the `factoryKey` that arguments name them with; filled by whoever brings one."""
+"""Factories of hooks by the `factoryKey` of the arguments; empty by default."""
 
 
 class ElasticQuota:
@@ -75,10 +75,10 @@ class ElasticQuota:
             default_maximum=self._args.default_max, system_maximum=self._args.system_max,
         )
 
-    # Which quota a pod belongs to
+    # The quota of a pod
 
     def quota_name(self, pod: PodInfo) -> str:
-        """Return the name of the quota that the pod asks for; empty where it asks for none and there is no default.
+        """Return the name of the pod's quota; empty where it names none and there is no default.
 
         The label's, else the quota named like the pod's namespace in that namespace, else the first that names the
         namespace, else the default quota. With the gate DisableDefaultQuota only the label counts.
@@ -240,7 +240,7 @@ class ElasticQuota:
         return theirs is not None and theirs[0] == found[0] and any(
             quota.name in path for quota in tree.path(theirs[1]))
 
-    # What is counted
+    # Accounting
 
     def _on_event(self, event: Event) -> None:
         if event.kind == "Pod":
@@ -270,7 +270,7 @@ class ElasticQuota:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Build the trees of the specifications, and count anew the pods whose quota is another one now."""
+        """Rebuild the trees, and recount the pods whose quota has changed."""
         self._own = {(spec.namespace, spec.name) for spec in self._specs.values() if spec.namespace}
         self._namespaces = {}
         by_tree: dict[str, list[QuotaSpec]] = {"": []}
@@ -369,7 +369,7 @@ class ElasticQuota:
     # Controllers and endpoints
 
     def controllers(self) -> tuple[QuotaStatus | RevokeOverused, ...]:
-        """Return what is to run beside the decisions: the writer of statuses and, where asked for, the revoker."""
+        """Return the controllers: the writer of statuses and, where enabled, the one that revokes overused quotas."""
         status = QuotaStatus(self._handle, self.trees, self._specs)
         if not (self._args.monitor and self._args.runtime):
             return (status,)

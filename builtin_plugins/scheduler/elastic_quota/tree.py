@@ -1,7 +1,7 @@
-"""One tree of quotas: what each requests and uses, and what it may use at the moment (its runtime).
+"""A tree of quotas: the requests, the usage and the runtime (the current limit) of each.
 
-The sums of a quota's own pods are kept, by name; everything else follows from them and from the specifications, so that
-another specification costs what quotas there are and not what pods. (Koordinator's group_quota_manager.go.)
+The sums of a quota's own pods are stored by name; everything else is computed from them and the specifications, so
+that a changed specification costs the number of quotas, not of pods. (Koordinator's group_quota_manager.go.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """What an ElasticQuota object asks for; amounts in canonical units."""
+    """The specification of an ElasticQuota object; amounts in canonical units."""
 
     name: str
     namespace: str = ""
@@ -61,15 +61,15 @@ class QuotaSpec:
     """Further namespaces whose pods it takes."""
     tree: str = ""
     is_root: bool = False
-    """Whether it is the root of a tree of its own."""
+    """Whether it is the root of a separate tree."""
     total: ResourceList = field(default_factory=ResourceList)
-    """What a root's whole tree has."""
+    """The total resources of a root's tree."""
     apart: bool = False
-    """Whether a root's total is not taken away from the default tree."""
+    """Whether a root's total is not deducted from the default tree."""
 
     @staticmethod
     def of(item: Mapping[str, Any]) -> QuotaSpec:
-        """Read an ElasticQuota; an annotation that cannot be read says nothing.
+        """Read an ElasticQuota; malformed annotations are ignored.
 
         Raises:
             ValueError: a quantity is malformed; the message begins with its path.
@@ -115,7 +115,7 @@ def _amounts(text: Any) -> ResourceList | None:
 
 @dataclass(slots=True)
 class Sums:
-    """What the own pods of a quota ask for and use, of all resources."""
+    """The requests and usage of a quota's own pods, of all resources."""
 
     request: ResourceList = field(default_factory=ResourceList)
     used: ResourceList = field(default_factory=ResourceList)
@@ -133,7 +133,7 @@ class Quota:
     parent: Quota | None = None
     children: dict[str, Quota] = field(default_factory=dict)
     child_request: ResourceList = field(default_factory=ResourceList)
-    """What its own pods and its children (each cut at its maximum) ask for."""
+    """The requests of its own pods and its children (each capped at its maximum)."""
     request: ResourceList = field(default_factory=ResourceList)
     limited: ResourceList = field(default_factory=ResourceList)
     """The request, cut at the maximum."""
@@ -196,7 +196,7 @@ class QuotaTree:
 
     @property
     def total(self) -> ResourceList:
-        """What there is to share: the total less what the system and the default quota use."""
+        """The resources to share: the total less the usage of the system and the default quota."""
         used = together((self._quotas[SYSTEM].used, self._quotas[DEFAULT].used))
         return subtracted(self._total, used) if used else self._total
 
@@ -220,9 +220,9 @@ class QuotaTree:
     # Changes
 
     def replace(self, specs: Iterable[QuotaSpec]) -> None:
-        """Take over other specifications; the sums of pods stay, those of quotas that are gone included.
+        """Replace the specifications; the sums of pods stay, including those of deleted quotas.
 
-        A quota whose parent is not known (or is below itself) hangs at the root until it is.
+        A quota whose parent is unknown (or its own descendant) is attached to the root until it is known.
         """
         by_name = {spec.name: spec for spec in self._built_in} | {
             spec.name: spec for spec in specs if spec.name not in BUILT_IN
@@ -254,7 +254,7 @@ class QuotaTree:
         self._total = added(self._total, change)
 
     def ask(self, name: str, change: Mapping[str, int], *, fixed: bool = False) -> None:
-        """Add to what the own pods of a quota ask for; `fixed` for pods that may not be preempted."""
+        """Add to the requests of a quota's own pods; `fixed` for pods that may not be preempted."""
         sums = self._sums.setdefault(name, Sums())
         sums.request = subtracted(added(sums.request, change), {}, least=0)
         if fixed:
@@ -295,7 +295,7 @@ class QuotaTree:
             for each in self.path(name):
                 self._guarantee(each)
 
-    # How one follows from the other
+    # Computation of runtimes
 
     def _is_below(self, quota: Quota, name: str) -> bool:
         seen: set[str] = set()

@@ -85,7 +85,7 @@ class FragmentationGradient:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Give the device back: nothing but the cycle state knows of it yet."""
+        """Release the device, which only the cycle state records so far."""
         state.pop(ReservedDevices, None)
 
     def _best_score(self, pod: PodInfo, at: NodeRow) -> int:

@@ -1,7 +1,7 @@
-"""GpuClustering: GPU pods of one kind are kept together.
+"""GpuClustering: prefers nodes that run GPU pods of the same kind.
 
 The kinds are pods that share a device, and those that take one, two, four ... whole ones (the public trace simulator's
-GpuClusteringScore). Which kinds run on a node is a matter of all its pods, which expressions over nodes do not see.
+GpuClusteringScore). The kinds on a node depend on all its pods, which are not visible to expressions over nodes.
 """
 
 from __future__ import annotations

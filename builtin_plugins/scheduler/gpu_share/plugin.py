@@ -34,7 +34,7 @@ _THOUSANDTHS_PER_PERCENT: Final = WHOLE_DEVICE // 100
 class GpuShare:
     """Filter and reserve.
 
-    Argument `select`: which devices a pod gets that wants fractions: `best`, the fullest ones that fit, on ties those
+    Argument `select`: the devices of a pod that requests fractions: `best`, the fullest ones that fit, on ties those
     with the lowest number; or `random`, any that fit. Whole devices are the first free ones.
     """
 
@@ -54,7 +54,7 @@ class GpuShare:
         return {"select": "best", **checked}
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes without enough devices of an accepted model with the wanted share free."""
+        """Refuse nodes without enough devices of an accepted model with the requested share free."""
         request = pod.gpu
         if request is None:
             return Answer(np.ones(snapshot.size, np.bool_))
@@ -121,7 +121,7 @@ class GpuShare:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Give the devices back: nothing but the cycle state knows of them yet."""
+        """Release the devices, which only the cycle state records so far."""
         state.pop(ReservedDevices, None)
 
     def _choose(self, free: list[int], request: DeviceRequest) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""DefaultBinder: tells the API server where a pod runs."""
+"""DefaultBinder: binds a pod to its node at the API server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DefaultBinder:
         self._client = handle.client
 
     def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | None:  # noqa: ARG002
-        """Bind the pod, or say why that failed."""
+        """Bind the pod, or return why that failed."""
         try:
             self._client.bind(pod, node)
         except OSError as error:

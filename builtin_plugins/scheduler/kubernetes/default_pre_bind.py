@@ -28,9 +28,9 @@ class DefaultPreBind:
     def apply_patch(
         self, state: CycleState, original: Mapping[str, Any], modified: Mapping[str, Any],  # noqa: ARG002
     ) -> Refusal | Skip | None:
-        """Patch the object unless nothing differs; what its status says is never sent.
+        """Patch the object if it differs, without its status.
 
-        Conflicts, too many requests and closed connections are tried again; what fails then, or otherwise, is an error.
+        Conflicts, too many requests and closed connections are retried; any other failure, or the last, is an error.
         """
         if original.get("kind") not in _KINDS:
             return SKIP
@@ -39,7 +39,7 @@ class DefaultPreBind:
         if before == after:
             return None
         if original["kind"] == "Reservation":
-            # So that the patch says which one is meant: another one of this name is not to be changed.
+            # The uid is sent, so that another object of this name is not changed.
             before = {**before, "metadata": {key: value for key, value in before["metadata"].items() if key != "uid"}}
         try:
             patched = self._patch(before, after)

@@ -85,10 +85,10 @@ def make_room(
     pod: PodInfo, snapshot: Snapshot, refused: Refused, *, may_take: Callable[[PodInfo], bool] | None = None,
     percentage: int = _PERCENTAGE, absolute: int = _ABSOLUTE, start: int = 0,
 ) -> Nomination | Refusal:
-    """Return the node where the fewest and least important pods have to go, or why that helps nowhere.
+    """Nominate the node with the fewest and least important victims, or return why preemption does not help on any.
 
-    `may_take` says which pods may be victims; without it, those of lower priority. At least `percentage` of the nodes
-    and `absolute` nodes are tried, from the row `start` on.
+    `may_take` selects the pods that may be victims; without it, those of lower priority. At least `percentage` of
+    the nodes and `absolute` nodes are tried, from the row `start` on.
     """
     why = ineligible(pod, snapshot, refused)
     if why:
@@ -201,13 +201,13 @@ class DisruptionBudget:
         try:
             return matches_labels(self.selector, labels)
         except ValueError:
-            return False  # it selects nothing that anybody could tell
+            return False  # it matches no pod
 
 
 def split_by_budgets(
     pods: Sequence[PodInfo], budgets: Sequence[DisruptionBudget],
 ) -> tuple[list[PodInfo], list[PodInfo]]:
-    """Return the pods whose evictions, one after the other, would break a budget, and the others; order is kept."""
+    """Return the pods whose evictions, one after the other, would violate a budget, and the others, in order."""
     left = [budget.allowed for budget in budgets]
     violating: list[PodInfo] = []
     others: list[PodInfo] = []

@@ -71,7 +71,7 @@ class ImageLocality:
         return Scores(values)
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
-        """Return what the scores hang on: the pod's images, and who has which image in the whole cluster."""
+        """Return the dependencies of the scores: the pod's images, and the images on all nodes."""
         return CacheKey(tuple(_images_of(pod)), frozenset(), _cluster_wide, stable_for_shape=True)
 
 
@@ -80,7 +80,7 @@ def _cluster_wide(snapshot: Snapshot) -> int:
 
 
 class _Images:
-    """Which nodes have which image, how large it is there, and the scores that follow for pods' images."""
+    """The images and their sizes by node, and the scores that follow for the images of pods."""
 
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes

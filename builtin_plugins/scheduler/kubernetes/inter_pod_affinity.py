@@ -1,7 +1,7 @@
-"""InterPodAffinity: pods that want others near them, or want to keep apart.
+"""InterPodAffinity: affinity and anti-affinity of pods to other pods.
 
-Of the pods that run, what a term takes is kept as a column that follows them (see `pod_counts`); a decision sums it up
-per domain. Which of their terms are about the pod is found out once per set of terms.
+The number of running pods that a term selects is cached as a column by node (see `pod_counts`); a decision sums it
+per domain. The terms of running pods are matched to the pod once per set of terms.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _MOST_KINDS: Final = 4_096
 
 _Booleans = NDArray[np.bool_]
 _Matched = Mapping[AffinityTerms, int]
-"""What the terms of running pods count towards a pod, by set of terms."""
+"""The weight of the terms of running pods for a pod, by set of terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What the terms of the pods that run say about pods of one kind: by topology key."""
+    """The terms of running pods that select pods of one kind, by topology key."""
 
     keeping_apart: Mapping[str, _Matched]
-    """How many required anti-affinity terms are about it."""
+    """The number of required anti-affinity terms that select it."""
     drawing: Mapping[str, _Matched]
     """The weights of the terms that count for the score."""
 
@@ -80,7 +80,7 @@ class InterPodAffinity:
     # Filter
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:  # noqa: ARG002
-        """Skip pods that require nothing of others, and that no other one keeps away."""
+        """Skip pods without required terms that no running pod's anti-affinity selects."""
         pods = pod_counts(snapshot)
         kind = pods.kind_of(pod)
         if kind.terms.problem:
@@ -90,7 +90,7 @@ class InterPodAffinity:
         return None if self._about(pods, kind).keeping_apart else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes by what the pod requires, and by what the pods that run there do not want beside them."""
+        """Refuse nodes by the pod's required terms, and by the anti-affinity of running pods."""
         pods = pod_counts(snapshot)
         kind = pods.kind_of(pod)
         terms = kind.terms
@@ -144,7 +144,7 @@ class InterPodAffinity:
             near = pods.near(cache_key, lambda kind: int(takes(kind)), found)
             anywhere = anywhere or bool(near.any())
             missed |= near <= 0
-        # The first of pods that want each other has nobody to join.
+        # The first of pods with affinity to each other finds none to match.
         return lacking if not anywhere and takes(own) else missed | lacking
 
     def _meets_others(self, terms: tuple[AffinityTerm, ...], pods: PodsSeen, snapshot: Snapshot) -> _Booleans:
@@ -194,7 +194,7 @@ class InterPodAffinity:
         return (placed_pod_changed(event) or node_came_or_changed(event) or event.kind == "Namespace"
                 or is_of(event, pod))
 
-    # What the pods that run say about a kind of pod
+    # Terms of running pods
 
     def _about(self, pods: PodsSeen, kind: PodKind) -> _About:
         version = pods.terms_version, pods.namespaces_version
@@ -229,7 +229,7 @@ def _takes(term: AffinityTerm, pods: PodsSeen) -> Callable[[PodKind], int]:
 
 
 def _namespaces(terms: Iterable[AffinityTerm], pods: PodsSeen) -> int:
-    """Return what changes when a column of these terms has to be made anew, because namespaces have other labels."""
+    """Return the cache key of a column of these terms, which depends on the labels of namespaces."""
     return pods.namespaces_version if any(term.reads_namespaces for term in terms) else 0
 
 
@@ -239,7 +239,7 @@ def _near(matched: _Matched, pods: PodsSeen, among: Domains, what: Hashable) -> 
 
 
 def _normalized(raw: Counts, rows: Rows) -> Counts:
-    """Return 0..100, least to most of the rows; 0 everywhere where they are alike."""
+    """Return scores 0..100 between the lowest and the highest of the rows; 0 everywhere where they are equal."""
     values = raw[rows]
     if not len(values):
         return np.zeros(len(raw), np.int64)

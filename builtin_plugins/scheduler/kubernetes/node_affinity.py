@@ -1,4 +1,4 @@
-"""NodeAffinity: the labels that a pod wants its node to have, or would like it to have."""
+"""NodeAffinity: required and preferred node labels of a pod."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class NodeAffinity:
         return [*self._added_preferred, *own] if self._added_preferred else own
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
-        """Return what the filter's answers hang on: the node selector and the required affinity."""
+        """Return the dependencies of the filter: the node selector and the required affinity."""
         if point is not Point.FILTER:
             return None
         spec = pod.object.get("spec") or {}
@@ -159,7 +159,7 @@ class NodeAffinity:
         return CacheKey(repr((spec.get("nodeSelector"), required)), _PATHS, stable_for_shape=True)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
-        """Yield the labels that the node would need, as far as people set them, and what the pod could do without."""
+        """Yield the labels that users could add to the node, and the selection that the pod could drop."""
         spec, node = pod.object.get("spec") or {}, snapshot.node(row)
         labels = (node.get("metadata") or {}).get("labels") or {}
         for key, value in (spec.get("nodeSelector") or {}).items():

@@ -41,7 +41,7 @@ class NodeName:
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
-        """Return what the answers hang on: the name."""
+        """Return the dependencies of the filter: the name."""
         return CacheKey(pod.node_name, _PATHS, stable_for_shape=True)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:

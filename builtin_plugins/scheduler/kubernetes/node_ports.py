@@ -1,4 +1,4 @@
-"""NodePorts: the host ports that a pod wants must be free on the node."""
+"""NodePorts: the requested host ports of a pod must be free on the node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NodePorts:
         self._refusal = Refusal("ports", _REASON)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Skip | None:  # noqa: ARG002
-        """Skip pods that want no host ports."""
+        """Skip pods without host ports."""
         return None if pod_counts(snapshot).kind_of(pod).ports else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002

@@ -76,7 +76,7 @@ class NodeResourcesBalancedAllocation:
         return Scores(self._scores(self._requests(pod), snapshot, rows))
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
-        """Return what the scores hang on: what the pod requests of the resources, and what nodes have and hold."""
+        """Return the dependencies: the pod's requests, and the nodes' allocatable and requested amounts."""
         requests = self._requests(pod)
         return CacheKey(requests, _PATHS, vectorized=partial(self._scores, requests), stable_for_shape=True)
 

@@ -98,7 +98,7 @@ class NodeResourcesFit:
         return Scores(self._scores(self._counted(pod), snapshot, rows))
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
-        """Return what the answers hang on: what the pod requests, and what the node has and holds."""
+        """Return the dependencies: the pod's requests, and the node's allocatable and requested resources."""
         if point is Point.FILTER:
             wanted = self._wanted(pod)
             return CacheKey(tuple(wanted), _PATHS, vectorized=partial(_fits, wanted), stable_for_shape=True,

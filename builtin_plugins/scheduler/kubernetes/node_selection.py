@@ -1,4 +1,4 @@
-"""Node selectors and node affinity by column: asked once per distinct set of the labels that they name."""
+"""Node selectors and node affinity as columns, evaluated once per distinct set of the labels that they name."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def paths_of(term: Json) -> Iterator[Path]:
 
 
 def pod_that_requires(terms: Sequence[Json]) -> Json:
-    """Return as much of a pod as says that it requires one of these terms of its node."""
+    """Return a minimal pod that requires one of these terms of its node."""
     return {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}}}
 
 
 class NodeSelection:
-    """Which nodes the node selector and the required affinity of pods take; for one plugin."""
+    """The nodes that match the node selector and the required affinity of pods, cached for one plugin."""
 
     def __init__(self) -> None:
         self._matches = Derived(frozenset(), np.bool_, distinct=True)

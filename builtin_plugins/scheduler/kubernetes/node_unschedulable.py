@@ -44,7 +44,7 @@ class NodeUnschedulable:
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
-        """Return what the answers hang on: whether the pod tolerates it."""
+        """Return the dependencies of the filter: whether the pod tolerates the taint."""
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
         return CacheKey(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, stable_for_shape=True)
 

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: no more volumes of a CSI driver on a node than its CSINode says."""
+"""NodeVolumeLimits: the limits of a node's CSINode on volumes per CSI driver."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _volumes_on(snapshot: Snapshot, row: int) -> Volumes:
 
 
 def _fault(pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-    """Return why a pod's volumes cannot be counted: VolumeBinding, where it is active, says so first."""
+    """Return why a pod's volumes cannot be counted; VolumeBinding, where active, reports it first."""
     for claim in claims_of(pod):
         item = claim_object(snapshot, pod.namespace, claim)
         if item is None:
@@ -140,7 +140,7 @@ def _volumes_of(pod: PodInfo, snapshot: Snapshot) -> Volumes:
 
 
 def _volume(pod: PodInfo, claim: VolumeClaim, snapshot: Snapshot) -> tuple[str, str] | None:
-    """Return driver and name of what a claim holds, None where it is of no CSI driver, or nobody can tell."""
+    """Return driver and name of a claim's volume; None where it is of no CSI driver, or unknown."""
     item = claim_object(snapshot, pod.namespace, claim)
     if item is None or (claim.ephemeral and not is_owned_by(item, pod)):
         return None
@@ -149,7 +149,7 @@ def _volume(pod: PodInfo, claim: VolumeClaim, snapshot: Snapshot) -> tuple[str, 
     if volume is not None:
         csi = (volume.get("spec") or {}).get("csi") or {}
         return (str(csi["driver"]), str(csi.get("volumeHandle", ""))) if csi.get("driver") else None
-    # Not bound yet: the class says who will make it, and the claim stands for what will be made.
+    # Not bound yet: the class names the provisioner, and the claim counts for the future volume.
     storage_class = snapshot.object(STORAGE_CLASS, class_of(item)) if class_of(item) else None
     if storage_class is None:
         return None

@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod waits until all its scheduling gates are gone."""
+"""SchedulingGates: a pod is not queued until all its scheduling gates are removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from koordpolicy.engine.scheduler.profiles.args import no_args
 from koordpolicy.plugin import Event, Handle
 
 _GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
-"""What the API server writes into the condition of a pod with gates."""
+"""The message of the condition that the API server writes for a pod with gates."""
 
 
 class SchedulingGates:

@@ -1,4 +1,4 @@
-"""TaintToleration: taints keep pods off that do not tolerate them, softly where their effect is PreferNoSchedule."""
+"""TaintToleration: refuses nodes with untolerated taints, and prefers those without soft ones (PreferNoSchedule)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_KEPT: Final = 64
 _REASON: Final = "node(s) had untolerated taint(s)"
 _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 _OF_KUBERNETES: Final = "node.kubernetes.io/"
-"""Taints that say what is wrong with a node: they go when that does."""
+"""Taints by conditions of a node: they are removed with the condition."""
 _CORDONED: Final = f"{_OF_KUBERNETES}unschedulable"
 
 
@@ -76,7 +76,7 @@ class TaintToleration:
         return found
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
-        """Return what the answers hang on: the tolerations; None of scores where nodes are held against each other."""
+        """Return the dependencies: the tolerations; None for scores that are normalized over several nodes."""
         if point is Point.SCORE and self._any_soft(self._has_soft.of(snapshot)) and (
             self._any_untolerated(self._counts(pod, snapshot))
         ):
@@ -98,7 +98,7 @@ class TaintToleration:
         return self._soft.of(snapshot, _question(pod), count)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
-        """Yield that the pod could tolerate the taint, and that the node could lose it, if people set it."""
+        """Yield the toleration that the pod could have, and the taint that users could remove."""
         node = snapshot.node(row)
         taint = untolerated(pod.object, node)
         if taint is None:
@@ -115,7 +115,7 @@ class TaintToleration:
 
 
 class _AnyOf:
-    """Whether any value of a column is true; remembered for as long as it is the same array."""
+    """Whether any value of a column is true, cached for as long as it is the same array."""
 
     def __init__(self) -> None:
         self._last: tuple[object, bool] = (None, False)

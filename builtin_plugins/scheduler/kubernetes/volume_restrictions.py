@@ -43,7 +43,7 @@ _CONFLICTS: Final[Mapping[str, Callable[[Json, Json], bool]]] = {
     "iscsi": lambda mine, other: mine.get("iqn") == other.get("iqn") and not _both_read(mine, other),
     "rbd": lambda mine, other: _same_image(mine, other) and not _both_read(mine, other),
 }
-"""Sources of volumes that stand in the pod itself, and whether two pods on a node cannot both have theirs."""
+"""Volume sources inside of a pod, and whether two pods on a node conflict over one."""
 
 
 class VolumeRestrictions:

@@ -28,7 +28,7 @@ _NEWER: Final[Mapping[str, str]] = {
 _LABELS: Final = (*_NEWER, *_NEWER.values())
 _PATHS: Final = frozenset(map(label_path, _LABELS))
 _SEPARATOR: Final = "__"
-"""Between the zones of a volume that lies in several."""
+"""The separator of the zones of a volume in several zones."""
 
 _Topology = tuple[str, frozenset[str]]
 """The key of a label, and the values that a node may have."""
@@ -45,7 +45,7 @@ class VolumeZone:
         self._inside = Derived(_PATHS, np.bool_, distinct=True)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
-        """Skip pods whose volumes name no zone; refuse those with a claim or a volume that nobody will bring."""
+        """Skip pods whose volumes name no zone; refuse those with a missing claim or volume."""
         if not pod.object["spec"].get("volumes"):
             return SKIP
         found = _topologies(pod, snapshot)

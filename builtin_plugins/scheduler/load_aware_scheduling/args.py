@@ -179,7 +179,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def seconds_of(value: Any) -> int | None:
-    """Return the seconds that a pod's annotation says; None where it says none, or fewer than 0."""
+    """Return the seconds of a pod's annotation; None where there is none, or a negative one."""
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return None
     return int(value) if int(value) >= 0 else None

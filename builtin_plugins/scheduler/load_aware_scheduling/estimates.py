@@ -1,7 +1,7 @@
-"""What a node is going to use: what was measured on it, and what its recently placed pods are expected to add.
+"""Estimated usage of nodes: the measured usage, and the estimated usage of recently placed pods.
 
 The behaviour is Koordinator's (pkg/scheduler/plugins/loadaware, its estimator and pod-assign cache). Amounts are
-canonical integers (cpu in milli-cores, all else in base units), vectors stand in the order of the resources.
+canonical integers (cpu in milli-cores, all others in base units), vectors are in the order of the resources.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 from .args import LoadAwareArgs, seconds_of
 
 NEVER: Final = -(2**62)
-"""When a metric was updated that says nothing of it."""
+"""The update time of a metric without one."""
 
 FACTORS_ANNOTATION: Final = "scheduling.koordinator.sh/load-estimated-scaling-factors"
 AFTER_SCHEDULED_ANNOTATION: Final = "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
@@ -40,7 +40,7 @@ Vector = tuple[int, ...]
 
 
 class Query(NamedTuple):
-    """Which usage of a node is asked for: that of its prod pods, a statistic over a duration (ns), or the latest."""
+    """A selector of a node's usage: that of its prod pods, a statistic over a duration (ns), or the latest."""
 
     prod: bool = False
     statistic: str = ""
@@ -64,7 +64,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredUsage:
-    """What a NodeMetric says, as vectors."""
+    """The content of a NodeMetric as vectors."""
 
     metric: NodeMetric
     updated: int
@@ -73,7 +73,7 @@ class MeasuredUsage:
     pods: Mapping[str, Vector]
     prod_pods: frozenset[str]
     aggregated: Mapping[tuple[str, int], Vector]
-    """By statistic and duration in ns; under 0 stands the longest."""
+    """By statistic and duration in ns; -1 holds the longest."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,7 @@ class _Node:
     pods: dict[str, Assigned] = field(default_factory=dict)
     measured: MeasuredUsage | None = None
     totals: dict[Query, list[int]] = field(default_factory=dict)
-    """What is used, by what was asked for, with these pods and this metric."""
+    """The usage by query, with these pods and this metric."""
     coming: dict[str, Assigned] = field(default_factory=dict)
     """Pods that are about to run on it, and were not seen there yet."""
 
@@ -103,7 +103,7 @@ def estimate_pod(pod: PodInfo, args: LoadAwareArgs) -> dict[str, int]:
 
 
 def estimate_node(node: Mapping[str, Any], allocatable: ResourceList) -> ResourceList:
-    """Return what a node can be used up to: its allocatable, before amplification where its annotation says that."""
+    """Return the capacity of a node: its allocatable, before amplification where annotated."""
     text = _annotations(node).get(RAW_ALLOCATABLE_ANNOTATION)
     if not text:
         return allocatable
@@ -114,7 +114,7 @@ def estimate_node(node: Mapping[str, Any], allocatable: ResourceList) -> Resourc
 
 
 class PodAssignCache:
-    """What is known of the pods on each node beyond their objects: since when they are there, what they may use."""
+    """The pods on each node with data beyond their objects: since when they are placed, and their estimated usage."""
 
     def __init__(self, args: LoadAwareArgs) -> None:
         self._args = args
@@ -126,7 +126,7 @@ class PodAssignCache:
         """Return a pod's estimate as a vector."""
         item, known = self._estimated
         if item is not pod.object:
-            # A pod is the same one on its node: it is asked about several times in a row.
+            # Cached by pod: the same one is looked up several times in a row.
             known = self._vector(estimate_pod(pod, self._args))
             self._estimated = pod.object, known
         return known
@@ -174,14 +174,14 @@ class PodAssignCache:
         return measured.usage if base is None and query.duration == 0 else base
 
     def _count(self, total: list[int], pod: Assigned, measured: MeasuredUsage, query: Query, times: int) -> None:
-        """Add to a total what a pod adds; that hangs on no other pod, and not on the time."""
+        """Add the contribution of a pod to a total; it depends on no other pod, and not on the time."""
         if query.prod and pod.pod.priority_band != PROD:
             return
         key, estimate = pod.pod.key, pod.estimate
         seen = measured.pods.get(key)
         excess = estimate is not None and _still_estimated(pod, seen, measured)
         if query.prod:
-            # Both must say prod: a pod's class may change, and a pod that is gone may still be reported.
+            # Both must be prod: a pod's class may change, and a deleted pod may still be reported.
             reported = key in measured.prod_pods
             if reported and seen is not None:
                 _add(total, seen, times)
@@ -285,7 +285,7 @@ class PodAssignCache:
 
 
 def updated_at(metric: NodeMetric) -> int:
-    """Return when a NodeMetric was filled in, in ns since the epoch; `NEVER` where it does not say."""
+    """Return when a NodeMetric was updated, in ns since the epoch; `NEVER` without an update time."""
     text = (metric.object.get("status") or {}).get("updateTime")
     try:
         return nanoseconds(text, "status.updateTime") if isinstance(text, str) and text else NEVER
@@ -294,7 +294,7 @@ def updated_at(metric: NodeMetric) -> int:
 
 
 def _still_estimated(pod: Assigned, seen: Vector | None, measured: MeasuredUsage) -> bool:
-    """Whether the metric does not show (all of) the pod yet."""
+    """Return whether the metric does not (fully) include the pod yet."""
     return (
         seen is None
         or measured.updated - measured.metric.report_interval * NANOSECONDS < pod.timestamp
@@ -319,7 +319,7 @@ def _estimate(pod: PodInfo, name: str, factor: int) -> int:
 
 
 def _name_of(name: str, band: str) -> str:
-    """Return under which name pods of a band ask for a resource: other bands than prod ask for cpu and memory only."""
+    """Return the name under which pods of a band request a resource; bands other than prod have cpu and memory."""
     return name if band == PROD else resource_name(name, band) if name in ("cpu", "memory") else ""
 
 
@@ -338,7 +338,7 @@ def _annotations(item: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _condition(pod: PodInfo, kind: str) -> int:
-    """Return since when a condition of a pod is true, in ns; 0 where it is not, or does not say since when."""
+    """Return since when a condition of a pod is true, in ns; 0 where it is not, or without a time."""
     for condition in (pod.object.get("status") or {}).get("conditions") or ():
         if condition.get("type") == kind:
             try:

@@ -1,7 +1,7 @@
-"""LoadAwareScheduling: pods stay off nodes whose measured load, with what is expected to come, is above a threshold.
+"""LoadAwareScheduling: refuses nodes whose measured and expected load is above a threshold, and prefers idle ones.
 
-The behaviour is Koordinator's (pkg/scheduler/plugins/loadaware). Everything is answered for all nodes at once: usage,
-capacity and age of the metrics are kept as columns, and a row is rewritten when pods, metric or node change.
+The behaviour is Koordinator's (pkg/scheduler/plugins/loadaware). All nodes are evaluated at once: usage, capacity and
+age of the metrics are cached as columns, and a row is recomputed when its pods, metric or node change.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class UsageThresholds:
     aggregated: tuple[Mapping[str, int], Query] | None = None
 
     def overridden(self, text: str) -> UsageThresholds:
-        """Return these with what a node's annotation says instead; one that cannot be read says nothing."""
+        """Return the thresholds overridden by a node's annotation; a malformed one is ignored."""
         try:
             own = json.loads(text)
             usage, prod = _percents(own, "usageThresholds"), _percents(own, "prodUsageThresholds")
@@ -84,11 +84,11 @@ class UsageThresholds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Load:
-    """What a filter found out about each of the rows that it was asked about.
+    """The load of the rows that a filter evaluated.
 
-    `percent` and `bound` are float64[resources, rows]: usage in percent, and from where on it is refused. Percents
-    count rounded half away from zero, so a threshold is exceeded from half a percent above it on; where nothing is
-    asked the bound is infinite.
+    `percent` and `bound` are float64[resources, rows]: usage in percent, and the bound from which on it is refused.
+    Percents are rounded half away from zero, so a threshold is exceeded from half a percent above it on; without a
+    threshold the bound is infinite.
     """
 
     percent: _Floats
@@ -99,19 +99,19 @@ class _Load:
 
     @property
     def exceeded(self) -> _Booleans:
-        """Where usage is above its threshold, bool[resources, rows]."""
+        """Return where usage is above its threshold, bool[resources, rows]."""
         return self.percent >= self.bound
 
     @property
     def passed(self) -> _Booleans:
-        """Which of the rows may take the pod."""
+        """Return which of the rows fit the pod."""
         exceeded: _Booleans = np.logical_or.reduce(self.exceeded)
         return ~(self.expired | exceeded)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Expected:
-    """What is expected of a pod: int64[resources, 1] of use, and whether it counts among the prod pods."""
+    """The estimate of a pod: int64[resources, 1] of usage, and whether it counts among the prod pods."""
 
     use: _Integers
     prod: bool
@@ -124,7 +124,7 @@ class _Period(NamedTuple):
     since: int
     until: int
     plain: bool
-    """Whether all nodes have a metric that counts, and the same thresholds."""
+    """Whether all nodes have a valid metric, and the same thresholds."""
 
 
 class LoadAwareScheduling:
@@ -154,7 +154,7 @@ class LoadAwareScheduling:
         self._dominant = self._args.dominant_weight
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
-        """Return what the answers hang on: what the pod is expected to use, and whose use counts; until one expires."""
+        """Return the dependencies: the pod's estimate, and the usage that is compared; valid until a metric expires."""
         if point is Point.FILTER and _is_of_daemon_set(pod):
             return CacheKey((), _READ, self._epoch, stable_for_shape=True)
         expected = self._expected(pod)
@@ -231,7 +231,7 @@ class LoadAwareScheduling:
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
         """Forget that the pod was placed."""
-        if row >= 0:  # of a node that is gone nothing is known any more
+        if row >= 0:  # a deleted node has no cached values
             self._cache.unassign(snapshot.names[row], pod)
 
     def _expected(self, pod: PodInfo) -> _Expected:
@@ -260,7 +260,7 @@ class LoadAwareScheduling:
         return total
 
     def _load(self, expected: _Expected, snapshot: Snapshot, rows: Rows) -> _Load:
-        """Return what there is to say of the rows."""
+        """Return the load of the rows."""
         size, prod = len(rows), expected.prod
         aggregated, expired = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         if self._is_plain(snapshot):
@@ -355,7 +355,7 @@ class LoadAwareScheduling:
         return tuple(capacity[name] for name in self._names)
 
     def _place_of(self, snapshot: Snapshot, row: int) -> int:
-        """Return where a node's thresholds stand in the list of all."""
+        """Return the index of a node's thresholds in the list of all."""
         annotations = (snapshot.node(row).get("metadata") or {}).get("annotations") or {}
         text = annotations.get(USAGE_THRESHOLDS_ANNOTATION) or ""
         place = self._places.get(text)

@@ -1,6 +1,6 @@
-"""What pods and reservations hold of a node's cpus and NUMA nodes, what is left of them, and what a pod gets of it.
+"""Allocations of a node's cpus and NUMA nodes: what pods and reservations hold, what is free, and what a pod gets.
 
-All of it is derived of the pods that a snapshot shows on the node, so that what-ifs need nothing of it.
+All of it is derived from the pods of a snapshot, so that simulations need no state of it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ NOT_ENOUGH_CPUS: Final = "not enough cpus available to satisfy request"
 
 @dataclass(frozen=True, slots=True)
 class PodAllocation:
-    """What a pod or a reservation holds: cpus (see `node_numa_resource_cpus`), and amounts by NUMA node.
+    """The holding of a pod or a reservation: cpus (see `cpus`), and amounts by NUMA node.
 
-    `reservation` is the uid of the reservation that it takes them from, or empty.
+    `reservation` is the uid of the reservation that it is taken from, or empty.
     """
 
     cpus: int = 0
@@ -49,7 +49,7 @@ class PodAllocation:
         return bool(self.cpus or self.zones)
 
     def status(self) -> dict[str, Any]:
-        """Return what the annotation `resource-status` says of it."""
+        """Return the holding in the form of the annotation `resource-status`."""
         status: dict[str, Any] = {}
         if self.cpus:
             status["cpuset"] = format_cpus(self.cpus)
@@ -103,13 +103,13 @@ def recorded(pod: PodInfo) -> PodAllocation:
 
 @dataclass(frozen=True, slots=True)
 class NodeAllocation:
-    """What is held on a node: by pods, by key, and by reservations, by uid, beyond what their pods hold of them."""
+    """The holdings on a node: of pods by key, and of reservations, by uid, without what their pods hold."""
 
     topology: NodeTopology
     pods: Mapping[str, PodAllocation] = field(default_factory=dict)
     reservations: Mapping[str, PodAllocation] = field(default_factory=dict)
     taken: Mapping[int, Taken] = field(default_factory=dict)
-    """The cpus that anybody holds."""
+    """The cpus in use."""
     claims: Mapping[str, ReservationClaim[PodAllocation]] = field(default_factory=dict)
 
     @staticmethod
@@ -132,7 +132,7 @@ class NodeAllocation:
 
     @property
     def likeness(self) -> Hashable:
-        """What decides about trials on a node: that of two nodes is the same where the same would come of them."""
+        """The cache key of results of a node: nodes with equal keys give equal results."""
         if not self.pods and not self.reservations:
             return self.topology.likeness
         taken = tuple((number, each.count, each.exclusive) for number, each in sorted(self.taken.items()))
@@ -142,11 +142,11 @@ class NodeAllocation:
 
     @property
     def bound(self) -> int:
-        """How many cpus anybody holds."""
+        """The number of cpus in use."""
         return len(self.taken)
 
     def states(self) -> dict[int, NumaState]:
-        """Return who has cpus of the NUMA nodes, as far as anybody has."""
+        """Return the holders of cpus of the NUMA nodes."""
         states: dict[int, NumaState] = {}
         for allocation in (*self.pods.values(), *self.reservations.values()):
             nodes = self.topology.cpus.nodes_of(allocation.cpus)
@@ -200,7 +200,7 @@ class NodeAllocation:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free on a node: amounts by NUMA node, and cpus; `taken` says who holds the others."""
+    """The free resources of a node: amounts by NUMA node, and cpus; `taken` maps the other cpus to their holders."""
 
     free: Mapping[int, ResourceList]
     cpus: int
@@ -210,9 +210,9 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class NumaDemand:
-    """What a pod wants on one node.
+    """The demand of a pod on one node.
 
-    `cpus` is how many it wants for itself (0: none); `policy` how they should lie, which is a must where `required`.
+    `cpus` is the number of bound cpus (0: none); `policy` their CPU bind policy, which must be met where `required`.
     """
 
     requests: ResourceList
@@ -224,7 +224,7 @@ class NumaDemand:
 
     @property
     def choice(self) -> CpuSelection:
-        """How the cpus are chosen."""
+        """The policies by which cpus are chosen."""
         return CpuSelection(self.policy, self.exclusive, self.strategy)
 
 

@@ -66,7 +66,7 @@ class NumaCache:
         return self._topologies.of(snapshot)
 
     def topology(self, snapshot: Snapshot, row: int) -> NodeTopology | None:
-        """Return the topology of a node; None for a node whose labels, annotations and objects say nothing of it."""
+        """Return the topology of a node; None for a node without labels, annotations and objects about it."""
         return self._topologies.at(snapshot, row)
 
     def bound_cpus(self, snapshot: Snapshot) -> NDArray[np.float64]:

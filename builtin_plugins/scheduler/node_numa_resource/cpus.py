@@ -1,7 +1,7 @@
-"""Which cpus a pod gets: the cpu topology of a node, and the choice among its free cpus.
+"""The CPU topology of a node, and the choice among its free cpus for a pod.
 
 A set of cpus is an integer with one bit per cpu id. The choice is Koordinator's (nodenumaresource cpu_accumulator.go),
-except that it never takes more than was asked for.
+except that it never takes more than requested.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_CPUS: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Where a logical cpu is; `core` is unique on the whole node."""
+    """The location of a logical cpu; `core` is unique on the whole node."""
 
     core: int
     node: int
@@ -108,7 +108,7 @@ class CpuTopology:
         return cpus
 
     def satisfies(self, cpus: int, policy: str) -> bool:
-        """Return whether the cpus are as a required bind policy wants them."""
+        """Return whether the cpus satisfy a required bind policy."""
         cores = len(self.cores_of(cpus))
         if policy == FULL_PCPUS:
             return cores * self.cpus_per_core == cpus.bit_count()
@@ -117,7 +117,7 @@ class CpuTopology:
 
 @dataclass(frozen=True, slots=True)
 class CpuSelection:
-    """How cpus are chosen: the bind and exclusive policies of the pod, and the node's NUMA allocate strategy."""
+    """The policies of a choice: the bind and exclusive policies of the pod, and the node's NUMA allocate strategy."""
 
     bind: str = FULL_PCPUS
     exclusive: str = ""
@@ -198,7 +198,7 @@ def take_preferred_cpus(
 def take_cpus(
     topology: CpuTopology, available: int, taken: Mapping[int, Taken], *, needed: int, choice: CpuSelection,
 ) -> int | None:
-    """Return `needed` of the available cpus as the policies want them, as far as they can have it; None: too few."""
+    """Return `needed` of the available cpus, by the policies as far as possible; None where there are too few."""
     if needed < 1:
         return 0
     if needed > (available & topology.all).bit_count():
@@ -301,7 +301,7 @@ class _Taking:
             elif self.choice.exclusive == NUMA_NODE_LEVEL:
                 self.exclusive_nodes.add(cpu.node)
 
-    # What is free, in the order in which it is taken
+    # Free cpus in the order of allocation
 
     def _free_cpus(self, *, avoid_cores: bool, avoid_nodes: bool) -> Iterator[tuple[int, Cpu]]:
         avoid_cores = avoid_cores and self.choice.exclusive == PCPU_LEVEL

@@ -1,7 +1,7 @@
-"""What NodeNUMAResource knows of a node itself: cpus, NUMA nodes with their resources, policies, amplification.
+"""The NUMA topology of a node: cpus, NUMA nodes with their resources, policies, amplification.
 
-From the node's NodeResourceTopology, its labels, and its annotation of amplification ratios. What cannot be read there
-counts as absent, as in Koordinator; only a broken ratio on the node keeps pods away.
+It is read from the node's NodeResourceTopology, its labels, and its annotation of amplification ratios. Malformed
+values count as absent, as in Koordinator; only a malformed ratio on the node refuses pods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .cpus import FULL_PCPUS, SPREAD_BY_PCPUS, CpuTopology, parse_cpus
 
 POD_CPU_ALLOCS_ANNOTATION: Final = "node.koordinator.sh/pod-cpu-allocs"
 FACTS: Final = 6
-"""How many numbers `NodeTopology.facts` holds."""
+"""The number of columns of `NodeTopology.facts`."""
 
 _BIND_POLICIES: Final = ("", FULL_PCPUS, SPREAD_BY_PCPUS)
 _NUMA_POLICIES: Final = (NO_POLICY, *POLICIES)
@@ -53,11 +53,11 @@ _HIGHEST_RATIO: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """A node, as far as NUMA goes.
+    """The topology of a node.
 
     `bind` is the cpu bind policy that the node requires, or empty; `strategy` its NUMA allocate strategy, or empty;
-    `ratio` by how much bound cpus count, 1 or more; `node_ratio` what the node's own annotation says of that, NaN where
-    that cannot be read.
+    `ratio` the amplification of bound cpus, 1 or more; `node_ratio` the ratio of the node's own annotation, NaN where
+    it is malformed.
     """
 
     cpus: CpuTopology = field(default_factory=lambda: CpuTopology({}))
@@ -73,13 +73,13 @@ class NodeTopology:
 
     @property
     def likeness(self) -> Hashable:
-        """What decides about trials on a node; cpus that are listed in the same words are the same."""
+        """The cache key of results of a node; equal cpu topologies share one instance."""
         zones = tuple((node, tuple(amounts.items())) for node, amounts in self.zones.items())
         return id(self.cpus), self.reserved, zones, self.policy, self.bind, self.strategy, self.ratio
 
     @property
     def facts(self) -> tuple[float, ...]:
-        """What `Facts` says of many nodes at once."""
+        """The topology as numbers, for evaluation of many nodes at once."""
         return (
             _NUMA_POLICIES.index(self.policy), _BIND_POLICIES.index(self.bind), float(bool(self.cpus)),
             self.cpus.cpus_per_core, self.ratio, self.node_ratio,
@@ -124,7 +124,7 @@ def sum_of_amounts(lists: Iterable[Mapping[str, int]]) -> ResourceList:
 
 
 def topology_of(snapshot: Snapshot, row: int) -> NodeTopology | None:
-    """Read what is known of a node; None where neither labels nor annotations nor any object say anything."""
+    """Return the topology of a node; None without labels, annotations and objects about it."""
     node = snapshot.node(row)
     labels, annotations = labels_of(node), annotations_of(node)
     reported = snapshot.object("NodeResourceTopology", snapshot.names[row])

@@ -25,7 +25,7 @@ _LEAST: Final = "LeastAllocated"
 
 @dataclass(frozen=True, slots=True)
 class ResourceStrategy:
-    """How one resource is scored: `type` is MostAllocated or LeastAllocated; any other scores 0."""
+    """The strategy of one resource: `type` is MostAllocated or LeastAllocated; any other scores 0."""
 
     type: str
     weight: int
@@ -53,10 +53,10 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def pod_request(pod: Mapping[str, Any], resource: str) -> int:
-    """Return what a pod counts for, in milli-cores for cpu and base units for all else.
+    """Return the requests of a pod for scoring, in milli-cores for cpu and base units for all else.
 
-    This is not the effective request: a container that names no cpu or memory counts 100 milli-cores or 200 MiB (an
-    explicit 0 stays 0), init containers raise the sum in the order in which they stand, and overhead is left out.
+    This is not the effective request: a container without cpu or memory counts 100 milli-cores or 200 MiB (an
+    explicit 0 stays 0), init containers raise the sum in their order, and overhead is omitted.
     """
     spec = pod.get("spec") or {}
     total = sum(_container_request(container, resource) for container in spec.get("containers") or ())

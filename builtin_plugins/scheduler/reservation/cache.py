@@ -1,4 +1,4 @@
-"""The available reservations, the pods that use them, and the nominated pods; events keep them up to date."""
+"""The reservation cache: available reservations, their consumers, and nominated pods, updated by events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .state import NodeReservations
 
 
 class ReservationCache:
-    """All reservations with a node, in the order in which they came.
+    """All reservations with a node, in the order of their arrival.
 
-    Those with the same owners are asked about their owners once per pod, so that a pod that may use none of them costs
+    Owners are matched once per pod and distinct owner specification, so that a pod without reservations costs
     next to nothing.
     """
 
@@ -38,7 +38,7 @@ class ReservationCache:
         self._uses: dict[str, str] = {}
         self._assumed: dict[str, str] = {}
         self._assuming: dict[str, int] = {}
-        """How many pods are about to use a reservation, by uid."""
+        """The number of pods assumed to use a reservation, by uid."""
         self._operating: dict[str, None] = {}
         self._shared: Mapping[str, NodeReservations] | None = None
 
@@ -65,7 +65,7 @@ class ReservationCache:
         return tuple(self._by_node)
 
     def shared(self) -> Mapping[str, NodeReservations]:
-        """Return, by node, the available reservations that somebody uses, all as unmatched ones."""
+        """Return, by node, the available reservations with consumers, all as unmatched ones."""
         if self._shared is None:
             by_node: dict[str, list[ReservationInfo]] = {}
             for uid, consumers in self._consumers.items():
@@ -78,9 +78,9 @@ class ReservationCache:
         return self._shared
 
     def unsettled(self) -> Mapping[str, Collection[str]]:
-        """Return, by node, the uids of those whose pod on the node still asks for what consumers use.
+        """Return, by node, the uids of reservations whose reserve pod there still requests what its consumers use.
 
-        That is so until the consumers' objects say that they use it; and always of a pod that acts as a reservation.
+        That is so until the consumers' objects record the reservation; and always for a pod that acts as a reservation.
         """
         found: dict[str, set[str]] = {}
         for uid in (*self._assuming, *self._operating):

@@ -1,4 +1,4 @@
-"""What becomes of Reservations beside the decisions: they expire, are used up, and are cleared away in the end."""
+"""The Reservation controller: expiration, completion and garbage collection of Reservations."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ReservationStatus:
         try:
             moment = expires_at(item)
         except ValueError:
-            return False  # `sync` says so
+            return False  # reported by `sync`
         return moment is not None and (item.get("status") or {}).get("phase") == "Available" and moment - now <= _LEAD
 
     def _is_garbage(self, item: Mapping[str, Any], snapshot: Snapshot, now: int) -> bool:
@@ -106,7 +106,7 @@ class ReservationStatus:
         return now - since > self._args.gc_duration * _SECOND
 
     def _clean(self, snapshot: Snapshot) -> None:
-        """Take the note of Reservations that are gone off the pods that used them."""
+        """Remove the annotation of deleted Reservations from the pods that used them."""
         for item in list(snapshot.objects("Pod").values()) if self._deleted else ():
             if allocated_uid(item) in self._deleted:
                 kept = {key: value for key, value in annotations_of(item).items()

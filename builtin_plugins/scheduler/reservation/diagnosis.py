@@ -1,4 +1,4 @@
-"""Why a pod found no reservation, in words (Koordinator's reservation/diagnosis)."""
+"""Messages for pods that match no reservation (Koordinator's reservation/diagnosis)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FIRST: Final = ("exactly matches the requested reservation name", "didn't match
 def reasons(
     counts: Mapping[str, Counts], node_reasons: Mapping[str, Iterable[str]], *, has_affinity: bool,
 ) -> list[str]:
-    """Return the reasons of all nodes together; none where no owner matched and the pod did not ask for any.
+    """Return the reasons of all nodes together; none where no owner matched and the pod requires no reservation.
 
-    `node_reasons` holds, by node, why the filters refused it. Those that are about reservations have been counted
-    there; each other one stands for all reservations of its node that could have been used.
+    `node_reasons` holds the filters' refusals by node. Reasons about reservations have been counted there; each other
+    reason counts for all reservations of its node that could have been used.
     """
     total = Counts()
     of_nodes: Counter[str] = Counter()
@@ -52,9 +52,9 @@ def reasons(
 
 
 def event_message(error: str) -> str:
-    """Return what an event about a failed pod says of reservations; empty where the error says nothing of owners.
+    """Return the event message about reservations for a failed pod; empty where the error mentions no owners.
 
-    `error` is the whole error of the decision. What names a reservation comes first, reasons of nodes come last.
+    `error` is the whole message of the decision. Reasons about reservations come first, reasons of nodes last.
     """
     items = [match for part in re.split(r"(?:, |\. |: )(?=\d+ )", error) if (match := _ITEM.match(part))]
     total = next((match[1] for match in items if match[2].rstrip(".").strip() == _OWNER_TOTAL), None)

@@ -1,4 +1,4 @@
-"""Whether a request fits a node once a reservation on it is counted as free, and whether it fits the reservation."""
+"""Fit of a request to a node with a reservation counted as free, and to the reservation itself."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class NodeView:
     row: NodeRow
     matched: Sequence[ReservationInfo]
     held: Mapping[str, int]
-    """What the matched reservations hold beside what their consumers use."""
+    """The unused resources of the matched reservations."""
     ignores: Callable[[str], bool]
-    """Which extended resources are not looked at."""
+    """The extended resources that are ignored."""
 
     @staticmethod
     def of(
@@ -109,5 +109,5 @@ def score(requests: Mapping[str, int], allocated: Mapping[str, int], allocatable
 
 
 def shares_names(requests: Mapping[str, int], names: Iterable[str]) -> bool:
-    """Return whether a request asks for any of these resources."""
+    """Return whether a request names any of these resources."""
     return any(requests.get(name, 0) for name in names)

@@ -1,7 +1,7 @@
-"""What plugins that hand out single cpus and devices are told of the reservations on nodes, for one pod.
+"""The reservations of nodes in the cycle state of one pod, for plugins that allocate single cpus and devices.
 
-The reservations that a pod may use ("matched") are shown to it one at a time: what one of them holds beyond its pods is
-free for the pod, what the others hold is not.
+The reservations that a pod may use ("matched") are tried one at a time: the unused holding of the tried one is
+free for the pod, those of the others are not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Allocation = TypeVar("_Allocation")
 
 
 class Reserved(Protocol):
-    """What is asked of a reservation (see `engine.scheduler.extensions.reservations.ReservationInfo`)."""
+    """The part of a reservation that is used here (see `engine.scheduler.extensions.reservations.ReservationInfo`)."""
 
     @property
     def uid(self) -> str:
@@ -73,7 +73,7 @@ class Restored:
 
 
 def note_restored(state: CycleState, matched: Sequence[Any], unmatched: Sequence[Any], node: str) -> None:
-    """Take note of the reservations on a node; plugins that are told the same note it once."""
+    """Store the reservations of a node; plugins share one copy."""
     restored = state.get(Restored)
     if not isinstance(restored, Restored):
         restored = state[Restored] = Restored()
@@ -81,13 +81,13 @@ def note_restored(state: CycleState, matched: Sequence[Any], unmatched: Sequence
 
 
 def restored_on(state: CycleState, node: str) -> NodeReservations:
-    """Return the reservations on a node; none where nobody told of any."""
+    """Return the reservations of a node; none where none are stored."""
     restored = state.get(Restored)
     return restored.nodes.get(node, _NONE) if isinstance(restored, Restored) else _NONE
 
 
 def anything_restored(state: CycleState) -> bool:
-    """Whether there is any node with reservations that play a part for the pod."""
+    """Return whether any node has reservations that affect the pod."""
     restored = state.get(Restored)
     return isinstance(restored, Restored) and bool(restored.nodes)
 
@@ -96,10 +96,10 @@ _NONE: Final = NodeReservations()
 
 
 def needs_reservation(pod: PodInfo) -> bool:
-    """Whether the pod may only run in a reservation.
+    """Return whether the pod may only run in a reservation.
 
     Raises:
-        ValueError: its reservation affinity cannot be read.
+        ValueError: its reservation affinity is malformed.
     """
     if labels_of(pod.object).get(PRE_ALLOCATION_REQUIRED_LABEL) == "true":
         return True
@@ -107,7 +107,7 @@ def needs_reservation(pod: PodInfo) -> bool:
 
 
 def ignores_reservations(pod: PodInfo) -> bool:
-    """Whether the pod is placed as if nothing were reserved."""
+    """Return whether the pod may use reserved resources without a reservation."""
     return labels_of(pod.object).get(RESERVATION_IGNORED_LABEL) == "true"
 
 

@@ -1,4 +1,4 @@
-"""Which reservations a pod may use, and why not the others (Koordinator's reservation/transformer.go)."""
+"""Matching of reservations to a pod, and the reasons of those that do not match (Koordinator's transformer.go)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReservationRequirement:
-    """What a pod says of the reservations that it may use."""
+    """The annotations of a pod about the reservations that it may use."""
 
     affinity: Json | None = None
     """The reservation affinity; None where the pod has none, and may do without a reservation."""
     exact: tuple[str, ...] = ()
     """The resources in which a reservation must hold exactly what the pod requests."""
     ignored: bool = False
-    """Whether the pod is placed as if reserved resources were free, and uses no reservation."""
+    """Whether reserved resources are free for the pod, which then uses no reservation."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class ReservationRequirement:
 
 @dataclass(slots=True)
 class Counts:
-    """How many reservations of a node matched the pod's owners, and at what the others failed."""
+    """Counts of a node's reservations that matched the pod's owners, by the reason why they were not usable."""
 
     ignored: int = 0
     owner_matched: int = 0
@@ -67,11 +67,11 @@ class Counts:
     not_exact: int = 0
     tainted: int = 0
     taints: dict[str, int] = field(default_factory=dict)
-    """How many were refused for each taint, written `{key: value}`."""
+    """The number of reservations refused for each taint, written `{key: value}`."""
 
     @property
     def usable(self) -> int:
-        """How many are left."""
+        """The number of usable reservations."""
         return self.owner_matched - (
             self.name_unmatched + self.affinity_unmatched + self.unschedulable + self.not_exact + self.tainted
         )
@@ -80,7 +80,7 @@ class Counts:
 def matches(
     pod: PodInfo, wanted: ReservationRequirement, info: ReservationInfo, node: Json, counts: Counts, *, labels: bool,
 ) -> bool:
-    """Return whether a pod that is one of its owners may use a reservation; `counts` takes note why not.
+    """Return whether a pod that matches the owners may use a reservation; the reason why not is added to `counts`.
 
     `labels` says whether selectors see the node's labels beneath the reservation's.
     """
@@ -148,9 +148,9 @@ def _is_selected(affinity: Json, info: ReservationInfo, node: Json, *, labels: b
 
 
 def named_nodes(pod: PodInfo) -> frozenset[str] | None:
-    """Return the only nodes that a pod's required affinity names by `metadata.name`; None where any may do.
+    """Return the nodes that a pod's required affinity names by `metadata.name`; None where it names none.
 
-    An empty set says that its terms contradict each other.
+    An empty set means that its terms contradict each other.
     """
     affinity = ((pod.object.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}

@@ -1,8 +1,8 @@
-"""Reservation: pods use what was reserved for them, and others do not see it.
+"""Reservation: pods use the resources reserved for them, which are in use for all others.
 
-The behaviour is Koordinator's (pkg/scheduler/plugins/reservation). A pod that may use reservations is shown a view of
-the cluster in which what they hold is free, so that all other plugins judge as if it were; which of them it takes is
-settled per node. A pod that may use none costs a look at the distinct owners.
+The behaviour is Koordinator's (pkg/scheduler/plugins/reservation). A pod that may use reservations is scheduled on a
+snapshot in which these are free, so that all other plugins need no change; the reservation is nominated per node. A
+pod that may use none costs a lookup of the distinct owners.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Reservation:
             return (event.key == pod.key and event.old != event.new) or _left(event)
         return event.kind in ("Reservation", "Node") and event.new is not None
 
-    # What the pod is shown
+    # Transformed snapshot
 
     def before_pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Changed | Refusal | None:
         """Show the pod what the reservations that it may use hold, as free."""
@@ -134,7 +134,7 @@ class Reservation:
         return Changed(snapshot=shown) if shown is not None else None
 
     def _of_reserve_pod(self, pod: PodInfo, snapshot: Snapshot) -> ReservationState:
-        """Nothing that is reserved is free for a reserve pod, but it may take over pods."""
+        """Return the state of a reserve pod: nothing reserved is free for it, but it may pre-allocate running pods."""
         item = snapshot.object("Reservation", reservation_of(pod))
         info = ReservationInfo.of(item) if item is not None else None
         nodes = involved((), self.cache.shared(), snapshot)
@@ -181,7 +181,7 @@ class Reservation:
                 try:
                     names = json_object(annotations_of(pod.object), name).get("nodeNames")
                 except ValueError:
-                    continue  # SchedulingHint says so
+                    continue  # reported by SchedulingHint
                 if names:
                     return frozenset(names)
         if wanted.name:
@@ -193,7 +193,7 @@ class Reservation:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
     ) -> Refusal | OnlyNodes | Skip | None:
-        """Refuse what cannot be used, and narrow the choice to the nodes with reservations that the pod asks for."""
+        """Refuse invalid requests, and return the only nodes with reservations that the pod requires."""
         found = state.get(ReservationState)
         if found is None:
             return SKIP
@@ -254,7 +254,7 @@ class Reservation:
     def _filter_reserve_pod(
         self, found: ReservationState, pod: PodInfo, snapshot: Snapshot, rows: Rows, refusals: dict[int, Refusal],
     ) -> Refusal | None:
-        """Judge the nodes for a pod that stands for a reservation; return why all but one are refused, if so."""
+        """Filter the nodes for a reserve pod; return why all but one node are refused, if so."""
         given = annotations_of(pod.object).get(RESERVATION_NODE)
         info = found.reservation if is_reserve_pod(pod) else ReservationInfo.of_operating_pod(pod)
         everywhere = None
@@ -313,7 +313,7 @@ class Reservation:
         """Return why the pod finds no place on a node, with or without reservations."""
         view = found.view(snapshot, row, self._args.ignores)
         if found.wanted.ignored:
-            return None  # whether the node has room is for NodeResourcesFit to say
+            return None  # NodeResourcesFit checks whether the node has room
         if not view.matched:
             if found.is_freed(snapshot, row) and view.short(pod.requests, {}):
                 return _refused((NOT_FREED,))
@@ -375,7 +375,7 @@ class Reservation:
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,
     ) -> Nomination | Refusal | None:
-        """Make room, where that is asked for; else say what was wrong with the reservations."""
+        """Preempt, where enabled; else report the reasons of the reservations."""
         if self._args.preempts:
             return make_room(
                 pod, snapshot, refused, may_take=lambda victim: _may_take(pod, victim),
@@ -394,7 +394,7 @@ class Reservation:
         """Return what was wrong with the reservations of all nodes."""
         return tuple(reasons(counts, node_reasons, has_affinity=wanted.affinity is not None))
 
-    # Which reservation
+    # Nomination
 
     def nominate_reservation(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Choose the reservation that the pod takes on the node; a pod that needs none may get none."""
@@ -425,7 +425,7 @@ class Reservation:
             return None
         if len(matched) == 1 and found.wanted.affinity is not None:
             return matched[0]
-        # What it uses already comes first: then it is asked about after it was reserved.
+        # The reservation in use comes first: this is called after Reserve too.
         for known in (self.cache.uses(pod), self._nominations.get(pod.key, {}).get(snapshot.names[row])):
             for info in matched:
                 if info.uid == known:
@@ -640,7 +640,7 @@ class Reservation:
     # Failure
 
     def before_error(self, pod: PodInfo, refusal: Refusal) -> bool:
-        """Forget what was chosen for the pod, and say on a Reservation why it found no node."""
+        """Forget the nominations of the pod, and write the failure into the status of a Reservation."""
         self.forget_nomination(pod)
         if not is_reserve_pod(pod):
             asks = bool(annotations_of(pod.object).get(RESERVATION_AFFINITY_ANNOTATION))
@@ -674,7 +674,7 @@ class Reservation:
 
 
 def _left(event: Event) -> bool:
-    """Whether a pod left its node."""
+    """Return whether a pod left its node."""
     before, after = event.old_pod, event.new_pod
     return before is not None and bool(before.node_name) and (after is None or not after.node_name)
 

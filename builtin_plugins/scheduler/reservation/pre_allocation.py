@@ -37,11 +37,11 @@ class PreAllocationChoice:
 
 @dataclass(frozen=True, slots=True)
 class PreAllocation:
-    """What a Reservation says of taking over running pods."""
+    """The pre-allocation policy of a Reservation: whether running pods become its consumers."""
 
     info: ReservationInfo
     required: bool
-    """Whether it must take over some."""
+    """Whether at least one pod is required."""
     multiple: bool
     cluster_mode: bool
 
@@ -68,9 +68,9 @@ class PreAllocation:
     def candidates(
         self, snapshot: Snapshot, args: ReservationArgs, is_used: Callable[[PodInfo], bool], *, node_labels: bool,
     ) -> dict[str, tuple[PodInfo, ...]]:
-        """Return, by node, the running pods that may be taken over, in the order in which they are tried.
+        """Return, by node, the running pods that may be pre-allocated, in the order in which they are tried.
 
-        `is_used` says which pods use a reservation already.
+        `is_used` returns whether a pod uses a reservation already.
         """
         found: dict[str, tuple[PodInfo, ...]] = {}
         for row, name in enumerate(snapshot.names):
@@ -102,9 +102,9 @@ class PreAllocation:
         self, view: NodeView, candidates: Sequence[PodInfo], args: ReservationArgs,
         allows: Callable[[PodInfo], Refusal | None],
     ) -> PreAllocationChoice | tuple[str, ...]:
-        """Return the pods to take over on a node, or why the reservation finds no place there.
+        """Return the pods to pre-allocate on a node, or why the reservation does not fit there.
 
-        `allows` asks other plugins whether a pod may use the reservation.
+        `allows` returns why other plugins refuse that a pod uses the reservation.
         """
         if not candidates:
             return (NO_PODS,) if self.required else PreAllocationChoice()

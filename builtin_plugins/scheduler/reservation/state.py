@@ -1,4 +1,4 @@
-"""What the Reservation plugin knows of one pod's decision, and the view of the cluster that it shows the pod."""
+"""The cycle state of the Reservation plugin for one pod, and the snapshot that is transformed for it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .matching import Counts, ReservationRequirement
 
 @dataclass(frozen=True, slots=True)
 class NodeReservations:
-    """The reservations of one node, as they are to a pod, and the pods that were taken off the node for it.
+    """The reservations of one node for a pod, and the pods that were removed from the node for it.
 
-    Those that hold a reservation ask for all of it here, whatever consumers use.
+    The reserve pods request all of their reservation here, whatever consumers use.
     """
 
     matched: tuple[ReservationInfo, ...] = ()
@@ -30,7 +30,7 @@ class NodeReservations:
 
 @dataclass(slots=True)
 class ReservationState:
-    """What is known of one pod; after it was transformed, only what has been computed already is written down."""
+    """The cycle state of one pod; results are stored as they are computed."""
 
     wanted: ReservationRequirement
     nodes: Mapping[str, NodeReservations] = field(default_factory=dict)
@@ -38,11 +38,11 @@ class ReservationState:
     shown: Snapshot | None = None
     """The view that the pod was shown."""
     reservation: ReservationInfo | None = None
-    """What a reserve pod stands for."""
+    """The reservation of a reserve pod."""
     views: dict[int, NodeView] = field(default_factory=dict)
     """Nodes by row, as they were looked at last."""
     judged: dict[str, tuple[NodeRow, tuple[list[str], list[str]]]] = field(default_factory=dict)
-    """By reservation, the row that it was judged on last, and what that came to."""
+    """By reservation, the row that it was last evaluated on, and the result."""
 
     usable: Mapping[str, NodeReservations] = field(default_factory=dict)
     """Of `nodes`, those with something for this pod."""
@@ -60,7 +60,7 @@ class ReservationState:
         return known
 
     def is_freed(self, snapshot: Snapshot, row: int) -> bool:
-        """Return whether pods are gone from a node that the pod was shown there: a what-if of a preemption."""
+        """Return whether pods of the pod's snapshot are missing on a node: a simulated preemption."""
         if self.shown is None:
             return False
         before, now = self.shown.row(row), snapshot.row(row)
@@ -73,11 +73,11 @@ _NOTHING = NodeReservations()
 def restored(
     snapshot: Snapshot, nodes: Mapping[str, NodeReservations], unsettled: Mapping[str, Collection[str]],
 ) -> tuple[Snapshot | None, Mapping[str, NodeReservations]]:
-    """Return the view in which matched reservations are free, or None where nothing differs, and who was hidden for it.
+    """Return the snapshot in which matched reservations are free, None where nothing differs, and the removed pods.
 
-    The pods that hold matched reservations, and candidates, are taken off their nodes. One that holds an unmatched
-    reservation keeps only what its consumers leave: they are on the node themselves. That is so already but for those
-    that are `unsettled`: uids by node.
+    The reserve pods of matched reservations, and candidates, are removed from their nodes. The reserve pod of an
+    unmatched reservation requests only its unused rest, since the consumers are on the node themselves. That is so
+    already except for those that are `unsettled`: uids by node.
     """
     changes: dict[str, NodeChange] = {}
     found = dict(nodes)

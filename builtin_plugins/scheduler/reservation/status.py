@@ -1,4 +1,4 @@
-"""What Reservations say of themselves: conditions, becoming available, expiring, being used up."""
+"""The status of Reservations: conditions, and the transitions to available, expired and succeeded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Json = Mapping[str, Any]
 
 
 def with_conditions(item: Json, now: int, **conditions: tuple[str, str, str]) -> dict[str, Any]:
-    """Return a Reservation with these conditions (status, reason, message); one that says so already stays."""
+    """Return a Reservation with these conditions (status, reason, message); unchanged where it has them."""
     status = dict(item.get("status") or {})
     told = [dict(each) for each in status.get("conditions") or ()]
     at = rfc3339(now)
@@ -56,7 +56,7 @@ def expired(item: Json, now: int) -> dict[str, Any]:
 
 
 def is_expired(item: Json, now: int) -> bool:
-    """Return whether a Reservation's time is over; a `ttl` of 0 means never, whatever `expires` says."""
+    """Return whether a Reservation has expired; a `ttl` of 0 means never, whatever `expires` is."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     if status.get("phase") in ENDED:
         return False
@@ -83,10 +83,10 @@ def expires_at(item: Json) -> int | None:
 
 
 def synced(item: Json, pods: Iterable[PodInfo] | None, now: int) -> Json:
-    """Return a Reservation with a node as it should be; the object itself where nothing is to change.
+    """Return a Reservation with a node in its current status; the object itself where nothing changes.
 
-    `pods` are those of its node, None where the node is gone. One that may be used once has succeeded as soon as its
-    owners are others than before, even where the last of them has left (as upstream).
+    `pods` are those of its node, None where the node was deleted. One that may be used once has succeeded once its
+    owners differ from before, even where the last of them has left (as upstream).
     """
     status = item.get("status") or {}
     if not status.get("nodeName") or status.get("phase") in ENDED:

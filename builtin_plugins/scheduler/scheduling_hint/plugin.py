@@ -1,4 +1,4 @@
-"""SchedulingHint: another component has looked ahead and says on the pod which nodes to look at, or to try first."""
+"""SchedulingHint: restricts or orders the nodes of a pod by the annotation of another component."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SYSTEM_CONSTRAINTS: Final[Sequence[Json]] = (
     {"topologyKey": HOSTNAME, "whenUnsatisfiable": SCHEDULE_ANYWAY, "maxSkew": 3},
     {"topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": SCHEDULE_ANYWAY, "maxSkew": 5},
 )
-"""What Kubernetes spreads pods by that say nothing themselves."""
+"""Kubernetes' default constraints for pods without their own."""
 
 _LIST: Final = "List"
 _SYSTEM: Final = "System"
@@ -180,7 +180,7 @@ class DefaultSelectors:
             if owner["kind"] == "ReplicationController":
                 wanted.update(owned)
             else:
-                # All of it has to hold, also where a service says otherwise.
+                # All requirements must match, even where a service selects otherwise.
                 expressions = [*({"key": key, "operator": "In", "values": [value]}
                                  for key, value in (owned.get("matchLabels") or {}).items()),
                                *(owned.get("matchExpressions") or ())]

@@ -1,6 +1,6 @@
-"""PodTopologySpread: pods of one kind are spread over the domains of a label, strictly or as far as it goes.
+"""PodTopologySpread: pods of one kind are spread over the domains of a label, strictly or by preference.
 
-How many pods a selector takes on each node is kept as a column that follows the pods (see `pod_counts`); a decision
+The number of pods that a selector matches on each node is cached as a column (see `pod_counts`); a decision
 sums it up per domain.
 """
 
@@ -124,7 +124,7 @@ class PodTopologySpread:
         constraints = self._constraints(state, pod, snapshot, SCHEDULE_ANYWAY)
         if not constraints:
             return Scores(np.zeros(snapshot.size, np.int64))
-        # Where Kubernetes' own defaults apply, a node without a zone may still spread by its name.
+        # With Kubernetes' own defaults, a node without a zone may still spread by its name.
         wants_all = bool(pod.object["spec"].get("topologySpreadConstraints")) or not self._system
         chosen: _Booleans | None = None
         if wants_all:

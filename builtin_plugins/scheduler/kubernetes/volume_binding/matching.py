@@ -1,4 +1,4 @@
-"""Which volumes could be bound to claims that wait for their first consumer, node by node.
+"""Volumes and provisioning for claims that wait for their first consumer, by node.
 
 A claim takes the smallest available volume that the node reaches, or is provisioned where its class, the class's
 topologies and the tracked storage capacity allow that (kube-scheduler's `FindPodVolumes`).
@@ -27,13 +27,13 @@ _NO_PROVISIONER: Final = frozenset(("", "kubernetes.io/no-provisioner"))
 _AVAILABLE: Final = "Available"
 _FILESYSTEM: Final = "Filesystem"
 _NO_SIZE: Final = -1
-"""Of what does not say how many bytes it is."""
+"""The size of a volume or claim without one."""
 
 _Booleans = NDArray[np.bool_]
 
 
 class Reach:
-    """Which nodes meet terms about their labels, as bool[nodes] that are not to be written."""
+    """The nodes that match terms over labels, as read-only bool[nodes]."""
 
     def __init__(self) -> None:
         self._matches = Derived(frozenset(), np.bool_, distinct=True)
@@ -105,7 +105,7 @@ class Reach:
 
 @dataclass(slots=True)
 class Matched:
-    """What the waiting claims of one pod would get on each node."""
+    """The volumes or provisioning of the waiting claims of one pod by node."""
 
     unbound: _Booleans
     """The nodes on which a claim would get no volume."""
@@ -181,7 +181,7 @@ class VolumeMatcher:
             found.short |= needed & ~enough
 
     def _enough(self, claim: Json, provisioner: str, snapshot: Snapshot) -> _Booleans | None:
-        """Return where the storage capacity suffices for a claim, None where nobody tracks it."""
+        """Return where the storage capacity suffices for a claim; None where capacity is not tracked."""
         driver = snapshot.object(CSI_DRIVER, provisioner)
         wanted = _requested(claim)
         if driver is None or not _spec(driver).get("storageCapacity") or wanted == _NO_SIZE:
@@ -245,7 +245,7 @@ def _selects(selector: Json | None, volume: Json) -> bool:
 
 
 def _only_label(terms: Sequence[Json]) -> tuple[str, tuple[str, ...]] | None:
-    """Return key and values where terms ask for nothing but a label's value, as those of most volumes do."""
+    """Return key and values of terms that require only one label's value, as those of most volumes do."""
     if len(terms) != 1 or terms[0].get("matchFields"):
         return None
     expressions: Sequence[Json] = terms[0].get("matchExpressions") or ()
@@ -255,7 +255,7 @@ def _only_label(terms: Sequence[Json]) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _requested(claim: Json) -> int:
-    """Return how many bytes a claim requests; one that does not say is content with any number."""
+    """Return the bytes that a claim requests, 0 for any."""
     requests: Json = (_spec(claim).get("resources") or {}).get("requests") or {}
     return _amount(requests.get("storage"))
 

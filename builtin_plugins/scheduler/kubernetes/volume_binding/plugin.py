@@ -1,7 +1,7 @@
-"""VolumeBinding: a pod runs where its volumes can be reached, or where there will be volumes for its claims.
+"""VolumeBinding: refuses nodes that cannot reach the pod's volumes, or on which its claims cannot be bound.
 
-Nothing is written: what claims get on the chosen node is remembered for the pods that come next, and the volume
-controller and kube-scheduler bind.
+Nothing is written: the volumes chosen for claims are assumed for the pods that follow, and the volume controller and
+kube-scheduler bind.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Claims:
     """A pod's claims, and what the filter found for those that wait."""
 
     volumes: list[Json | None] = field(default_factory=list)
-    """Those that bound claims name, in the order of the claims; None where one does not exist."""
+    """The volumes of bound claims, in the order of the claims; None where one does not exist."""
     waiting: list[Json] = field(default_factory=list)
     """The claims that are bound when the pod has a node."""
     matched: Matched | None = None
@@ -64,7 +64,7 @@ class _Claims:
 
 @dataclass(slots=True)
 class _Assumed:
-    """What pods that were placed have taken, as long as the claims' objects do not say more themselves."""
+    """The volumes assumed for placed pods, until the claims' objects show them."""
 
     volumes: dict[str, tuple[Json, str]] = field(default_factory=dict)
     """By volume: the volume's object then, and the key of the claim that it was given to."""
