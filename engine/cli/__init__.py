@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Plugin
 
 COMMANDS: Final = {
-    "new": "begin a plugin: a policy with its test, or a distribution with a Python plugin",
+    "new": "create a policy with its test, or a distribution with a Python plugin",
     "lint": "check policy files: YAML, schema, types and cost of every expression",
     "test": "run the unit tests of policies, with coverage and mutants",
     "simulate": "replay a trace of pods over a cluster under a set of policies",
     "replay": "replay a recording with its arrivals and departures, waiting pods and a descheduler",
     "sweep": "run many experiments at once, over a trace or a snapshot, and compare them",
-    "diff": "say what another set of policies would change in a cluster",
-    "audit": "find the policies and rules that do nothing in a cluster, or refuse everything",
-    "explain": "say why a pod would run on a node, and why not on the others",
-    "plugins": "list the plugins in force, with their origin and extension points",
+    "diff": "report what another set of policies would change in a cluster",
+    "audit": "find policies and rules that have no effect in a cluster, or refuse everything",
+    "explain": "explain why a pod would run on a node, and why not on the others",
+    "plugins": "list the active plugins, with their origin and extension points",
     "eval": "evaluate one CEL expression",
     "schema": "print the JSON Schema of a document kind",
     "scheduler": "schedule the pending pods of a cluster, or serve kube-scheduler as an extender",
-    "descheduler": "run one descheduling cycle over a cluster and say what would be evicted",
+    "descheduler": "run one descheduling cycle over a cluster and report the evictions",
     "qos": "replay recorded metrics through the QoS plugins",
-    "status": "say what running servers have in force, since when, and what is wrong with a newer version",
+    "status": "report the active policies of running servers, since when, and problems of a newer version",
     "hash": "print the hash of a directory of policies",
-    "reload": "wait until running servers have a version of policies in force",
-    "promote": "put in force what a server has in its shadow, if its decisions agree",
-    "rollback": "put an earlier generation in force again",
+    "reload": "wait until a version of policies is active on running servers",
+    "promote": "activate the shadow of a server, if its decisions agree",
+    "rollback": "activate an earlier generation again",
 }
 
 _POLICY_PATHS: Final = frozenset({"path", "paths", "old"})

@@ -1,4 +1,4 @@
-"""What git knows: which files changed since a commit, and which policies stood at a path in one."""
+"""Access to git: the files that changed since a commit, and the policies at a path in a commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from koordpolicy.engine.source import PolicyError, Problem, Source, in_order
 from .exits import Stop
 
 _FILE = "100"
-"""How the mode of a file in a tree begins; the others are links and other repositories."""
+"""The prefix of the mode of a file in a tree; the others are links and submodules."""
 
 
 def changed_since(reference: str, directory: Path) -> frozenset[Path]:

@@ -1,6 +1,6 @@
-"""What several commands need before they can answer: the policies in force, the cluster, the moment, one pod of it.
+"""Options that several commands share, and what they load: policies, the cluster, the time, one pod.
 
-Options and what they mean stand together here, so that `--cluster` is the same thing everywhere.
+Each option is declared beside the function that reads it, so that `--cluster` means the same in every command.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from . import Builtins
 
 LIVE_CLUSTER: Final = "kube"
-"""What `--cluster` says for the cluster that the kubeconfig names, with an optional `:CONTEXT`."""
+"""The value of `--cluster` for the cluster of the kubeconfig, with an optional `:CONTEXT`."""
 
 DEFAULT_PROFILE: Final = "default-scheduler"
 _SHOWN_IDLE: Final = 3
@@ -66,7 +66,7 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
 
 
 def add_choice(parser: argparse.ArgumentParser) -> None:
-    """Add what says how a scheduler decides: `--profile`, `--config`, `--tie-break` and `--seed`."""
+    """Add the options of decisions: `--profile`, `--config`, `--tie-break` and `--seed`."""
     parser.add_argument("--profile", metavar="NAME",
                         help="the scheduling profile for all pods; some policies are active in theirs only (default: "
                              "of each pod the one that its `spec.schedulerName` names, if a policy names that too, "
@@ -129,7 +129,7 @@ def _release(text: str) -> Release:
 def settings_of(
     options: argparse.Namespace, registry: Registry, cluster: Cluster, *others: Registry,
 ) -> Settings:
-    """Return the settings that the options of `add_choice` ask for, about the pods of a cluster.
+    """Return the settings of the options of `add_choice`, for the pods of a cluster.
 
     Policies that decide about none of them because of their profiles are told on standard error. With `others`, the
     settings are those that all of the registries can be asked under.
@@ -186,7 +186,7 @@ def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluste
 
 
 def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConfiguration:
-    """Return the configuration that an option names, or the default one; fields without effect are told.
+    """Return the configuration that an option names, or the default one; fields without effect are reported.
 
     Raises:
         Stop: there is no such file.
@@ -204,7 +204,7 @@ def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConf
 
 
 def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:
-    """Say on standard error which scheduling policies are active in none of these profiles, but in others.
+    """Report on standard error the scheduling policies that are active in none of these profiles, but in others.
 
     What is `enabled` by its name is active whatever its profiles are.
     """
@@ -239,7 +239,7 @@ def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str
 def check_enabled(
     names: Iterable[str], plugins: Iterable[Plugin], framework: Framework = Framework.SCHEDULER,
 ) -> None:
-    """Check the names that `--enable` gives.
+    """Check the names of `--enable`.
 
     Raises:
         Stop: the framework has no plugin of that name.
@@ -251,13 +251,13 @@ def check_enabled(
 
 
 def one_of(word: str, known: Collection[str]) -> str:
-    """Return what a word that is not known may be meant as: one that is like it, or all that there are."""
+    """Return a suggestion for an unknown word: a similar known one, or all known ones."""
     names = ", ".join(f"`{name}`" for name in sorted(known))
     return did_you_mean(word, known) or f"there {'is' if len(known) == 1 else 'are'} {names or 'none'}"
 
 
 def need_file(path: Path, wanted: str) -> None:
-    """Check that a path is a file; `wanted` says what is to be in it.
+    """Check that a path is a file; `wanted` describes its expected content.
 
     Raises:
         Stop: it is not.
@@ -310,7 +310,7 @@ def need_policies(loaded: Documents, path: str | Path, advice: str = "") -> None
 def registry_of(
     paths: Sequence[str | Path], builtins: Builtins, framework: Framework | None = None,
 ) -> Registry:
-    """Return what is in force under the policies at these paths: compiled documents beside the Python plugins.
+    """Return the registry of the policies at these paths: compiled documents beside the Python plugins.
 
     Warnings are told on standard error, also that no document is about the framework that is going to decide.
 
@@ -330,7 +330,7 @@ def registry_of(
 
 
 def registry_from(loaded: Documents, builtins: Builtins) -> Registry:
-    """Return what is in force under documents: compiled, beside the Python plugins. Warnings are told.
+    """Return the registry of documents: compiled, beside the Python plugins. Warnings are reported.
 
     Raises:
         PolicyError: documents are invalid, with all problems.
@@ -359,7 +359,7 @@ def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:
 
 
 def python_functions() -> tuple[Function, ...]:
-    """Return the functions that installed distributions bring; what cannot be loaded is told, and left out."""
+    """Return the functions of installed distributions; those that cannot be loaded are reported and left out."""
     return discover(_tell).functions
 
 
@@ -368,12 +368,12 @@ def _tell(problem: Problem) -> None:
 
 
 def live_of(paths: Sequence[str | Path], builtins: Builtins) -> Live:
-    """Return the scheduler's `registry_of` as the cell that frameworks look at."""
+    """Return the scheduler's `registry_of` as a `Live` cell."""
     return Live(registry_of(paths, builtins, Framework.SCHEDULER))
 
 
 def cluster_of(source: str) -> Cluster:
-    """Return the cluster that `--cluster` names. Malformed objects are left out, and told on standard error.
+    """Return the cluster that `--cluster` names. Malformed objects are left out and reported on standard error.
 
     Raises:
         Stop: there is no such source, no node in it, or the live cluster does not answer.
@@ -394,7 +394,7 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
 
 
 def warn_of_lacks(lacks: Iterable[Lack]) -> dict[str, list[dict[str, object]]]:
-    """Say on standard error which kinds plugins read that the source lacks; return it as the JSON field `lacking`.
+    """Report on standard error the kinds that plugins read and the source lacks; return the JSON field `lacking`.
 
     Nothing follows from what is not known: where an eviction depends on it, it is refused, and all else is decided as
     if there were no such objects.
@@ -406,7 +406,7 @@ def warn_of_lacks(lacks: Iterable[Lack]) -> dict[str, list[dict[str, object]]]:
 
 
 def scheduling_lacks(settings: Settings, registry: Registry, cluster: Cluster) -> tuple[Lack, ...]:
-    """Return which plugins that are active in these profiles read kinds that the source lacks."""
+    """Return the kinds that active plugins of these profiles read and the source lacks."""
     from koordpolicy.engine.scheduler.profiles.profile import reads_of  # noqa: PLC0415 - not every command schedules
 
     return lacking({name: reads for spec in settings.profiles for name, reads in reads_of(spec, registry).items()},
@@ -414,14 +414,14 @@ def scheduling_lacks(settings: Settings, registry: Registry, cluster: Cluster) -
 
 
 def all_lacks(settings: Settings, registry: Registry, cluster: Cluster) -> tuple[Lack, ...]:
-    """Return `scheduling_lacks`, and which documents of the other frameworks read kinds that the source lacks."""
+    """Return `scheduling_lacks`, and the lacking kinds that documents of the other frameworks read."""
     others = {plugin.name: plugin.reads for plugin in registry.plugins.values()
               if plugin.framework is not Framework.SCHEDULER and plugin.source}
     return scheduling_lacks(settings, registry, cluster) + lacking(others, cluster)
 
 
 def objects_of(source: str, note: Callable[[str], None] = warn) -> Iterable[Mapping[str, Any]]:
-    """Return the objects of the cluster that `--cluster` names; what a live one does not show is told to `note`.
+    """Return the objects of the cluster that `--cluster` names; kinds that a live one does not list go to `note`.
 
     Raises as `cluster_of` does.
     """
@@ -438,7 +438,7 @@ def objects_of(source: str, note: Callable[[str], None] = warn) -> Iterable[Mapp
 
 
 def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
-    """Return the moment of the decision in nanoseconds since the epoch; see `add_cluster` for the default.
+    """Return the time of the decision in nanoseconds since the epoch; see `add_cluster` for the default.
 
     Raises:
         Stop: the text is no time.
@@ -466,7 +466,7 @@ def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
 
 
 def pod_of(cluster: Cluster, name: str) -> PodInfo:
-    """Return a pod by `namespace/name`, or by its name alone where that is enough.
+    """Return a pod by `namespace/name`, or by its name if that is unique.
 
     Raises:
         Stop: there is none, or several.
@@ -500,5 +500,5 @@ def node_of(cluster: Cluster, name: str) -> int:
 
 
 def complaint(message: str, help: str = "") -> PolicyError:  # noqa: A002
-    """Return one complaint without a place, for what is invalid as a whole."""
+    """Return an error with one problem that has no place in a file."""
     return PolicyError([Problem(message, help=help)])

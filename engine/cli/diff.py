@@ -156,7 +156,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _both(old: str, new: str, builtins: Builtins) -> tuple[Registry, Registry]:
-    """Return what is in force under both sets.
+    """Return the registries of both sets.
 
     Raises:
         PolicyError: documents of one are invalid, with all problems of both.

@@ -1,4 +1,4 @@
-"""What another set of policies changes, as people read it: tables for the terminal, Markdown for a pull request."""
+"""Output of `diff`: tables for the terminal, Markdown for a pull request."""
 
 from __future__ import annotations
 

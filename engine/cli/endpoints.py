@@ -1,6 +1,7 @@
-"""What the commands that talk to running servers share: which servers, who asks, and what they answered.
+"""Options and requests of the commands that call running servers.
 
-Every server is asked by itself, without proxies and without following redirects: a token goes where it was meant to.
+Every server is called separately, without proxies and without following redirects, so that a token reaches only the
+server that was named.
 """
 
 from __future__ import annotations
@@ -27,30 +28,30 @@ _SHORTEST_HASH: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class EndpointAnswer:
-    """What one server answered; `error` says why it did not, or what it refused."""
+    """The response of one server; `error` is the reason why there is none, or why it refused."""
 
     endpoint: str
     code: int = 0
-    """The status of HTTP; 0 where there was no answer."""
+    """The HTTP status; 0 without a response."""
     data: dict[str, Any] = field(default_factory=dict)
     error: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether it did what was asked."""
+        """Return whether the request succeeded."""
         return self.code == 200
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the token shown, what TLS trusts and shows, and how many seconds a server may take."""
+    """A client of servers: its token, its TLS settings, and the timeout in seconds."""
 
     token: str = field(default="", repr=False)
     context: ssl.SSLContext | None = None
     seconds: float = 10.0
 
     def ask(self, endpoint: str, path: str, body: object = None) -> EndpointAnswer:
-        """Ask one server: with a body as POST, else as GET. Never raises for what the server or the network does."""
+        """Call one server: with a body by POST, else by GET. Never raises for failures of the server or the network."""
         import http.client  # noqa: PLC0415 - 15 ms that only commands with servers pay
 
         url = urlsplit(endpoint)
@@ -81,7 +82,7 @@ class Caller:
         return EndpointAnswer(endpoint, response.status, data, why)
 
     def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[EndpointAnswer]:
-        """Ask several servers at the same time; the answers come in the order of the servers."""
+        """Call several servers concurrently; the responses are in the order of the servers."""
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
 
         with ThreadPoolExecutor(min(32, len(endpoints))) as pool:
@@ -89,7 +90,7 @@ class Caller:
 
 
 def add_endpoints(parser: argparse.ArgumentParser, *, token: bool = False) -> None:
-    """Add `--endpoints` and how servers are reached; with `token` also the token that a change needs."""
+    """Add `--endpoints` and the TLS options; with `token` also the token that a change needs."""
     parser.add_argument(
         "--endpoints", "--endpoint", metavar="URL[,URL...]", action="append",
         help="the servers; may be repeated. dns+http://NAME:PORT stands for every address that the name has, as that "
@@ -136,7 +137,7 @@ def _addresses(url: SplitResult) -> list[str]:
 
 
 def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
-    """Return who asks; raises `Stop` for files that cannot be used."""
+    """Return the client of the options; raises `Stop` for files that cannot be used."""
     token = ""
     if getattr(options, "token_file", None) is not None:
         token = options.token_file.read_text(encoding="utf-8").strip()
@@ -156,7 +157,7 @@ def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
 
 
 def share(text: str) -> float:
-    """Read an option's value that is a part: 0.1% or 0.001."""
+    """Parse a fraction: 0.1% or 0.001."""
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
@@ -167,7 +168,7 @@ def share(text: str) -> float:
 
 
 def hash_of(text: str) -> str:
-    """Read an option's value that is a hash, or the beginning of one."""
+    """Parse a hash, or the beginning of one."""
     if not re.fullmatch(r"[0-9a-f]{6,64}", text):
         raise argparse.ArgumentTypeError(
             f"`{text}` is no hash: at least its first {_SHORTEST_HASH} digits, as `koord-policy hash` prints them")
@@ -175,12 +176,12 @@ def hash_of(text: str) -> str:
 
 
 def moment(at: object) -> str:
-    """Return a time (seconds since the epoch) as people read it."""
+    """Return a time (seconds since the epoch) as text."""
     if not isinstance(at, int | float):
         return "never"
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def short(digest: object) -> str:
-    """Return the part of a hash that people compare."""
+    """Return the beginning of a hash."""
     return str(digest)[:12] if digest else "nothing"

@@ -6,7 +6,7 @@ import enum
 
 
 class Exit(enum.IntEnum):
-    """What the exit code of `koord-policy` means."""
+    """An exit code of `koord-policy`."""
 
     OK = 0
     UNEXPECTED = 1

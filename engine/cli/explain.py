@@ -67,7 +67,7 @@ with --eviction: the pod stays)
 
 
 _DEFAULTS: Final = {"best": 5, "tie_break": "first", "seed": 0}
-"""What options are where nobody names them; of all others that is None."""
+"""The default values of options; that of all others is None."""
 _OF_SCHEDULING: Final = frozenset(("node", "profile", "config", *_DEFAULTS))
 _OF_EVICTION: Final = frozenset(("config", "cycles"))
 _OF_QOS: Final = frozenset(("replay", "at", "plugin", "feature_gates"))

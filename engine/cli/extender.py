@@ -61,10 +61,10 @@ _ADDRESS: Final = "127.0.0.1:8888"
 _MEGABYTE: Final = 1024 * 1024
 _REFRESH_SECONDS: Final = 30.0
 ASSUMED_SECONDS: Final = 60.0
-"""How long a placement is assumed that no listing has shown."""
+"""Seconds for which a placement is assumed until a listing shows it."""
 _GRACE_SECONDS: Final = 20.0
 _CLOSE_SHARE: Final = 0.25
-"""Which part of the grace period what is loaded has for closing; the rest is for calls that are being answered."""
+"""The part of the grace period for closing what is loaded; the rest is for calls in progress."""
 _SAME_SIGNAL_SECONDS: Final = 0.5
 _HEARTBEAT_SECONDS: Final = 1.0
 _OPTIONS: Final = ("bind", "priorities", "state_dir", "invalid_at_start", "reload_unit",
@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="what to do when the policies are invalid at start (default: refuse)")
     group.add_argument("--allow-empty", action="store_const", const=True,
                        help="a `--policies` path may hold no policy; without it, the last good policies of one that is "
-                            "emptied stay in force, and the server is not ready")
+                            "emptied stay active, and the server is not ready")
     group.add_argument("--reload-unit", choices=("source", "file"),
                        help="what stays in its previous version as a whole if anything in it is wrong: a `--policies` "
                             "path, or one file together with the PolicyParams that its documents reference "
@@ -115,10 +115,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="answer /healthz, /readyz and /metrics there too, without TLS: probes and Prometheus have "
                             "no client certificate")
     group.add_argument("--shadow", metavar="PATH",
-                       help="policies that decide beside the ones in force and change nothing: differences are counted "
-                            "and sampled in /status and /metrics, and `koord-policy promote` puts them in force")
+                       help="policies that are evaluated beside the active ones, without effect: differences are counted "
+                            "and sampled in /status and /metrics, and `koord-policy promote` activates them")
     group.add_argument("--shadow-share", metavar="RATE", type=_rate,
-                       help="which part (0..1) of the time of the thread that decides the shadow may take "
+                       help="which part (0..1) of the time of the scheduling thread the shadow may use "
                             "(default: 0.25)")
     group.add_argument("--admin-token-file", metavar="FILE", type=Path,
                        help="clients with the token in this file may promote and roll back over HTTP; without it "
@@ -158,7 +158,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         real, beside = os.path.realpath(path), os.path.realpath(shadow or "")
         if os.path.commonpath([real, beside]) in (real, beside):
             raise Stop(f"`--shadow {options.shadow}` and `--policies {path}` are one within the other: what is in the "
-                       "shadow must not be in force, so keep them apart")
+                       "shadow must not be active, so keep them apart")
     if options.bind_pods and (options.cluster or "").partition(":")[0] != LIVE_CLUSTER:
         raise Stop("`--bind-pods` needs a live cluster: `--cluster kube[:CONTEXT]`")
     host, port = options.bind or _address(_ADDRESS)
@@ -214,7 +214,7 @@ class Ending:
         self._give_up = give_up or _give_up
         self._since = math.inf
         self.timer = threading.Timer(grace, self._give_up, (f"the grace period of {grace:g} s is over",))
-        """What ends the process when the grace period is over."""
+        """Ends the process when the grace period is over."""
         self.timer.daemon = True
 
     def __call__(self) -> None:

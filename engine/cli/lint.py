@@ -67,7 +67,7 @@ STANDARD_INPUT: Final = "-"
 _STANDARD_INPUT_NAME: Final = "<stdin>"
 _CONFIGURATIONS: Final = frozenset(("KubeSchedulerConfiguration", "DeschedulerConfiguration"))
 _MOST_ROUNDS: Final = 10
-"""How often `--fix` looks again at what it changed."""
+"""The number of times that `--fix` checks again what it changed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What was read: the documents, the texts that they stand in, and the configurations beside them."""
+    """The files that were read: documents, their texts, and the configurations beside them."""
 
     loaded: Documents
     sources: tuple[Source, ...]

@@ -1,4 +1,4 @@
-"""What plugins write to their logs, shown on standard error where that is asked for."""
+"""Logs of plugins, shown on standard error with `--log`."""
 
 from __future__ import annotations
 

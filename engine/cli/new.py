@@ -78,7 +78,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _is_free(framework: str, name: str) -> bool:
-    """Whether a module and its class may be called like this, beside what they import."""
+    """Return whether a name is free for a module and its class, beside what they import."""
     module = name.replace("-", "_")
     template = (_TEMPLATES / f"python-{framework}" / "plugin.py.tmpl").read_text(encoding="utf-8")
     imported = {word for line in template.splitlines() if line.startswith(("from ", "import "))

@@ -1,4 +1,4 @@
-"""List the plugins in force, with their extension points, their origin and their state."""
+"""List the active plugins, with their extension points, their origin and their state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Put the shadow policies of a server in force, if their decisions agree well enough with those in force.
+"""Activate the shadow policies of a server, if their decisions agree well enough with those of the active ones.
 
-The server writes what is in its shadow into the directory of `--policies`, which stays the truth. A mounted ConfigMap
-can only be changed through Kubernetes: then the commands for that are printed.
+The server writes its shadow into the directory of `--policies`. A mounted ConfigMap can only be changed through
+Kubernetes: then the commands for that are printed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ examples:
   koord-policy promote --decisions 10000 --max-differences 0.1% --timeout 30m --token-file token
   koord-policy promote --endpoint https://10.0.0.7:8888 --ca ca.crt --token-file token --configmap shop/policies
 
-exit codes: 0 it is in force, 2 usage (also: a wrong token), 5 it cannot be done (no valid shadow, a directory that
+exit codes: 0 it is active, 2 usage (also: a wrong token), 5 not possible (no valid shadow, a directory that
 cannot be written, no answer), 6 too many decisions differ, or too few were compared
 """
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", metavar="TIME", type=seconds, default=0.0,
                         help="how long to wait for enough decisions (default: 0, ask once)")
     parser.add_argument("--configmap", metavar="[NAMESPACE/]NAME",
-                        help="of the policies in force, for the commands that are printed where it is one")
+                        help="the ConfigMap of the active policies, for the commands that are printed")
     add_endpoints(parser, token=True)
     add_output(parser)
 
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 def _show(answer: EndpointAnswer, commands: list[str]) -> None:
     if answer.ok:
-        write(f"{answer.data['hash']} is in force, as generation {answer.data['generation']}: written to "
+        write(f"{answer.data['hash']} is active, as generation {answer.data['generation']}: written to "
               f"`{answer.data['path']}`")
         return
     write(f"not promoted: {answer.error}")

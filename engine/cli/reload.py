@@ -33,7 +33,7 @@ _PAUSE: Final = 0.5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("--wait", metavar="HASH", type=hash_of, action="append", default=[],
-                        help="of a directory (`koord-policy hash`), or the `digest` of everything in force in /status; "
+                        help="of a directory (`koord-policy hash`), or the `digest` of the active set in /status; "
                              "the beginning is enough. May be repeated where there are several directories")
     parser.add_argument("--wait-for", metavar="PATH", action="append", default=[],
                         help="wait for the hash of this directory")

@@ -1,7 +1,7 @@
-"""Put an earlier generation of policies in force again, on every server that is named.
+"""Activate an earlier generation of policies again, on every server that is named.
 
-A rollback holds until the directory changes: it still contains what was gone back from, which stays out of force, also
-after a restart with `--state-dir`. So mend the directory next.
+A rollback holds until the directory changes: the version in the directory stays blocked, also after a restart with
+`--state-dir`. So fix the directory next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ examples:
   koord-policy rollback --to 3f9a1c22 --endpoints http://10.0.0.7:8888,http://10.0.0.8:8888 --token-file token
   koord-policy status --history
 
-exit codes: 0 all of them went back, 2 usage (also: a wrong token), 5 one could not
+exit codes: 0 all servers rolled back, 2 usage (also: a wrong token), 5 a server could not
 """
 
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     else:
         for each in answers:
             write(f"{each.endpoint}: " + (
-                f"generation {each.data['restored']} is in force again, as generation {each.data['generation']} "
+                f"generation {each.data['restored']} is active again, as generation {each.data['generation']} "
                 f"({each.data['hash']}), until the directory changes" if each.ok else each.error))
     if any(each.code in (401, 403) for each in answers):
         return Exit.USAGE

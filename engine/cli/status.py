@@ -81,7 +81,7 @@ def _show(answer: EndpointAnswer, *, expressions: bool, history: bool) -> None:
     for audit in answer.data.get("audits") or ():
         _show_comparison(f"{audit['enforcement']} of {audit['plugin']} at {audit['verb']}", audit)
     if history:
-        table(["generation", "hash", "in force since", "note"], [
+        table(["generation", "hash", "active since", "note"], [
             [past["generation"], past["digest"], moment(past["since"]), past.get("failed") or (
                 f"brought back {past['restored']}" if past.get("restored") else "")] for past in policies["history"]])
     if expressions:
@@ -105,7 +105,7 @@ def _show_cluster(cluster: Mapping[str, Any]) -> None:
 def _show_source(source: Mapping[str, Any]) -> None:
     write(f"{source['path']}: {short(source['digest'])} since {moment(source['since'])}")
     if source["newest"] != source["digest"] and source["newest"]:
-        write(f"  {short(source['newest'])} is not in force:")
+        write(f"  {short(source['newest'])} is not active:")
     _show_problems({"sources": [source]})
     for text in source["warnings"]:
         write(f"  ! {text}")

@@ -1,4 +1,4 @@
-"""What a person at the terminal sees: tables, bars, progress; and plain JSON for machines.
+"""Output of commands: tables, bars and progress for terminals, and JSON for programs.
 
 The border to rich: nothing else imports it. Colour and movement appear on a terminal only; piped output is plain and
 as wide as it needs to be.
@@ -32,7 +32,7 @@ _PIPE_WIDTH = 10_000
 _GAP = 2
 """Blanks between two columns."""
 _NARROWEST = 30
-"""How many characters the last column of a table has at least, if it needs them."""
+"""The least width of the last column of a table, in characters, if its text is that long."""
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +49,12 @@ def write_json(data: object) -> None:
 
 
 def write(text: str = "") -> None:
-    """Print text for people, with a line break after it; what it quotes can steer nothing (see `escaping`)."""
+    """Print text for people, with a line break after it; quoted text is escaped (see `escaping`)."""
     sys.stdout.write(visible(text) + "\n")
 
 
 def write_report(text: str) -> None:
-    """Print a report for machines, which has escaped for its format what it quotes."""
+    """Print a report for programs, whose quoted text is already escaped for its format."""
     sys.stdout.write(text)
 
 
@@ -68,7 +68,7 @@ def _console() -> Console:
     from rich.console import Console  # noqa: PLC0415 - 40 ms that only commands with tables pay
 
     class Piped(Console):
-        """Says that nobody reads any more, as all else that writes does; rich would end the process with 1."""
+        """Raises when the output is closed, as other writes do; rich would end the process with 1."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

@@ -139,13 +139,13 @@ def _run_and_tell(options: argparse.Namespace, builtins: Builtins) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _RunOutcome:
-    """What a run came to."""
+    """The result of a run."""
 
     results: tuple[CaseResult, ...]
     reports: tuple[CoverageReport, ...] | None
     mutation: MutationOutcome | None
     complaints: tuple[str, ...]
-    """Why it failed, besides failing cases."""
+    """Reasons of failure other than failing cases."""
 
     @property
     def exit(self) -> Exit:

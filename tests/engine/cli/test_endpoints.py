@@ -106,7 +106,7 @@ def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, tok
     edit(server, policies, document(9000), 2)
     done = run("rollback", "--endpoint", server.url, "--token-file", token)
     assert (
-        done.exit, done.out.startswith(f"{server.url}: generation 1 is in force again, as generation 3 ("),
+        done.exit, done.out.startswith(f"{server.url}: generation 1 is active again, as generation 3 ("),
     ) == (0, True)
     assert "generation 1 was brought back, until the directory changes" in run("status", "--endpoints", server.url).out
     done = run("rollback", "--to", "77", "--endpoint", server.url, "--token-file", token)
@@ -133,7 +133,7 @@ def test_a_promotion_says_why_not_and_then_promotes(run, shadowed, shadow, polic
     assert (done.exit, "is in the shadow" in done.out) == (5, True)
     digest = run("hash", shadow).out.strip()
     done = run("promote", "--decisions", 2, "--max-differences", "50%", "--hash", digest, *words)
-    assert (done.exit, done.out.endswith(f" is in force, as generation 2: written to `{policies}`\n")) == (0, True)
+    assert (done.exit, done.out.endswith(f" is active, as generation 2: written to `{policies}`\n")) == (0, True)
     assert run("hash", policies).out.strip() == digest
 
 

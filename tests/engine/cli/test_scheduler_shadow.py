@@ -282,7 +282,7 @@ def test_a_shadow_within_what_is_in_force_is_refused(run, policies):
         assert done.exit == 2
         assert done.err == (
             f"koord-policy: `--shadow {path}` and `--policies {policies}` are one within the other: what "
-            "is in the shadow must not be in force, so keep them apart\n"
+            "is in the shadow must not be active, so keep them apart\n"
         )
 
 
