@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Plugin
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.extender.admin import AdminToken
-    from koordpolicy.engine.scheduler.extender.server import Loaded, Server
+    from koordpolicy.engine.scheduler.extender.loaded import Loaded
+    from koordpolicy.engine.scheduler.extender.server import Server
 
     from . import Builtins
 
@@ -297,9 +298,9 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         from koordpolicy.engine.reload.startup import InvalidAtStart  # noqa: PLC0415
         from koordpolicy.engine.reload.vet import SECONDS, VettedBuild  # noqa: PLC0415
         from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.placements import Placements  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.protocol import Extender, Priorities  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.extender.server import Loaded, Refresh  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.shadow import SHARE, Shadow  # noqa: PLC0415
         from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
         from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles  # noqa: PLC0415
@@ -428,7 +429,7 @@ def _token(path: Path | None) -> AdminToken | None:
 
 
 def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
-    from koordpolicy.engine.scheduler.extender.server import tls_context  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.extender.listeners import tls_context  # noqa: PLC0415
 
     if (options.tls_cert is None) != (options.tls_key is None):
         raise Stop("`--tls-cert` and `--tls-key` go together")

@@ -20,8 +20,9 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Reloader
 from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
+from koordpolicy.engine.scheduler.extender.loaded import Loaded
 from koordpolicy.engine.scheduler.extender.protocol import Extender
-from koordpolicy.engine.scheduler.extender.server import Loaded, Server
+from koordpolicy.engine.scheduler.extender.server import Server
 
 from .bench_columns import FILTERS, SCORES, cluster_of
 from .figure import Figure

@@ -32,7 +32,7 @@ from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import SimulationResult as Outcome
 from koordpolicy.engine.scheduler.simulate import simulate
 
-from .result import SimulationResult
+from .result import Result
 
 SUITE = "openb"
 RANDOM = "01-Random"
@@ -43,13 +43,13 @@ def parts(path: Path, *, full: bool = False) -> Sequence[str]:
     return [f"{trace}/{policy}" for trace, of in _read(path)["traces"].items() for policy in of["policies"]]
 
 
-def run(path: Path, *, full: bool = False) -> Iterator[SimulationResult]:
+def run(path: Path, *, full: bool = False) -> Iterator[Result]:
     """Yield the result of every figure of the file."""
     for part in parts(path, full=full):
         yield from run_part(path, part, full=full)
 
 
-def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[SimulationResult]:
+def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
     """Yield the results of one trace under one policy."""
     content = _read(path)
     trace, name = part.split("/")
@@ -60,7 +60,7 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Simulatio
     if study not in STUDY:
         for seed in seeds:
             for figure, _ in _expected(figures):
-                yield SimulationResult(SUITE, f"{part}/{seed}/{figure}", False, f"policy `{name}` is not built yet")
+                yield Result(SUITE, f"{part}/{seed}/{figure}", False, f"policy `{name}` is not built yet")
         return
     recorded = traces.load(_data(path) / f"{trace}.csv")
     typical = typical_pods(recorded.pods)
@@ -85,20 +85,20 @@ def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Simulatio
                 yield compare_means(f"{part}/mean/{figure}", found[figure], expected["by_seed"])
 
 
-def compare_means(name: str, values: Sequence[float | None], published: Sequence[float]) -> SimulationResult:
+def compare_means(name: str, values: Sequence[float | None], published: Sequence[float]) -> Result:
     """Compare two means of independent runs: they may differ by 3 sqrt(s1^2/n1 + s2^2/n2)."""
     known = [value for value in values if value is not None]
     if len(known) < max(2, len(values)):
-        return SimulationResult(SUITE, name, False, f"has {len(known)} figures of {len(values)} runs")
+        return Result(SUITE, name, False, f"has {len(known)} figures of {len(values)} runs")
     tolerance = 3 * math.sqrt(variance(known) / len(known) + variance(published) / len(published))
     return _compare(name, fmean(known), fmean(published), tolerance)
 
 
-def _compare(name: str, value: float | None, expected: float, tolerance: float) -> SimulationResult:
+def _compare(name: str, value: float | None, expected: float, tolerance: float) -> Result:
     # The figures have 2 decimals (ratios 4): a binary fraction must not make a difference of half of one.
     if value is not None and abs(value - expected) <= tolerance + 1e-9:
-        return SimulationResult(SUITE, name, True)
-    return SimulationResult(SUITE, name, False, f"is {value}, expected {expected} (tolerance {tolerance:g})")
+        return Result(SUITE, name, True)
+    return Result(SUITE, name, False, f"is {value}, expected {expected} (tolerance {tolerance:g})")
 
 
 def _expected(figures: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -28,8 +28,9 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, InvalidAtStart, Reloader, ReloadSettings
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
+from koordpolicy.engine.scheduler.extender.loaded import Loaded
 from koordpolicy.engine.scheduler.extender.protocol import Extender
-from koordpolicy.engine.scheduler.extender.server import Loaded, Server
+from koordpolicy.engine.scheduler.extender.server import Server
 from koordpolicy.engine.scheduler.extender.shadow import Shadow
 from koordpolicy.engine.scheduler.observe.counters import Counters
 

@@ -12,38 +12,25 @@ import json
 import logging
 import math
 import ssl
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
-from koordpolicy.engine.cluster.kinds import Lack, describe, lacking
-from koordpolicy.engine.cluster.sources.api import Binding
-from koordpolicy.engine.cluster.sources.listing import Change, KindView, Listed, Listing, apply
-from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.cluster.kinds import Lack, describe
+from koordpolicy.engine.cluster.sources.listing import Change, KindView, apply
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.reload.history import GenerationRecord
-from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
-from koordpolicy.engine.reload.reloader import Reloader
-from koordpolicy.engine.reload.vet import Vetter
 from koordpolicy.engine.source import PolicyError
 
-from ..observe.counters import Counters, evaluations_of, expressions_of
 from .admin import AdminRefusal, AdminToken, Wish, judge, refusal
 from .bodies import ExcessiveError, MalformedBody, read_binding
 from .daemons import Daemons
@@ -57,10 +44,13 @@ from .explain_endpoint import (
 )
 from .garbage_collection import ShortCollections
 from .intake import DeclinedError, Intake
-from .protocol import DecisionRecord, Extender, Verb
+from .listeners import serving, serving_apart
+from .loaded import Loaded, Refresh
+from .metrics import Metrics
+from .protocol import Verb
 from .services import FLAGS, UnknownPathError, switched
 from .services import answer as answer_service
-from .shadow import ShadowResult
+from .status import lacks_of, status_of
 from .watchdog import Overdue, Watchdog, document_of
 
 T = TypeVar("T")
@@ -80,237 +70,12 @@ _EXPLAIN_SHARE: Final = 1 / 3
 """Which part of a decision's time an explanation may take: a call that comes meanwhile has the rest."""
 _LOOKS_PER_BUDGET: Final = 10
 _CLOSE_SECONDS: Final = 5.0
-_LINGERING_SECONDS: Final = 1.0
-_READ_BYTES: Final = 64 * 1024
 _MOST_WAITING: Final = 32
 _BINDINGS_AT_ONCE: Final = 8
-_SHUTDOWN_SECONDS: Final = 5.0
 _CHANGES_AT_ONCE: Final = 25
 _ADMIN_SECONDS: Final = 60.0
 _LACKS_SECONDS: Final = 1.0
 _SMALL_BODY: Final = 64 * 1024
-_BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-
-
-@dataclass(frozen=True, slots=True)
-class Refresh:
-    """How the cluster's state is kept up to date: `relist` is called every `seconds`, in a thread that may wait."""
-
-    relist: Callable[[], Listed]
-    listing: Listing
-    seconds: float
-    low_latency: LowLatencyGc | None = None
-    """Is entered while a listing is taken and compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What is there once policies and cluster are: what answers, and what keeps both up to date."""
-
-    extender: Extender
-    reloader: Reloader
-    source: str = ""
-    """Where the cluster's state comes from, for people."""
-    refresh: Refresh | None = None
-    counters: Counters = field(default_factory=Counters)
-    """What the plugins count."""
-    vetter: Vetter | None = None
-    """What compiles policies first; None where the reloader's own thread does."""
-    bind: Callable[[Binding], None] | None = None
-    """What binds a pod in the cluster, in a thread that may wait; None where kube-scheduler does. Raises
-    `PolicyError` where that fails."""
-
-    def stop_reloading(self) -> None:
-        """End the process that compiles, so that nobody waits for it, and then the thread that reloads."""
-        if self.vetter is not None:
-            self.vetter.close()
-        self.reloader.close()
-
-
-_KINDS: Final = {
-    Framework.SCHEDULER: "SchedulerPlugin", Framework.QOS: "QoSPlugin", Framework.DESCHEDULER: "DeschedulerPlugin",
-}
-
-
-class Metrics:
-    """What Prometheus scrapes, in a registry of its own."""
-
-    def __init__(self) -> None:
-        # They are a series beside each counter, which nobody reads.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
-        self.loaded: Loaded | None = None
-        self._decisions = Counter(
-            "koord_policy_decisions", "Calls by verb and result (ok, refused, error, malformed)", ["verb", "result"],
-            registry=self.registry)
-        self._seconds = Histogram(
-            "koord_policy_decision_duration_seconds", "From the body to the answer, in the thread that decides",
-            ["verb"], buckets=_BUCKETS, registry=self.registry)
-        self._refusals = Counter(
-            "koord_policy_refusals", "Nodes that plugins refused", ["plugin"], registry=self.registry)
-        self._reported = Counter(
-            "koord_policy_unenforced_refusals", "Nodes that plugins with enforcement Warn or Audit would refuse",
-            ["plugin", "enforcement"], registry=self.registry)
-        self._errors = Counter(
-            "koord_policy_expression_errors", "Evaluations that failed, counted by node, and (without a rule) failures "
-            "of plugins", ["plugin", "point", "rule"], registry=self.registry)
-        self._unknown = Counter(
-            "koord_policy_unknown_nodes", "Nodes of requests that the cluster's state does not hold",
-            registry=self.registry)
-        self._refreshes = Counter(
-            "koord_policy_cluster_refreshes", "Listings of the cluster by what came of them", ["result"],
-            registry=self.registry)
-        self._overdue = Counter(
-            "koord_policy_overdue_decisions", "Decisions that took longer than they may, by whose fault that was",
-            ["plugin", "point"], registry=self.registry)
-        self.watchdog: Watchdog | None = None
-        self.registry.register(self)
-
-    def overdue(self, plugin: str, point: str) -> None:
-        """Count a decision that took longer than it may; what is not known is empty."""
-        self._overdue.labels(plugin, point).inc()
-
-    def refreshed(self, result: str) -> None:
-        """Count a listing: `success`, `partial` (a kind that was known could not be listed) or `failure`."""
-        self._refreshes.labels(result).inc()
-
-    def observe(self, record: DecisionRecord, seconds: float) -> None:
-        """Count a decision."""
-        verb = record.verb.value
-        self._decisions.labels(verb, record.result).inc()
-        self._seconds.labels(verb).observe(seconds)
-        self._unknown.inc(record.unknown)
-        for plugin, count in record.refused_by.items():
-            self._refusals.labels(plugin).inc(count)
-        for plugin, enforcement, count in record.unenforced:
-            self._reported.labels(plugin, enforcement.value).inc(count)
-        for (plugin, point, rule), count in record.errors.items():
-            self._errors.labels(plugin, point.value, rule).inc(count)
-
-    def bound(self, result: str) -> None:
-        """Count a call that was to bind a pod."""
-        self._decisions.labels("bind", result).inc()
-
-    def malformed(self, verb: Verb) -> None:
-        """Count a call whose body was no question."""
-        self._decisions.labels(verb.value, "malformed").inc()
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield what stands elsewhere and is read when somebody asks."""
-        loaded = self.loaded
-        overdue = self.watchdog.look() if self.watchdog is not None else None
-        ready = loaded is not None and overdue is None and not loaded.reloader.status().emptied
-        yield GaugeMetricFamily("koord_policy_ready", "Whether policies and cluster are there and decisions are made",
-                                int(ready))
-        yield GaugeMetricFamily("koord_policy_decider_stuck", "Whether a decision takes longer than it may",
-                                int(overdue is not None))
-        if loaded is None:
-            return
-        status = loaded.reloader.status()
-        reloads = CounterMetricFamily("koord_policy_reloads", "Versions of policies by what came of them",
-                                      labels=["result"])
-        reloads.add_metric(["success"], status.successes)
-        reloads.add_metric(["failure"], status.failures)
-        yield reloads
-        for what, when in (("success", status.last_success), ("failure", status.last_failure)):
-            yield GaugeMetricFamily(f"koord_policy_last_reload_{what}_timestamp_seconds",
-                                    f"When a version of policies last came to a {what}; 0 for never", when or 0)
-        yield GaugeMetricFamily("koord_policy_policies_healthy", "Whether what runs is what the directories hold",
-                                int(status.healthy))
-        yield GaugeMetricFamily("koord_policy_reload_running_seconds", "For how long a look at the policies has been "
-                                "under way; 0 between looks", loaded.reloader.seconds_at_work)
-        yield GaugeMetricFamily("koord_policy_generation", "The generation of policies in force", status.generation)
-        yield GaugeMetricFamily("koord_policy_restored_generation", "The earlier generation that somebody brought "
-                                "back; 0 where what runs is what the directories hold", status.restored or 0)
-        active = GaugeMetricFamily("koord_policy_active_policies", "Policies in force, by kind", labels=["kind"])
-        for framework, kind in _KINDS.items():
-            plugins = loaded.reloader.registry.plugins.values()
-            active.add_metric([kind], sum(each.framework is framework and bool(each.source) for each in plugins))
-        yield active
-        info = InfoMetricFamily("koord_policy_config", "The hash of the policies in force")
-        info.add_metric([], {"hash": status.digest})
-        yield info
-        sources = InfoMetricFamily("koord_policy_source", "The hash of what is in force of each directory",
-                                   labels=["path"])
-        for source in status.sources:
-            sources.add_metric([source.path], {"hash": source.digest or ""})
-        yield sources
-        yield from _compared(loaded.extender)
-        yield _evaluations(loaded.extender)
-        yield from _known(loaded)
-        yield GaugeMetricFamily("koord_policy_nodes", "Nodes in the cluster's state",
-                                len(loaded.extender.cluster.names))
-        yield GaugeMetricFamily("koord_policy_pinned_pods", "Pods between their two calls", loaded.extender.pins)
-        placements = loaded.extender.placements
-        yield GaugeMetricFamily("koord_policy_assumed_pods", "Pods whose placement is assumed and that no listing has "
-                                "shown there yet", len(placements))
-        dropped = CounterMetricFamily("koord_policy_assumed_pods_dropped", "Assumed placements by what ended them",
-                                      labels=["reason"])
-        for reason, count in sorted(placements.dropped.copy().items()):
-            dropped.add_metric([reason], count)
-        yield dropped
-        for name, amounts in loaded.counters.read().items():
-            labels = sorted({label for key in amounts for label, _ in key})
-            family = CounterMetricFamily(f"koord_policy_plugin_{name}", "Counted by a plugin", labels=labels)
-            for key, amount in amounts.items():
-                given = dict(key)
-                family.add_metric([given.get(label, "") for label in labels], amount)
-            yield family
-
-
-def _compared(extender: Extender) -> Iterable[Metric]:
-    audits = CounterMetricFamily(
-        "koord_policy_audit_decisions", "Answers by whether a plugin that only audits or warns would have changed them",
-        labels=["plugin", "enforcement", "verb", "result"])
-    for plugin, verb, how, tally in extender.audits.read():
-        for result in (ShadowResult.SAME, ShadowResult.DIFFERS):
-            audits.add_metric([plugin, how.value, verb, result.value], tally.count(result))
-    yield audits
-    shadow = extender.shadow
-    if shadow is None:
-        return
-    decisions = CounterMetricFamily(
-        "koord_policy_shadow_decisions", "Answers by how the shadow's compare with them", labels=["verb", "result"])
-    for (verb, result), count in shadow.totals.copy().items():
-        decisions.add_metric([verb, result.value], count)
-    yield decisions
-    yield CounterMetricFamily("koord_policy_shadow_seconds", "What deciding in the shadow took", shadow.seconds)
-    yield GaugeMetricFamily("koord_policy_shadow_ready", "Whether a valid set is in the shadow", int(shadow.ready))
-    info = InfoMetricFamily("koord_policy_shadow_config", "The hash of the policies in the shadow")
-    info.add_metric([], {"hash": shadow.agreement.shadow})
-    yield info
-
-
-def _known(loaded: Loaded) -> Iterable[Metric]:
-    """Yield how well the cluster is known, where it is listed again and again."""
-    if loaded.refresh is None:
-        return
-    views = loaded.refresh.listing.views
-    yield GaugeMetricFamily("koord_policy_last_cluster_refresh_success_timestamp_seconds",
-                            "When each kind was listed that can be: the time of the one that is behind most",
-                            min((view.listed for view in views.values() if view.listed), default=0))
-    listed = GaugeMetricFamily("koord_policy_last_kind_refresh_success_timestamp_seconds",
-                               "When a kind was last listed; 0 for never", labels=["kind"])
-    stale = GaugeMetricFamily("koord_policy_kind_stale", "Whether a kind that was listed once cannot be any more",
-                              labels=["kind"])
-    for kind, view in views.items():
-        listed.add_metric([kind], view.listed)
-        stale.add_metric([kind], int(view.stale))
-    yield listed
-    yield stale
-
-
-def _evaluations(extender: Extender) -> Metric:
-    family = CounterMetricFamily(
-        "koord_policy_expression_evaluations", "Evaluations of expressions, counted by node",
-        labels=["plugin", "point", "rule"])
-    counts: dict[tuple[str, str, str], int] = {}
-    for _, plugin, each in evaluations_of(extender.scheduler.profiles):
-        key = plugin, each.point, each.rule
-        counts[key] = counts.get(key, 0) + each.evaluated
-    for labels, count in sorted(counts.items()):
-        family.add_metric(list(labels), count)
-    return family
 
 
 class Server:
@@ -553,9 +318,9 @@ class Server:
             if self._health is not None:
                 probes = web.Application(middlewares=[_explain_errors])
                 self._add_probes(probes)
-                await open_ports.enter_async_context(_serving_apart(probes, *self._health))
+                await open_ports.enter_async_context(serving_apart(probes, *self._health))
             self._add_probes(app)
-            yield await open_ports.enter_async_context(_serving(app, host, port, self._tls))
+            yield await open_ports.enter_async_context(serving(app, host, port, self._tls))
 
     def _add_probes(self, app: web.Application) -> None:
         app.router.add_get("/healthz", self._healthz)
@@ -582,7 +347,7 @@ class Server:
         while True:
             before, key = key, (extender.scheduler.profiles[0].generation, extender.cluster.kinds)
             if key != before:
-                lacks = frozenset(await self._made(self._teller, _lacks_of, extender))
+                lacks = frozenset(await self._made(self._teller, lacks_of, extender))
                 if known is not None and lacks - known:
                     _LOG.warning("%s: add them to it, or do not rely on what these plugins say",
                                  describe(lacks - known))
@@ -865,129 +630,10 @@ class Server:
         return _json(await self._made(self._teller, lambda: _dumped(status_of(loaded, pod) | late)))
 
 
-@asynccontextmanager
-async def _serving(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
-    """Serve until the block ends; yield the URL."""
-    # Nothing is decompressed, also where nobody reads the body; what is left of one that was refused is not waited for.
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, auto_decompress=False,
-                           lingering_time=_LINGERING_SECONDS, read_bufsize=_READ_BYTES)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        address = runner.addresses[0]
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        yield f"{'http' if tls is None else 'https'}://{shown}:{address[1]}"
-    finally:
-        await runner.cleanup()
-        # Those whose client went away have not been waited for, and those that were cancelled have not ended.
-        tasks = [task for task in asyncio.all_tasks()
-                 if getattr(task.get_coro(), "__qualname__", "").startswith("RequestHandler.")]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_LINGERING_SECONDS)
-
-
 async def _ended(task: asyncio.Task[Any]) -> None:
     """Cancel a task, and return when it has ended."""
     task.cancel()
     await asyncio.wait((task,))
-
-
-@asynccontextmanager
-async def _serving_apart(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
-    """Serve from a thread with an event loop of its own, whatever this one is busy with; yield the URL."""
-    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with _serving(app, host, port, None) as url:
-            started.set_result((url, asyncio.get_running_loop(), stop))
-            await stop.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:  # whoever starts it is told
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=run, name="probes", daemon=True)
-    thread.start()
-    url, loop, stop = await asyncio.wrap_future(started)
-    try:
-        yield url
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        await asyncio.to_thread(thread.join)
-
-
-def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
-    """Return how the extender stands and what it decided last, newest first; of one `pod` with all exact totals."""
-    extender = loaded.extender
-    scheduler = extender.scheduler
-    fault = scheduler.hot_swap.fault
-    lacks = _lacks_of(extender)
-    policies = loaded.reloader.status()  # once, so that what is said of them goes together
-    return {
-        "ready": not policies.emptied,
-        "generation": scheduler.profiles[0].generation,
-        "profiles": [
-            {"name": profile.name, "generation": profile.generation,
-             "preFilters": [each.name for each in profile.pre_filters],
-             "filters": [each.name for each in profile.filters],
-             "scores": [{"plugin": each.name, "weight": each.weight} for each in profile.scores]}
-            for profile in scheduler.profiles
-        ],
-        "fault": None if fault is None else [problem.message for problem in fault.problems],
-        "trouble": list(scheduler.hot_swap.trouble),
-        "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded)
-        | ({"lacking": [lack.to_json() for lack in lacks]} if lacks else {}),
-        "pinnedPods": extender.pins,
-        "assumedPods": len(extender.placements),
-        "policies": policies.to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
-        "expressions": expressions_of(scheduler.profiles),
-        "shadow": None if extender.shadow is None else extender.shadow.to_json(),
-        "audits": extender.audits.to_json(),
-        "decisions": [
-            record.to_json(every=pod is not None) for record in reversed(extender.recent)
-            if pod is None or pod in (record.pod, record.uid)
-        ],
-    }
-
-
-def _lacks_of(extender: Extender) -> tuple[Lack, ...]:
-    """Return which active plugins read kinds that the source of the cluster does not contain."""
-    active = {each.name: each.plugin.reads for profile in extender.scheduler.profiles for each in profile.made}
-    return lacking(active, extender.cluster)
-
-
-def _views_of(loaded: Loaded) -> dict[str, Any]:
-    """Return how well each kind is known, where the cluster is listed again and again."""
-    if loaded.refresh is None:
-        return {}
-    now, views = time.time(), loaded.refresh.listing.views
-    return {
-        "refreshSeconds": loaded.refresh.seconds,
-        "stale": [kind for kind, view in views.items() if view.stale],
-        "kinds": {kind: {"listed": view.listed or None, "age": round(now - view.listed, 3) if view.listed else None,
-                         "fault": view.fault or None} for kind, view in views.items()},
-    }
-
-
-def tls_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
-    """Return a server's context, TLS 1.2 at least; with `client_ca` only clients with a certificate of it get in.
-
-    Raises `OSError` or `ssl.SSLError` for files that cannot be used.
-    """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
-    if client_ca is not None:
-        context.load_verify_locations(client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 def _close(loaded: Loaded) -> None:

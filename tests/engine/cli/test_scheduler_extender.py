@@ -32,7 +32,8 @@ from koordpolicy.engine.cli import extender, scheduler
 from koordpolicy.engine.cluster.sources.api import Binding
 from koordpolicy.engine.cluster.sources.listing import Listed, Listing
 from koordpolicy.engine.framework.points import Answer, Framework
-from koordpolicy.engine.scheduler.extender.server import Loaded, Refresh, Server
+from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh
+from koordpolicy.engine.scheduler.extender.server import Server
 from koordpolicy.engine.source import PolicyError, Problem
 from koordpolicy.plugin import python_plugin
 from tests.output_schemas import check_part

@@ -11,7 +11,7 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Point, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.extender.protocol import Extender, Malformed, Priorities, Verb, read_question, rescale
+from koordpolicy.engine.scheduler.extender.protocol import Extender, MalformedBody, Priorities, Verb, read_question, rescale
 from koordpolicy.engine.source import Source
 
 
@@ -422,19 +422,19 @@ POD = '{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}'
     ),
 ])
 def test_a_malformed_body_is_refused_with_a_reason(text, reason):
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedBody) as caught:
         read_question(text)
     assert str(caught.value) == reason
 
 
 def test_a_number_with_thousands_of_digits_is_refused():
-    with pytest.raises(Malformed, match="the body is no JSON that can be read: "):
+    with pytest.raises(MalformedBody, match="the body is no JSON that can be read: "):
         read_question(b'{"Pod":' + b"9" * 10_000 + b"}")
 
 
 def test_a_malformed_body_changes_nothing(kit):
     extender = asking(kit)
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedBody):
         extender.answer(Verb.FILTER, b"{")
     assert (extender.recent, extender.pins) == ((), 0)
     assert ask(extender, Verb.FILTER, ["a"]) == result(["a"])

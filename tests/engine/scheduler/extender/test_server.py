@@ -13,8 +13,9 @@ from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources.listing import Listed, Listing
 from koordpolicy.engine.scheduler.extender import explain_endpoint
 from koordpolicy.engine.scheduler.extender import server as serving
+from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh
 from koordpolicy.engine.scheduler.extender.protocol import Verb
-from koordpolicy.engine.scheduler.extender.server import Loaded, Refresh, Server
+from koordpolicy.engine.scheduler.extender.server import Server
 
 
 class Arriving:
@@ -170,7 +171,7 @@ def test_metrics_and_status_are_answered_while_explanations_hang(monkeypatch):
     def hang(*_):
         hanging.release()
         go_on.wait(30)
-        raise serving.Malformed("it was only to hang")
+        raise serving.MalformedBody("it was only to hang")
 
     monkeypatch.setattr(serving, "read_explain_request", hang)
     monkeypatch.setattr(serving, "status_of", lambda *_: {"ready": True})

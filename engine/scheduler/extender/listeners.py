@@ -1,0 +1,83 @@
+"""Listeners of the HTTP server: in this event loop, or in a thread with a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+
+_SHUTDOWN_SECONDS: Final = 5.0
+_LINGERING_SECONDS: Final = 1.0
+_READ_BYTES: Final = 64 * 1024
+
+
+@asynccontextmanager
+async def serving(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
+    """Serve until the block ends; yield the URL."""
+    # Nothing is decompressed, also where nobody reads the body; what is left of one that was refused is not waited for.
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, auto_decompress=False,
+                           lingering_time=_LINGERING_SECONDS, read_bufsize=_READ_BYTES)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
+        address = runner.addresses[0]
+        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+        yield f"{'http' if tls is None else 'https'}://{shown}:{address[1]}"
+    finally:
+        await runner.cleanup()
+        # Those whose client went away have not been waited for, and those that were cancelled have not ended.
+        tasks = [task for task in asyncio.all_tasks()
+                 if getattr(task.get_coro(), "__qualname__", "").startswith("RequestHandler.")]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_LINGERING_SECONDS)
+
+
+@asynccontextmanager
+async def serving_apart(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
+    """Serve from a thread with an event loop of its own, whatever this one is busy with; yield the URL."""
+    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with serving(app, host, port, None) as url:
+            started.set_result((url, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:  # whoever starts it is told
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="probes", daemon=True)
+    thread.start()
+    url, loop, stop = await asyncio.wrap_future(started)
+    try:
+        yield url
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        await asyncio.to_thread(thread.join)
+
+
+def tls_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
+    """Return a server's context, TLS 1.2 at least; with `client_ca` only clients with a certificate of it get in.
+
+    Raises `OSError` or `ssl.SSLError` for files that cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

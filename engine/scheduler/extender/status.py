@@ -1,0 +1,65 @@
+"""The status of the extender, as `/status` returns it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from koordpolicy.engine.cluster.kinds import Lack, lacking
+
+from ..observe.counters import expressions_of
+from .loaded import Loaded
+from .protocol import Extender
+
+
+def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
+    """Return how the extender stands and what it decided last, newest first; of one `pod` with all exact totals."""
+    extender = loaded.extender
+    scheduler = extender.scheduler
+    fault = scheduler.hot_swap.fault
+    lacks = lacks_of(extender)
+    policies = loaded.reloader.status()  # once, so that what is said of them goes together
+    return {
+        "ready": not policies.emptied,
+        "generation": scheduler.profiles[0].generation,
+        "profiles": [
+            {"name": profile.name, "generation": profile.generation,
+             "preFilters": [each.name for each in profile.pre_filters],
+             "filters": [each.name for each in profile.filters],
+             "scores": [{"plugin": each.name, "weight": each.weight} for each in profile.scores]}
+            for profile in scheduler.profiles
+        ],
+        "fault": None if fault is None else [problem.message for problem in fault.problems],
+        "trouble": list(scheduler.hot_swap.trouble),
+        "cluster": {"source": loaded.source, "nodes": len(extender.cluster.names)} | _views_of(loaded)
+        | ({"lacking": [lack.to_json() for lack in lacks]} if lacks else {}),
+        "pinnedPods": extender.pins,
+        "assumedPods": len(extender.placements),
+        "policies": policies.to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
+        "expressions": expressions_of(scheduler.profiles),
+        "shadow": None if extender.shadow is None else extender.shadow.to_json(),
+        "audits": extender.audits.to_json(),
+        "decisions": [
+            record.to_json(every=pod is not None) for record in reversed(extender.recent)
+            if pod is None or pod in (record.pod, record.uid)
+        ],
+    }
+
+
+def lacks_of(extender: Extender) -> tuple[Lack, ...]:
+    """Return which active plugins read kinds that the source of the cluster does not contain."""
+    active = {each.name: each.plugin.reads for profile in extender.scheduler.profiles for each in profile.made}
+    return lacking(active, extender.cluster)
+
+
+def _views_of(loaded: Loaded) -> dict[str, Any]:
+    """Return how well each kind is known, where the cluster is listed again and again."""
+    if loaded.refresh is None:
+        return {}
+    now, views = time.time(), loaded.refresh.listing.views
+    return {
+        "refreshSeconds": loaded.refresh.seconds,
+        "stale": [kind for kind, view in views.items() if view.stale],
+        "kinds": {kind: {"listed": view.listed or None, "age": round(now - view.listed, 3) if view.listed else None,
+                         "fault": view.fault or None} for kind, view in views.items()},
+    }
