@@ -115,9 +115,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--health-bind", metavar="HOST:PORT", type=_address,
                        help="answer /healthz, /readyz and /metrics there too, without TLS: probes and Prometheus have "
                             "no client certificate")
-    group.add_argument("--shadow", metavar="PATH",
-                       help="policies that are evaluated beside the active ones, without effect: differences are counted "
-                            "and sampled in /status and /metrics, and `koord-policy promote` activates them")
+    group.add_argument(
+        "--shadow",
+        metavar="PATH",
+        help="policies that are evaluated beside the active ones, without effect: differences are counted "
+        "and sampled in /status and /metrics, and `koord-policy promote` activates them",
+    )
     group.add_argument("--shadow-share", metavar="RATE", type=_rate,
                        help="which part (0..1) of the time of the scheduling thread the shadow may use "
                             "(default: 0.25)")

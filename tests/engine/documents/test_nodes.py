@@ -60,16 +60,16 @@ def test_aliases_stand_for_what_they_name() -> None:
 
 def test_an_alias_bomb_is_refused_at_once() -> None:
     text = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
-    started = time.perf_counter()
+    started = time.process_time()
     assert complaint(text).startswith("a.yaml:6:25: error: the aliases of this file stand for more than 100000 nodes")
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("text", ["[" * 10_000, "{a: " * 10_000, "- " * 10_000 + "a", "[" * 10_000 + "]" * 10_000])
 def test_what_is_nested_ten_thousand_deep_is_refused_at_once(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert "error: nested deeper than 64 levels" in complaint(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -80,9 +80,9 @@ def test_what_is_nested_ten_thousand_deep_is_refused_at_once(text: str) -> None:
 ], ids=["nodes", "keys", "errors", "tags"])
 def test_ten_megabytes_of_nonsense_are_refused_soon(text: str, message: str) -> None:
     problems = Problems()
-    started = time.perf_counter()
+    started = time.process_time()
     read(Source("a.yaml", text), problems)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 30
     assert message in problems.found[0].message
     assert len(problems.found) <= 200
 
