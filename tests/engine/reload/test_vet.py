@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordpolicy.engine.documents import load
 from koordpolicy.engine.reload import Builder
-from koordpolicy.engine.reload.reloader import UNAVAILABLE
+from koordpolicy.engine.reload.status import UNAVAILABLE
 from koordpolicy.engine.reload.vet import VettedBuild, Vetter, plain, problems_of
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
@@ -215,6 +216,22 @@ def test_a_vetted_build_compiles_what_passed_and_nothing_else(vetter):
         build([file("a"), Source("b.yaml", "kind: [")])
     assert list(build.groups([file("a")])) == [frozenset({"a.yaml"})]
     assert build.warnings([file("a")]) == ()
+
+
+def test_a_set_that_the_worker_refuses_is_not_parsed_by_the_server(vetter):
+    parsed = []
+
+    def parse(sources):
+        sources = tuple(sources)
+        parsed.extend(source.name for source in sources)
+        return load(sources)
+
+    build = VettedBuild(Builder(load_sources=parse), vetter)
+    with pytest.raises(PolicyError):
+        build([file("a"), Source("b.yaml", "kind: [")])
+    refused = list(parsed)
+    build([file("a")])
+    assert (refused, parsed) == ([], ["a.yaml"])
 
 
 def test_a_document_that_is_not_compiled_in_its_time_has_problems_that_name_it():
