@@ -1,4 +1,4 @@
-"""The Common Expression Language: text to tree, tree to checked tree, checked tree to answers by row and by column.
+"""The Common Expression Language: parser, checker, and evaluators by row and by column.
 
-Knows nothing of Kubernetes or YAML.
+Independent of Kubernetes and YAML.
 """

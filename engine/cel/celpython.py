@@ -1,7 +1,7 @@
-"""cel-python, the independent second engine: the one place where the project meets it.
+"""Evaluation by cel-python, an independent implementation, for comparison.
 
-It answers for the core language only and takes about a millisecond for what ours takes a microsecond: it is there to
-be compared with. Where it is known to deviate from the specification says the agreement test.
+It implements the core language only, and takes about a millisecond where the code generator takes a microsecond. The
+agreement test lists its known deviations from the specification.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def evaluate(
     except EvaluationError:
         raise
     except Exception as error:
-        # Its evaluator lets some of Python's own errors through.
+        # Its evaluator does not catch all of Python's own errors.
         raise EvaluationError(_message(error)) from None
 
 

@@ -30,7 +30,7 @@ class Got:
     rule: str = ""
     message: str = ""
     reason: str = ""
-    asked: tuple[ProgramCall, ...] = ()
+    calls: tuple[ProgramCall, ...] = ()
 
     def __str__(self) -> str:
         if self.wanted in (ExpectedResult.PASS, ExpectedResult.SKIP):
@@ -88,14 +88,14 @@ class Asking:
         return world.pod(self.case.pod)
 
     def miss(
-        self, about: str, expected: str, got: str, span: Span | None = None, asked: Iterable[ProgramCall] = (),
+        self, about: str, expected: str, got: str, span: Span | None = None, calls: Iterable[ProgramCall] = (),
         *, refusals: Iterable[Refusal] = (),
     ) -> None:
-        """Note that an expectation was not met, with what was asked or who refused on the way to it."""
+        """Record an expectation that was not met, with the evaluations or refusals that led to it."""
         values: list[tuple[int, str, object]] = []
         rest = 0
         if self.explains:
-            for each in asked:
+            for each in calls:
                 lines, others = values_of(each)
                 values += lines
                 rest += others
@@ -119,7 +119,7 @@ class Asking:
         if expected.reason is not None and expected.reason != got.reason:
             same = False
         if not same:
-            self.miss(about, wanted, str(got), expected.span, got.asked)
+            self.miss(about, wanted, str(got), expected.span, got.calls)
 
 
 def checked_params(plugin: Plugin, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,12 +134,12 @@ def outcome_of(
     refusal: Refusal | None, rules: Iterable[Rule], conditions: Iterable[Rule], *, row: int, tally: CallTally,
     policy: FailurePolicy,
 ) -> Got:
-    """Return what a check came to at a row: told apart are what passed, what nobody asked, what is false, and errors.
+    """Return the result of a check at a row: passed, skipped (not evaluated), failed, or an error.
 
     An error that the failure policy leaves out is an error still.
     """
-    known = [(rule, tally.answers(rule.program, row)) for rule in rules]
-    asked = tuple(each for _, answers in known for each in answers)
+    known = [(rule, tally.calls(rule.program, row)) for rule in rules]
+    calls = tuple(each for _, found in known for each in found)
     if refusal is not None:
         error = refusal.error
         of_rule = tuple(each for rule, answers in known if rule.name == refusal.rule for each in answers)
@@ -147,16 +147,16 @@ def outcome_of(
             message = error.message if error is not None else refusal.message
             return Got(
                 ExpectedResult.ERROR, refusal.rule, message,
-                error.reason if error is not None else "", of_rule or asked,
+                error.reason if error is not None else "", of_rule or calls,
             )
-        return Got(ExpectedResult.FAIL, refusal.rule, refusal.message, asked=of_rule)
+        return Got(ExpectedResult.FAIL, refusal.rule, refusal.message, calls=of_rule)
     if policy is FailurePolicy.IGNORE:
-        checks = [*((rule, tally.answers(rule.program, row)) for rule in conditions), *known]
+        checks = [*((rule, tally.calls(rule.program, row)) for rule in conditions), *known]
         for rule, answers in checks:
             for each in answers:
-                if isinstance(each.answer, EvaluationError):
-                    return Got(ExpectedResult.ERROR, rule.name, each.answer.message, each.answer.reason, (each,))
-    return Got(ExpectedResult.PASS if asked else ExpectedResult.SKIP, asked=asked)
+                if isinstance(each.result, EvaluationError):
+                    return Got(ExpectedResult.ERROR, rule.name, each.result.message, each.result.reason, (each,))
+    return Got(ExpectedResult.PASS if calls else ExpectedResult.SKIP, calls=calls)
 
 
 def rules_by_name(rules: Iterable[Rule], conditions: Iterable[Rule]) -> dict[str, Program]:

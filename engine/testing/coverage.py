@@ -106,12 +106,12 @@ def percent(reports: Sequence[CoverageReport]) -> float:
 
 @dataclass(slots=True)
 class ExpressionCoverage:
-    """Takes in what programs are asked (an `Observer`), by evaluating each question once more, node by node."""
+    """Coverage of expressions: an `Observer` that evaluates each expression once more, node by node."""
 
     _seen: dict[_Key, int] = field(default_factory=dict)
 
-    def asked(self, program: Program, row: int, answer: object, bindings: Mapping[str, object]) -> None:  # noqa: ARG002
-        """Take in a question."""
+    def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:  # noqa: ARG002
+        """Record which nodes were evaluated, and to what."""
         observe(program.checked, bindings, self._note)
 
     def _note(self, owner: Checked, node: Expr, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Plugins under observation: their programs tell what they were asked, and everything has the name of its field."""
+"""Instrumented plugins: their programs report to an observer, and each has the name of its field."""
 
 from __future__ import annotations
 
@@ -104,33 +104,33 @@ def observed_plugin(plugin: Plugin, observer: Observer) -> Plugin:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """One question to one program, and its answer: a value or an `EvaluationError`."""
+    """One evaluation of one program: its row, and its value or `EvaluationError`."""
 
     program: Program = field(repr=False)
     row: int
-    answer: object
+    result: object
     bindings: Mapping[str, object] = field(repr=False)
 
 
 @dataclass(slots=True)
 class CallTally:
-    """What was asked while a case ran."""
+    """The evaluations of a case."""
 
     everything: list[ProgramCall] = field(default_factory=list)
     _by_place: dict[tuple[Source, int], list[ProgramCall]] = field(default_factory=dict)
 
-    def asked(self, program: Program, row: int, answer: object, bindings: Mapping[str, object]) -> None:
-        """Take in a question."""
-        each = ProgramCall(program, row, answer, bindings)
+    def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:
+        """Record an evaluation."""
+        each = ProgramCall(program, row, result, bindings)
         self.everything.append(each)
         self._by_place.setdefault((program.source, row), []).append(each)
 
-    def answers(self, program: Program, row: int) -> list[ProgramCall]:
-        """Return what a program was asked at a row since the last `turn`."""
+    def calls(self, program: Program, row: int) -> list[ProgramCall]:
+        """Return the evaluations of a program at a row since the last `turn`."""
         return self._by_place.get((program.source, row), [])
 
     def turn(self) -> None:
-        """Begin with another subject: `answers` forgets what was asked before."""
+        """Begin with another subject: `calls` forgets the evaluations so far."""
         self._by_place = {}
 
     def clear(self) -> None:
@@ -139,12 +139,12 @@ class CallTally:
 
     @property
     def rules(self) -> int:
-        """How many expressions were asked."""
+        """The number of expressions that were evaluated."""
         return len({each.program.source for each in self.everything})
 
     @property
     def rows(self) -> int:
-        """About how many rows the expression was asked that was asked most."""
+        """The most rows that one expression was evaluated for."""
         counts: dict[Source, set[int]] = {}
         unrowed: dict[Source, int] = {}
         for each in self.everything:
@@ -157,21 +157,21 @@ class CallTally:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """Two observers as one."""
+    """An observer that reports to two others."""
 
     first: Observer
     second: Observer
 
-    def asked(self, program: Program, row: int, answer: object, bindings: Mapping[str, object]) -> None:
-        """Tell both."""
-        self.first.asked(program, row, answer, bindings)
-        self.second.asked(program, row, answer, bindings)
+    def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:
+        """Report to both."""
+        self.first.evaluated(program, row, result, bindings)
+        self.second.evaluated(program, row, result, bindings)
 
 
-def values_of(asked: ProgramCall) -> tuple[tuple[tuple[int, str, object], ...], int]:
-    """Return depth, text and value of the sub-expressions that were evaluated, and how many were left out.
+def values_of(call: ProgramCall) -> tuple[tuple[tuple[int, str, object], ...], int]:
+    """Return depth, text and value of the evaluated sub-expressions, and the number of omitted ones.
 
-    Those of a variable stand below it.
+    Those of a definition follow the mention of it, one level deeper.
     """
     found: dict[tuple[Checked, int], tuple[Expr, object]] = {}
     loops: dict[tuple[Checked, int], bool] = {}
@@ -181,16 +181,16 @@ def values_of(asked: ProgramCall) -> tuple[tuple[tuple[int, str, object], ...], 
         loops[key] = key in found
         found[key] = node, value
 
-    observe(asked.program.checked, asked.bindings, note)
+    observe(call.program.checked, call.bindings, note)
     lines: list[tuple[int, str, object]] = []
 
-    def tell(owner: Checked, depth: int) -> None:
+    def add(owner: Checked, depth: int) -> None:
         nodes = sorted(
             ((node, value) for (of, _), (node, value) in found.items() if of is owner),
             key=lambda each: (each[0].start, -each[0].end),
         )
         for node, value in nodes:
-            # What is long (a pod), or differs from turn to turn of a loop, tells nothing.
+            # A long value (a pod), or one of each iteration of a loop, does not help.
             if isinstance(node, Literal) or isinstance(value, Mapping) or loops[owner, node.id]:
                 continue
             text = " ".join(owner.source.text[node.start : node.end].split())
@@ -199,9 +199,9 @@ def values_of(asked: ProgramCall) -> tuple[tuple[tuple[int, str, object], ...], 
             if isinstance(reference, DefinitionReference):
                 definition = owner.definition(reference.name)
                 if (definition, definition.root.id) in found and depth < 4:
-                    tell(definition, depth + 1)
+                    add(definition, depth + 1)
 
-    tell(asked.program.checked, 0)
+    add(call.program.checked, 0)
     unique = dict.fromkeys((depth, text, _shown(value)) for depth, text, value in lines)
     return tuple(unique)[:_MOST_VALUES], len(unique) - min(len(unique), _MOST_VALUES)
 

@@ -102,7 +102,7 @@ def _check_scores(
     items = {each.item.name: each.program for each in compiled.score}
     for name, expected in by_node(asking.case.score, world).items():
         row, about = world.node(name), f"score of `{name}`"
-        asked = [each for program in items.values() for each in asking.tally.answers(program, row)]
+        calls = [each for program in items.values() for each in asking.tally.calls(program, row)]
         if expected.wanted is not ExpectedResult.SKIP:
             asking.only_skips = False
         if expected.rule and expected.rule not in items:
@@ -110,9 +110,9 @@ def _check_scores(
             asking.miss(about, f"the item `{expected.rule}`", f"there is no such item: there are {listed}",
                         expected.span)
             continue
-        got = _score(row, scores, answer, is_asked=bool(asked))
+        got = _score(row, scores, answer, is_evaluated=bool(calls))
         if not _is_met(expected, got):
-            asking.miss(about, _score_text(expected), str(got), expected.span, asked)
+            asking.miss(about, _score_text(expected), str(got), expected.span, calls)
 
 
 def _error(scores: Scores, row: int) -> tuple[str, EvaluationError] | None:
@@ -120,13 +120,13 @@ def _error(scores: Scores, row: int) -> tuple[str, EvaluationError] | None:
     return next(((item, of_item[row]) for item, of_item in scores.errors.items() if row in of_item), None)
 
 
-def _score(row: int, scores: Scores, answer: Answer, *, is_asked: bool) -> Got | int:
+def _score(row: int, scores: Scores, answer: Answer, *, is_evaluated: bool) -> Got | int:
     if not answer.passed[row]:
         return Got(ExpectedResult.FAIL, answer.explain(row).rule, "the filter refuses the node")
     error = _error(scores, row)
     if error is not None:
         return Got(ExpectedResult.ERROR, error[0], error[1].message, error[1].reason)
-    if not is_asked:
+    if not is_evaluated:
         return Got(ExpectedResult.SKIP)
     return int(scores.values[row])
 

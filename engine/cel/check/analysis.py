@@ -1,4 +1,4 @@
-"""What evaluators derive from a checked tree: parts of it, the paths that they read, whether they may be cached."""
+"""Analysis of checked trees for evaluators: parts of a tree, the paths that they read, whether they may be cached."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def split_reads(checked: Checked, reads: frozenset[Path]) -> tuple[frozenset[Pat
 
 
 def outermost(paths: frozenset[Path]) -> frozenset[Path]:
-    """Leave out the paths that stand below another one."""
+    """Return the paths without those below another one."""
     return frozenset(path for path in paths if not any(path[:end] in paths for end in range(1, len(path))))
 
 
 def column_path(checked: Checked, node: Expr) -> Path | None:
-    """Return the path that a chain of fields and constant text keys stands for, None for any other node."""
+    """Return the path of a chain of fields and constant string keys, None for any other node."""
     steps: list[str] = []
     while True:
         reference = checked.references.get(node.id)
@@ -60,7 +60,7 @@ def column_path(checked: Checked, node: Expr) -> Path | None:
 
 
 def is_pure(checked: Checked) -> bool:
-    """Whether equal inputs give equal answers: no function that says otherwise is called."""
+    """Return whether equal inputs give equal results: every function that is called is pure."""
     rest, seen = [checked], {id(checked)}
     while rest:
         each = rest.pop()

@@ -1,4 +1,4 @@
-"""What a call costs at run time, in Kubernetes' units."""
+"""Run-time cost of calls, in Kubernetes' units (apiserver `pkg/cel/library/cost.go`)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .environment import Overload
 __all__ = ["FUNCTION_COSTS", "LIST_COST", "PRICED_BY_OVERLOAD", "call_cost", "one_unit", "size_of"]
 
 LIST_COST: Final = 10
-"""What making a list costs."""
+"""The cost of making a list."""
 
 
 def size_of(value: object) -> int:
-    """Return what cost rules call a value's size: characters, octets, elements, entries, else 1."""
+    """Return the size of a value in cost rules: characters, bytes, elements or entries, else 1."""
     if isinstance(value, str | bytes | list | dict | Mapping):
         return len(value)
     return getattr(value, "cel_size", 1)
 
 
 def call_cost(overload: Overload, arguments: tuple[object, ...]) -> int:
-    """Return what a call with these arguments costs beyond them."""
+    """Return the cost of a call with these arguments, without theirs."""
     if overload.measure is not None:
         return overload.measure(*arguments)
     cost = overload.cost
@@ -50,24 +50,24 @@ def _comparison_cost(arguments: tuple[object, ...]) -> int:
 
 
 def _equality_cost(arguments: tuple[object, ...]) -> int:
-    """Return 1 where the left side is of a kind that only a library knows, else what a comparison costs."""
+    """Return 1 where the left side is of a kind that only a library knows, else the cost of a comparison."""
     return 1 if is_opaque(arguments[0]) else _comparison_cost(arguments)
 
 
 def _sum_cost(arguments: tuple[object, ...]) -> int:
-    """Return a tenth of both texts together; 1 for anything else."""
+    """Return a tenth of the length of both strings together; 1 for anything else."""
     if arguments[0].__class__ in {str, bytes}:
         return math.ceil(sum(map(size_of, arguments)) * 0.1)
     return 1
 
 
 def _search_cost(arguments: tuple[object, ...]) -> int:
-    """Return what searching a text for a pattern costs."""
+    """Return the cost of searching a string for a pattern."""
     return math.ceil((size_of(arguments[0]) + 1) * 0.1) * math.ceil(size_of(arguments[1]) * 0.25)
 
 
 def _traversal_cost(arguments: tuple[object, ...]) -> int:
-    """Return what looking at everything in a value costs: 1 per scalar, a tenth per character, rounded down."""
+    """Return the cost of traversing a value: 1 per scalar, a tenth per character, rounded down."""
     return _traversed(arguments[0], {})
 
 
@@ -89,6 +89,6 @@ FUNCTION_COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
     **dict.fromkeys(("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), _traversal_cost),
     "_+_": _sum_cost, "lists.range": lambda arguments: LIST_COST + 1 + max(arguments[0], 0),  # type: ignore[call-overload]
 }
-"""Costs that are no sum or product over the arguments' sizes."""
+"""Costs that are neither sum nor product of the arguments' sizes."""
 PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
-"""Functions of which cel-go knows what a call costs only where the types leave one overload, and else takes 1."""
+"""Functions to which cel-go charges their own cost only where the types leave one overload, and 1 otherwise."""

@@ -1,4 +1,4 @@
-"""A checked expression: the tree, and beside it what the checker found out."""
+"""A checked expression: the tree with its types, references and scopes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .environment import Environment, Overload, Scope
 from .types import Type
 
 Path: TypeAlias = tuple[str, ...]
-"""What an expression reads: a variable and the fields and constant keys below it, `("node", "metadata", "name")`."""
+"""A path that is read: a variable and the fields and constant keys below it, `("node", "metadata", "name")`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class TypeReference:
 
 @dataclass(frozen=True, slots=True)
 class CallReference:
-    """The overloads that may run: one where the argument types decide, several where that is left to run time.
+    """The overloads that may run: one if the argument types decide, several if it is decided at run time.
 
     `qualified`: the target is not a value but part of the function's name (`math.greatest(a)`).
     """
@@ -69,16 +69,16 @@ class Checked:
     types: Mapping[int, Type] = field(repr=False)
     references: Mapping[int, Reference] = field(repr=False)
     reads: frozenset[Path]
-    """The exact paths read of all variables, definitions included (a prefix stands for all below it)."""
+    """The exact paths read of all variables, by definitions too; a prefix includes all paths below it."""
     scope: Scope
     scopes: Mapping[int, Scope] = field(repr=False)
-    """Of every node. A node that mentions a local has the scope of what the local ranges over."""
+    """The scope of every node. A node that mentions a local has the scope of the range of that local's loop."""
     locals: Mapping[int, frozenset[str]] = field(repr=False)
     """The variables of *enclosing* comprehensions and binds that a node mentions; nodes without any are left out.
 
-    Such a node has no value of its own outside the loop."""
+    Such a node has no value outside the loop."""
     plans: dict[object, object] = field(default_factory=dict, init=False, repr=False)
-    """What evaluators make of it, under keys of their own: kept here, it goes when this goes."""
+    """Evaluators and plans of the expression, cached by keys of their modules for as long as it lives."""
 
     @property
     def type(self) -> Type:
@@ -93,14 +93,14 @@ class Checked:
 
     @property
     def definitions(self) -> Mapping[str, Checked]:
-        """All definitions of its environment, whether it reads them or not."""
+        """All definitions of its environment, also those that it does not read."""
         return {name: self.definition(name) for name in self.environment.definitions}
 
 
 def path_of(checked: Checked, node: Expr) -> Path | None:
-    """Return the path that a chain of selections and constant keys stands for, None for any other node.
+    """Return the path of a chain of selections and constant keys, None for any other node.
 
-    `has(x.y)` stands for the path of `x.y`. An element of a list (`x[0]`) counts as the list.
+    `has(x.y)` has the path of `x.y`, an element of a list (`x[0]`) that of the list.
     """
     return _path(checked.references, node)
 
@@ -132,13 +132,13 @@ def _path(references: Mapping[int, Reference], node: Expr) -> Path | None:
 def reads_of(checked: Checked, node: Expr) -> frozenset[Path]:
     """Return the exact paths of variables that a part of the expression reads, through definitions too.
 
-    A local stands for nothing here: what it ranges over is read by the comprehension (see `Checked.locals`).
+    A local has no path: the comprehension reads the range of its loop (see `Checked.locals`).
     """
     return reads_below(node, checked.references, checked.environment)
 
 
 def reads_below(node: Expr, references: Mapping[int, Reference], environment: Environment) -> frozenset[Path]:
-    """Return what `reads_of` does, for a tree of which no more is known than what its names stand for."""
+    """Return the same as `reads_of` for a tree of which only the references are known."""
     found: set[Path] = set()
     rest = [node]
     while rest:
@@ -163,7 +163,7 @@ def reads_below(node: Expr, references: Mapping[int, Reference], environment: En
 def _read_arguments(
     references: Mapping[int, Reference], node: Call, reference: CallReference, found: set[Path],
 ) -> Sequence[Expr]:
-    """Add what a call reads of its arguments to `found`; return the arguments that must be looked at themselves."""
+    """Add the paths that a call reads of its arguments to `found`; return the arguments that it does not read so."""
     arguments = node.args if node.target is None or reference.qualified else (node.target, *node.args)
     if len(reference.overloads) != 1 or reference.overloads[0].reads is None:
         return arguments

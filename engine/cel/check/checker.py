@@ -1,4 +1,4 @@
-"""Trees to checked trees: every name resolved, every node with a type, every fault found.
+"""Type checker: resolves every name of a tree, types every node, reports every error.
 
 The checker is gradual: a node of type `dyn` is checked at run time, any other against its declaration. A faulty node
 has the type ERROR, and nodes above it report nothing more: each error is reported once, all of them together. Types
@@ -70,7 +70,7 @@ from .unification import Unifier
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
 _MIXED: Final = frozenset(("format",))
-"""Functions in whose arguments literals of mixed types are fine even where they are not elsewhere."""
+"""Functions whose arguments may be literals of mixed types, even where the environment requires one type."""
 
 _CONSTANTS: Final = {"true": "true", "false": "false", "null": "null", "none": "null", "nil": "null"}
 
@@ -83,13 +83,13 @@ def check(
     expected: Type | tuple[Type, ...] | None = None,
     lenient: bool = False,
 ) -> Checked:
-    """Return the checked tree of an expression; raise `PolicyError` with all its faults.
+    """Return the checked tree of an expression; raise `PolicyError` with all its errors.
 
-    Codes: `cel-type` for types that do not fit, `cel-name` for what is not declared, `cel-syntax` for what cannot be
-    checked at all, `cel-deadline` where the thread's `Deadline` has passed. `expected`: the types that the whole
+    Codes: `cel-type` for types that do not fit, `cel-name` for undeclared names, `cel-syntax` for trees that cannot
+    be checked at all, `cel-deadline` where the thread's `Deadline` has passed. `expected`: the types that the whole
     expression may have, default any. A `dyn` result fits none of them but DYN itself, which allows a result that is
     only known at run time (and any at all where it stands alone).
-    `lenient`: what has a wrong type is left to run time, as an interpreter without a checker does; names still count.
+    `lenient`: wrong types are errors at run time, as without a checker; undeclared names are still reported.
     """
     deadline = Deadline.current()
     if deadline is not None and deadline.passed:
@@ -116,10 +116,10 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class _Resolved:
-    """What a call of a function with arguments of certain types is."""
+    """The resolved call of a function with arguments of certain types."""
 
     function: Function
-    """Kept, so that no other function gets its number."""
+    """Referenced, so that no other function gets its `id`."""
     reference: CallReference
     result: Type
 
@@ -129,7 +129,7 @@ _MOST_RESOLVED: Final = 10_000
 
 
 def _is_open(type_: Type) -> bool:
-    """Whether a type has variables."""
+    """Return whether a type has variables."""
     return type_.variable or (bool(type_.parameters) and any(map(_is_open, type_.parameters)))
 
 
@@ -150,16 +150,16 @@ class _Checker(Unifier):
         self.folding: Folding | None = None
 
     def check(self, node: Expr) -> Type:
-        """Return the type of a node and keep it."""
+        """Return the type of a node and record it."""
         type_ = self.types[node.id] = _CHECKS[node.__class__](self, node)
         return type_
 
-    # -- complaints ----------------------------------------------------------------------------------------------
+    # -- errors --------------------------------------------------------------------------------------------------
 
     def complain(
         self, message: str, node: Expr, *, end: int | None = None, help: str = "", code: str = "cel-type",  # noqa: A002
     ) -> Type:
-        """Take note of a fault at a node; return ERROR as its type (or, of a lenient checker, `dyn`)."""
+        """Record an error at a node; return ERROR as its type (`dyn` if the checker is lenient)."""
         if self.lenient and code == "cel-type":
             return DYN
         stop = node.position + 1 if end is None else end
@@ -172,7 +172,7 @@ class _Checker(Unifier):
     # -- names ---------------------------------------------------------------------------------------------------
 
     def candidates(self, name: str) -> list[str]:
-        """Return what a name may mean, innermost container first."""
+        """Return the candidates for a name, innermost container first."""
         if name.startswith("."):
             return [name[1:]]
         if not self.environment.container:
@@ -191,7 +191,7 @@ class _Checker(Unifier):
         return None
 
     def resolve(self, node: Expr, name: str) -> Type | None:
-        """Let a node stand for the variable or type of this name, if there is one; return its type."""
+        """Resolve a node to the variable or type of this name, if there is one; return its type."""
         environment = self.environment
         for each in self.candidates(name):
             declared = environment.variables.get(each)
@@ -301,7 +301,7 @@ class _Checker(Unifier):
         return found.type
 
     def select(self, node: Select, type_: Type) -> Type:
-        """Return the type of a selection from something of a type."""
+        """Return the type of a selection from a value of a type."""
         inner = type_
         optional = node.optional
         if type_.name == "optional_type" and not type_.variable:
@@ -371,7 +371,7 @@ class _Checker(Unifier):
         return map_of(self.join(keys), self.join(values))
 
     def unwrapped(self, node: Expr, type_: Type) -> Type:
-        """Return what an optional element holds."""
+        """Return the type in an optional element."""
         type_ = self.substitute(type_)
         if type_.name == "optional_type" and not type_.variable:
             return type_.parameters[0]
@@ -387,7 +387,7 @@ class _Checker(Unifier):
             self.literals.append((list(nodes), optional))
 
     def check_mixed(self) -> bool:
-        """Complain of literals with elements of several types; return whether there are any."""
+        """Report literals with elements of several types; return whether there are any."""
         for nodes, optional in self.literals:
             first: Type | None = None
             for index, node in enumerate(nodes):
@@ -461,11 +461,11 @@ class _Checker(Unifier):
         return self.complain(message, node, help=help_, code="cel-name")
 
     def resolve_call(self, node: Call, function: Function, types: list[Type], *, qualified: bool) -> Type:
-        """Return the result type of a call of a known function, and keep the overloads that may run."""
+        """Return the result type of a call of a known function, and record the overloads that may run."""
         if ERROR in types:
             return ERROR
         member = node.target is not None and not qualified
-        # What is found for types without variables depends on nothing else: the same calls come again and again.
+        # The resolution depends only on the types if these have no variables: the same calls occur again and again.
         closed = not any(map(_is_open, types))
         key = (id(function), qualified, member, *types)
         if closed:
@@ -512,7 +512,7 @@ class _Checker(Unifier):
         if isinstance(node, Literal):
             return Uint(node.value) if node.unsigned and isinstance(node.value, int) else node.value
         if isinstance(node, ListLiteral) and not node.optional:
-            # An element of the type dyn may be anything to whoever looks at types.
+            # The type of an element of type dyn is unknown.
             return [UnknownArgument(DYN) if self.types[each.id] == DYN else self.known(each) for each in node.elements]
         unknown = UnknownArgument(self.substitute(self.types[node.id]))
         reference = self.references.get(node.id)
@@ -524,12 +524,12 @@ class _Checker(Unifier):
         try:
             return self.folded(choose(reference.overloads, values), values)
         except EvaluationError:
-            return unknown  # told where it stands
+            return unknown  # reported at its own place
 
     def try_literals(self, node: Call, overloads: Sequence[Overload], arguments: Sequence[Expr | None]) -> None:
-        """Complain of a call with literals that can only fail: better now than at the first pod.
+        """Report a call with literals that always fails: better now than at the first pod.
 
-        Operators are left alone (`1/0` may stand where nobody looks), functions are not, as in Kubernetes.
+        Functions only, as in Kubernetes: an operator (`1/0`) may be in a branch that is never taken.
         """
         nodes = [each for each in arguments if each is not None]
         values = [self.known(each) for each in nodes]
@@ -555,18 +555,18 @@ class _Checker(Unifier):
                 self.folded(overload, tuple(values))
             except EvaluationError as error:
                 if error.final:
-                    return  # it takes too long to find out
+                    return  # the budget for constants is spent
                 at = node.args[0] if len(node.args) == 1 else node
                 self.complain(error.message, at, end=max(at.end, at.position + 1))
 
     def folded(self, overload: Overload, values: tuple[object, ...]) -> object:
-        """Return what a call with constants gives, within the budget for all of them."""
+        """Return the value of a call with constants, within the budget for all of them."""
         if self.folding is None:
             self.folding = Folding()
         return self.folding.evaluate(overload, values)
 
     def no_overload(self, node: Call, function: Function, types: Sequence[Type]) -> Type:
-        """Complain that no overload takes these types."""
+        """Report that no overload accepts these types."""
         if self.lenient:
             self.references[node.id] = CallReference(function.name, function.overloads, len(types) == len(node.args))
             return DYN
@@ -638,7 +638,7 @@ class _Checker(Unifier):
     # -- macros --------------------------------------------------------------------------------------------------
 
     def elements(self, node: Comprehension, type_: Type) -> tuple[Type, Type] | None:
-        """Return the types of the two variables (index or key, element or value), None after a fault."""
+        """Return the types of the two variables (index or key, element or value), None after an error."""
         if type_ == ERROR:
             return None
         if type_ == DYN or type_.variable:

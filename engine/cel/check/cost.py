@@ -46,7 +46,7 @@ Sizes: TypeAlias = "Mapping[Path | str, int]"
 "containers")`) or by type name, looked up in this order; `*` stands for any element or entry."""
 
 ASSUMED_SIZES: Final[Sizes] = MappingProxyType({"string": 256, "bytes": 1024, "list": 100, "map": 100, "dyn": 256})
-"""Characters of a text, octets, elements, entries, and what a value of unknown type has of any of these."""
+"""Characters, bytes, elements, entries, and the size assumed of a value of unknown type."""
 
 _MACRO_COSTS: Final = {
     Macro.ALL: 3, Macro.EXISTS: 4, Macro.EXISTS_ONE: 2, Macro.MAP: 12, Macro.FILTER: 13, Macro.TRANSFORM_LIST: 12,
@@ -54,7 +54,7 @@ _MACRO_COSTS: Final = {
 }  # fmt: skip
 _COMPARISONS: Final = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
 _PAIRED: Final = 2.1
-"""Of comparing two elements while sorting."""
+"""Cost of comparing two elements while sorting."""
 _LIST_COST: Final = 10
 _MAP_COST: Final = 30
 _PER_CHARACTER: Final = 0.1
@@ -62,19 +62,19 @@ _PER_CHARACTER: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The least and the most that one evaluation costs that does not fail, in Kubernetes' units."""
+    """The lowest and the highest cost of an evaluation that does not fail, in Kubernetes' units."""
 
     low: int
     high: int
 
 
 def estimate(checked: Checked, sizes: Sizes | None = None) -> Estimate:
-    """Return what an expression may cost. `sizes` win over the environment's, and those over `ASSUMED_SIZES`."""
+    """Return the estimate of an expression. `sizes` override the environment's, and those `ASSUMED_SIZES`."""
     return _Estimator(checked, _merged(checked, sizes)).whole().estimate
 
 
 def check_cost(checked: Checked, sizes: Sizes | None = None) -> Estimate:
-    """Return what an expression may cost; raise `PolicyError` (code `cel-cost`) where that is above its limit."""
+    """Return the estimate of an expression; raise `PolicyError` (code `cel-cost`) if it is above the limit."""
     whole = _Estimator(checked, _merged(checked, sizes)).whole()
     limit = checked.environment.limits.estimated_cost
     if whole.estimate.high <= limit:
@@ -116,7 +116,7 @@ def _merged(checked: Checked, sizes: Sizes | None) -> Sizes:
 # Not frozen, as making them is most of the work here.
 @dataclass(slots=True)
 class _Shape:
-    """How large a value may be, and what is known of its elements; `path` leads to it from a variable."""
+    """The assumed size of a value and of its elements; `path` leads to it from a variable."""
 
     low: int
     high: int
@@ -128,7 +128,7 @@ class _Shape:
 
 @dataclass(slots=True)
 class _Part:
-    """What a node costs, how large its value is, and which loops make most of the cost (outermost first)."""
+    """The cost of a node, the size of its value, and the loops that cause most of the cost (outermost first)."""
 
     low: int
     high: int
@@ -144,7 +144,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Kept:
-    """What one expression costs under some sizes, and what it reads that is defined elsewhere."""
+    """The cost of one expression under some sizes, and the definitions that it reads."""
 
     sizes: Sizes
     part: _Part
@@ -156,7 +156,7 @@ class _Estimator:
         self.checked = checked
         self.sizes = sizes
         self.locals: list[tuple[str, _Shape]] = []
-        # What is defined is evaluated once, wherever and however often it is read.
+        # A definition is evaluated once, however often it is read.
         self.definitions = {} if definitions is None else definitions
 
     def whole(self) -> _Part:
@@ -165,7 +165,7 @@ class _Estimator:
         return replace(part, high=part.high + sum(each.high for each in self.definitions.values()))
 
     def kept(self) -> _Part:
-        """Return the cost of the expression by itself: many may read what it defines."""
+        """Return the cost of the expression without its definitions, which other expressions may share."""
         kept = self.checked.plans.get(_Estimator)
         if not isinstance(kept, _Kept) or kept.sizes is not self.sizes:
             inner = _Estimator(self.checked, self.sizes)
@@ -176,7 +176,7 @@ class _Estimator:
     # -- sizes ---------------------------------------------------------------------------------------------------
 
     def shape(self, type_: Type, path: Path | None = None) -> _Shape:
-        """Return what is assumed of a value of a type at a path."""
+        """Return the assumed size of a value of a type at a path."""
         if type_.name == "optional_type" and type_.parameters:
             return self.shape(type_.parameters[0], path)
         known = self.sizes.get(path) if path is not None else None
@@ -186,7 +186,7 @@ class _Estimator:
         return _Shape(0 if high > 1 else 1, high, type_, path)
 
     def element(self, shape: _Shape) -> _Shape:
-        """Return what is assumed of an element or entry."""
+        """Return the assumed size of an element or entry."""
         if shape.element is not None:
             return shape.element
         type_ = shape.type.parameters[-1] if shape.type.name in ("list", "map") and shape.type.parameters else DYN
@@ -198,7 +198,7 @@ class _Estimator:
         return self.shape(shape.type.parameters[0] if shape.type.name == "map" and shape.type.parameters else DYN)
 
     def field(self, shape: _Shape, name: str, type_: Type) -> _Shape:
-        """Return what is assumed of a field, or of an entry under a known key."""
+        """Return the assumed size of a field, or of an entry under a known key."""
         path = None if shape.path is None else (*shape.path, name)
         if path is not None and path in self.sizes:
             return self.shape(type_, path)
@@ -212,14 +212,14 @@ class _Estimator:
         return self.shape(type_, path)
 
     def declared(self, own: Path, type_: Type, path: Path | None) -> _Shape:
-        """Return what is assumed of a field because of the type that it is a field of."""
+        """Return the assumed size of a field by its object type."""
         size, each = self.sizes[own], self.sizes.get((*own, "*"))
         found = replace(self.shape(type_, path), low=0 if size > 1 else 1, high=size)
         inner = self.element(found)
         return found if each is None else replace(found, element=replace(inner, low=0, high=each))
 
     def joined(self, shapes: Sequence[_Shape], type_: Type) -> _Shape:
-        """Return what holds of each of several values."""
+        """Return the size that holds for each of several values."""
         if not shapes:
             return self.shape(type_)
         if len(shapes) == 1:
@@ -292,7 +292,7 @@ class _Estimator:
                 return _Part(0, 1, self.shape(DYN))
 
     def sum(self, parts: Sequence[_Part], low: int, high: int, shape: _Shape) -> _Part:
-        """Return the cost of parts that are all evaluated, and of what is done with them."""
+        """Return the cost of parts that are all evaluated, and of the operation on them."""
         if not parts:
             return _Part(low, high, shape)
         worst = parts[0]
@@ -324,7 +324,7 @@ class _Estimator:
         type_ = self.type_of(node)
         function = node.function
         if function in ("_&&_", "_||_"):
-            parts[1].low = 0  # it may not be looked at
+            parts[1].low = 0  # it may not be evaluated
             return self.sum(parts, 0, 0, self.shape(type_))
         if function == "_?_:_":
             condition, first, second = parts
@@ -334,7 +334,7 @@ class _Estimator:
         if function in ("_[_]", "_[?_]"):
             key = node.args[1]
             if isinstance(key, Select | Ident | Call):
-                parts[1].low = max(0, parts[1].low - 1)  # a key that is read costs a step less
+                parts[1].low = max(0, parts[1].low - 1)  # a key that is read may cost one step less
             if isinstance(key, Literal) and isinstance(key.value, str):
                 return self.sum(parts, 1, 1, self.field(parts[0].shape, key.value, type_))
             return self.sum(parts, 1, 1, self.element(parts[0].shape))
@@ -357,7 +357,7 @@ class _Estimator:
         return self.sum(parts, low if function != "@in" else 0, high, self.result(node, shapes, type_))
 
     def result(self, node: Call, shapes: Sequence[_Shape], type_: Type) -> _Shape:
-        """Return what is assumed of the result of a function."""
+        """Return the assumed size of the result of a function."""
         assumed = self.shape(type_)
         if not shapes or assumed.high <= 1:
             return assumed
@@ -375,7 +375,7 @@ class _Estimator:
         return replace(assumed, high=max(assumed.high, largest))
 
     def joined_length(self, shapes: Sequence[_Shape]) -> int:
-        """Return how long the joined texts of a list may be."""
+        """Return the assumed length of the joined strings of a list."""
         between = shapes[1].high if len(shapes) > 1 else 0
         return shapes[0].high * (self.element(shapes[0]).high + between)
 
@@ -385,7 +385,7 @@ class _Estimator:
         element = self.element(shape)
         is_map = shape.type.name == "map"
         if node.variable2 is None:
-            # What a value of unknown type runs over may be elements or keys.
+            # A value of unknown type may be a list or a map.
             self.locals.append((node.variable, self.key(shape) if is_map else element))
         else:
             index = _Shape(1, 1, DYN)
@@ -415,7 +415,7 @@ class _Estimator:
         return _Part(over.low + 1 + least * each_low, high, held, loops, own, loop_cost)
 
     def held(self, node: Comprehension, shape: _Shape, bodies: Sequence[_Part]) -> _Shape:
-        """Return what is assumed of a comprehension's result."""
+        """Return the assumed size of a comprehension's result."""
         type_ = self.type_of(node)
         match node.macro:
             case Macro.ALL | Macro.EXISTS | Macro.EXISTS_ONE:
@@ -437,9 +437,9 @@ def _loop_cost(part: _Part) -> int:
 
 
 def _call_cost(overload: Overload, shapes: Sequence[_Shape]) -> tuple[int, int]:
-    """Return the least and the most that a call costs beyond its arguments."""
+    """Return the lowest and the highest cost of a call without its arguments."""
     cost = overload.cost
-    # What is measured when it runs has an upper bound only.
+    # A cost that is measured at run time has an upper bound only.
     least = 0 if overload.measure is not None else cost.base
     if not cost.per_size and not cost.product:
         return least, cost.base

@@ -1,4 +1,4 @@
-"""Which overload of a function runs, where that is only known from the arguments' values."""
+"""Dynamic dispatch: the overload of a function by the values of its arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLASSES: Final[dict[str, type]] = {
 
 
 def fits(value: object, parameter: Type, objects: Container[str] = ()) -> bool:
-    """Whether a value may be passed for a parameter; what lists and maps hold is not looked at.
+    """Return whether a value may be passed for a parameter, whatever the elements of lists and maps are.
 
     `objects` are the names of the object types: their values are maps.
     """
@@ -37,7 +37,7 @@ def fits(value: object, parameter: Type, objects: Container[str] = ()) -> bool:
 def choose(
     overloads: Iterable[Overload], arguments: tuple[object, ...], objects: Container[str] = (),
 ) -> Overload:
-    """Return the first overload whose parameters the arguments fit; `objects` as in `fits`."""
+    """Return the first overload whose parameters fit the arguments; `objects` as in `fits`."""
     for overload in overloads:
         if len(overload.parameters) == len(arguments) and all(
             fits(value, parameter, objects)

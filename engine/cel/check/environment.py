@@ -1,7 +1,7 @@
-"""What an expression may mention: variables, object types, functions, and named definitions.
+"""Environments: the variables, object types, functions and named definitions that an expression may use.
 
 An environment is data. The checker reads the signatures, the evaluators the implementations, the cost estimate the
-sizes; nothing else is known about the world in which an expression runs.
+sizes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .types import (
 
 
 class Scope(enum.IntEnum):
-    """How often a value changes, from never to with every row; an expression has the scope of its widest part."""
+    """How often a value changes, from never to every row; an expression has the widest scope of its parts."""
 
     CONSTANT = 0
     """Fixed when the expression is compiled: literals, params."""
@@ -52,7 +52,7 @@ _TYPE_NAMES: Final = {
 PLAIN: Final = frozenset((
     "bool", "int", "uint", "double", "string", "bytes", TIMESTAMP.name, DURATION.name, "null", "type",
 ))
-"""Types whose values hold no others."""
+"""Types whose values contain no other values."""
 _UNNAMED: Final = frozenset(("dyn", "null"))
 
 
@@ -81,15 +81,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class UnknownArgument:
-    """Stands for an argument that must be computed, where literals are looked at; its type may be known."""
+    """An argument that is no literal, as `validate` gets it; its type may be known."""
 
     type: Type = DYN
 
 
 class InvalidLiteralError(Exception):
-    """A call with literal arguments that can only fail.
+    """A call with literal arguments that always fails.
 
-    `path` leads to the faulty part: the number of the argument (receiver first), then of elements within it.
+    `path` leads to the invalid part: the number of the argument (receiver first), then of elements within it.
     """
 
     def __init__(self, message: str, *path: int) -> None:
@@ -99,7 +99,7 @@ class InvalidLiteralError(Exception):
 
 
 def validator(argument: int, read: Callable[..., object]) -> Callable[[tuple[object, ...]], None]:
-    """Return a `validate` that reads one argument, if it is a literal, with a function that raises what is wrong."""
+    """Return a `validate` that passes one argument, if it is a literal, to a function that raises if it is invalid."""
 
     def validate(arguments: tuple[object, ...]) -> None:
         if not isinstance(arguments[argument], UnknownArgument):
@@ -112,7 +112,7 @@ def validator(argument: int, read: Callable[..., object]) -> Callable[[tuple[obj
 
 
 Reads: TypeAlias = "tuple[tuple[tuple[str, ...], ...] | None, ...]"
-"""Per argument the paths that a function reads below it, or None for the whole of it."""
+"""Per argument the paths that a function reads below it, or None for the whole argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Overload:
     """One signature of a function, with its implementation by row.
 
     `evaluate` takes the arguments (receiver first) as plain values, already known to have the parameters' types, and
-    returns a value or raises `EvaluationError`. `pure` is false for what must not be folded or kept.
+    returns a value or raises `EvaluationError`. `pure` is false for a call that must be neither folded nor cached.
     """
 
     id: str
@@ -131,22 +131,22 @@ class Overload:
     cost: Cost = Cost()
     pure: bool = True
     validate: Callable[[tuple[object, ...]], None] | None = None
-    """Looks at a call when it is compiled: gets the values of literal arguments (lists of literals included,
-    `UnknownArgument` for all else), receiver first, and raises `InvalidLiteralError` for a call that can only fail."""
+    """Validates a call when it is compiled: gets the values of literal arguments (lists of literals included,
+    `UnknownArgument` for all else), receiver first, and raises `InvalidLiteralError` for a call that always fails."""
     measure: Callable[..., int] | None = None
-    """What a call with these arguments costs where that is no sum over their sizes; `cost` then is an upper bound."""
+    """The cost of a call with these arguments if it is no sum over their sizes; `cost` then is an upper bound."""
     dynamic: bool = False
-    """Whether only arguments of unknown type reach it: the checker knows no such signature."""
+    """Whether it is called only with arguments of unknown type: the checker has no such signature."""
     walk: Walk | None = None
-    """How many steps a call takes through its arguments, where they may hold other values (see `traversal`): by default
-    it looks through all of them. Texts alone are counted by `cost`."""
+    """The steps of a call through its arguments, if these may contain other values (see `traversal`): by default it
+    traverses all of them. Strings are charged by `cost` alone."""
     reads: Reads | None = None
-    """What it reads of its arguments, where that is less than all: answers are kept while those parts stay the same."""
+    """The parts of its arguments that it reads, if not all: results are cached while those parts are unchanged."""
     by_column: Callable[..., tuple[Any, Any]] | None = None
-    """The same for many rows at once, for parameters and a result of the types bool, int and double.
+    """The function for many rows at once, for parameters and a result of the types bool, int and double.
 
-    It takes numpy arrays (bool, int64 or float64, one value per row; plain numbers for what is the same in all rows,
-    at least one is an array) and returns an array of results and a bool array of the rows in which they are exactly
+    It takes numpy arrays (bool, int64 or float64, one value per row; plain numbers for values that all rows share, at
+    least one is an array) and returns an array of results and a bool array of the rows in which they are exactly
     what `evaluate` returns (None: all rows). The others are evaluated one by one. Rows without input hold any number.
     """
 
@@ -157,7 +157,7 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A name that can be called, with all its overloads.
+    """A function: a name that can be called, with all its overloads.
 
     `name` is the plain name (`size`), an operator in cel-go's spelling (`_+_`), or a qualified one (`math.greatest`),
     which is tried before "member call on the variable `math`".
@@ -167,7 +167,7 @@ class Function:
     overloads: tuple[Overload, ...]
     doc: str = ""
     example: str = ""
-    """An expression that is true; the reference page shows it and a test evaluates it."""
+    """A true expression for the reference page, evaluated by a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +176,21 @@ class ExpressionLimits:
 
     characters: int = 100_000
     depth: int = 120
-    """How deep an expression may nest, with what it reads by name: later stages recurse, up to four calls a level."""
+    """Deepest nesting, definitions that it reads included: later stages recurse, up to four calls per level."""
     nodes: int = 20_000
     comprehensions: int = 4
-    """How deep comprehensions may nest."""
+    """Deepest nesting of comprehensions."""
     estimated_cost: int = 100_000_000
     cost: int = 1_000_000
-    """Of one evaluation at run time (Kubernetes' PerCallLimit)."""
+    """Cost limit of one evaluation at run time (Kubernetes' PerCallLimit, apiserver `pkg/apis/cel/config.go`)."""
     document_cost: int = 10_000_000
-    """Of all evaluations of one document in one decision, for all rows together, or 1,000 per row if that is more."""
+    """Cost limit of one document in one decision, for all rows together, or 1,000 per row if that is more."""
     decision_cost: int = 100_000_000
-    """Of all evaluations of one decision, or 10,000 per row if that is more."""
+    """Cost limit of all evaluations of one decision, or 10,000 per row if that is more."""
 
 
 class Definition(Protocol):
-    """A checked expression as the checker sees it that reads it by name; evaluators get it of `Checked.definition`."""
+    """A named checked expression, as the checker reads it; evaluators get it from `Checked.definition`."""
 
     @property
     def type(self) -> Type:
@@ -210,7 +210,7 @@ class Definition(Protocol):
 
 @dataclass(frozen=True)
 class Environment:
-    """Everything that expressions of one place may mention. Frozen: a method that adds returns a new one.
+    """The names that expressions of one place may use. Frozen: a method that adds returns a new one.
 
     `definitions` are checked expressions by name, read as `<definitions_name>.<name>` (`variables.cpu`): lazy, at most
     one evaluation per row. Later ones may use earlier ones.
@@ -224,7 +224,7 @@ class Environment:
     container: str = ""
     limits: ExpressionLimits = ExpressionLimits()
     sizes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
-    """How large values are supposed to be where costs are estimated: by path from a variable (`("pod", "spec",
+    """The sizes that cost estimates assume of values: by path from a variable (`("pod", "spec",
     "containers")`) or by type and field (`("kubernetes.PodSpec", "containers")`); see `cost`."""
     homogeneous_literals: bool = True
     """`[1, 'a']` is an error (Kubernetes' setting)."""
@@ -233,7 +233,7 @@ class Environment:
     double_keys: bool = True
     """A double may be the key of a map (Kubernetes); otherwise it is an error (the specification)."""
     escaped_identifiers: bool = False
-    """Back-quoted field names (off in Kubernetes)."""
+    """Whether field names may be back-quoted (off in Kubernetes)."""
 
     @cached_property
     def type_names(self) -> Mapping[str, Type]:
@@ -248,7 +248,7 @@ class Environment:
 
     @cached_property
     def qualified_roots(self) -> frozenset[str]:
-        """The first parts of all dotted names of variables and types: no other chain can be a name."""
+        """The first parts of all dotted names of variables and types: a chain with another first part is no name."""
         dotted = [*self.variables, *self.type_names]
         roots = {name.partition(".")[0] for name in dotted if "." in name}
         container = self.container
@@ -268,7 +268,7 @@ class Environment:
         return replace(self, types={**self.types, **{each.name: each for each in types}})
 
     def with_functions(self, *functions: Function) -> Environment:
-        """Return this environment with more functions; overloads of a known name are added to it."""
+        """Return this environment with more functions; overloads of a known name are added to that function."""
         merged = dict(self.functions)
         for function in functions:
             old = merged.get(function.name)
@@ -277,7 +277,7 @@ class Environment:
         return replace(self, functions=merged)
 
     def with_definition(self, name: str, definition: Definition) -> Environment:
-        """Return this environment with one more definition, readable as `variables.<name>`."""
+        """Return this environment with one more definition, read as `variables.<name>`."""
         added = replace(self, definitions={**self.definitions, name: definition})
         return self._keep(added, "type_names", "qualified_roots")
 

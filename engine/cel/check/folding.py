@@ -1,6 +1,6 @@
-"""Calls with constant arguments, computed before an expression runs: by the checker, and by whoever looks for faults.
+"""Constant folding: calls with constant arguments, computed before an expression runs.
 
-They are held to a budget as evaluations are: constants grow as fast as other values do (see `traversal`).
+A budget bounds them as it bounds evaluations: constants grow as fast as other values (see `traversal`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from .environment import Overload
 FOLDED: Final = frozenset(
     ("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn"),
 )
-"""Conversions: of constants they are computed before an expression runs, and what fails then is a fault of the
-expression, wherever it stands (Kubernetes' setting)."""
+"""Conversions that are folded; one that fails is an error of the expression, in any branch (Kubernetes' setting)."""
 LIMIT: Final = 100_000
-"""Units that the constants of one expression may take together, its variables included: about 10 ms."""
+"""Units that all constants of one expression may cost, its variables included: about 10 ms."""
 
 
 class Folding:
-    """What may still be spent on the constants of one expression. Once it is spent, nothing more is computed."""
+    """The budget of the constants of one expression. Once it is spent, no more calls are folded."""
 
     __slots__ = ("_deadline", "left")
 
@@ -33,7 +32,7 @@ class Folding:
         self._deadline = Deadline.current()
 
     def evaluate(self, overload: Overload, arguments: tuple[object, ...]) -> object:
-        """Return what a call gives; raise `EvaluationError`, of reason `CostLimit` where it would take too long.
+        """Return the value of a call; raise `EvaluationError`, of reason `CostLimit` if it would take too long.
 
         Arguments that do not fit the overload's parameters raise whatever its implementation raises.
         """
@@ -46,7 +45,7 @@ class Folding:
         return value
 
     def spend(self, units: int) -> None:
-        """Count units; raise where there are no more."""
+        """Spend units; raise if the budget is spent."""
         self.left -= units
         if self.left < 0 or (self._deadline is not None and self._deadline.passed):
             self.left = -1

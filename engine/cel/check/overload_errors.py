@@ -1,7 +1,7 @@
-"""The message and the help for a call that no overload, or no function, takes.
+"""Message and help for a call that no overload, or no function, accepts.
 
-The help is a table of (predicate, text): the first rule whose predicate holds gives it. A text is a function where it
-quotes what was written.
+The help is a table of (predicate, text); the first rule whose predicate holds applies. A text that quotes the
+expression is a function.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .types import BOOL, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, T
 __all__ = ["ELSEWHERE", "MOST_SHOWN", "FailedCall", "no_function", "no_overload"]
 
 MOST_SHOWN: Final = 8
-"""How many names or signatures a help lists."""
+"""Names or signatures that a help lists at most."""
 ELSEWHERE: Final = {
     "not": "did you mean `!(...)`?", "len": "did you mean `size`?", "length": "did you mean `size`?",
     "max": "did you mean `math.greatest`?", "min": "did you mean `math.least`?",
@@ -29,7 +29,7 @@ ELSEWHERE: Final = {
     "str": "did you mean `string`?", "float": "did you mean `double`?", "lower": "did you mean `x.lowerAscii()`?",
     "upper": "did you mean `x.upperAscii()`?",
 }  # fmt: skip
-"""What functions of other languages are called here."""
+"""Functions of other languages, and their names in CEL."""
 
 _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
 _QUANTITY: Final = Type("kubernetes.Quantity")
@@ -51,12 +51,12 @@ _MACROS: Final = {
 
 @dataclass(frozen=True)
 class FailedCall:
-    """A call of a known function with arguments of types that none of its overloads takes."""
+    """A call of a known function with argument types that none of its overloads accepts."""
 
     node: Call
     function: Function
     types: Sequence[Type]
-    """Of the arguments, the receiver first, with bound type variables replaced."""
+    """The types of the arguments, the receiver first, with bound type variables replaced."""
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class FailedCall:
 
     @property
     def symbol(self) -> str:
-        """What the operator is written as; empty for functions that are no operators."""
+        """The operator as it is written; empty for functions that are no operators."""
         return SYMBOLS.get(self.function.name, "")
 
     @cached_property
@@ -88,7 +88,7 @@ _Rule: TypeAlias = tuple[Callable[[FailedCall], bool], str | Callable[[FailedCal
 
 
 def no_overload(call: FailedCall) -> tuple[str, str]:
-    """Return the message and the help for a call that no overload takes."""
+    """Return the message and the help for a call that no overload accepts."""
     for applies, text in _HELP:
         if applies(call):
             return _message(call), text if isinstance(text, str) else text(call)
@@ -125,7 +125,7 @@ def _message(call: FailedCall) -> str:
 
 
 def _signatures(call: FailedCall) -> str:
-    """Return the signatures that the function has."""
+    """Return the signatures of the function."""
     signatures = [show_signature(call.name, each) for each in call.function.overloads if not each.dynamic]
     more = len(signatures) - MOST_SHOWN
     shown = ", ".join(f"`{each}`" for each in signatures[:MOST_SHOWN])
@@ -133,7 +133,7 @@ def _signatures(call: FailedCall) -> str:
 
 
 def _is_amount(node: Expr) -> bool:
-    """Whether this reads one resource of a map such as `node.status.allocatable`, by its name."""
+    """Return whether this reads one resource of a map such as `node.status.allocatable`, by its name."""
     operand = node.operand if isinstance(node, Select) else (
         node.args[0] if isinstance(node, Call) and node.function == "_[_]" else None)
     return isinstance(operand, Select) and operand.field in _AMOUNTS

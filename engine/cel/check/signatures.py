@@ -1,4 +1,4 @@
-"""How messages spell types and signatures."""
+"""Spelling of types and signatures in messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SYMBOLS: Final = {
     "_>_": ">", "_>=_": ">=", "_&&_": "&&", "_||_": "||", "!_": "!", "-_": "-", "_?_:_": "?:", "@in": "in",
     "_[_]": "[]", "_[?_]": "[?]",
 }  # fmt: skip
-"""What operators are written as, by the name of their function."""
+"""Operators as they are written, by the name of their function."""
 _SHORT: Final = {TIMESTAMP: "timestamp", DURATION: "duration"}
 
 
@@ -27,7 +27,7 @@ def show(type_: Type) -> str:
 
 
 def show_signature(name: str, overload: Overload) -> str:
-    """Return an overload as people would write it: `string.contains(string) -> bool`, `int + int -> int`."""
+    """Return an overload as it is called: `string.contains(string) -> bool`, `int + int -> int`."""
     symbol = SYMBOLS.get(name)
     parameters = [show(each) for each in overload.parameters]
     if symbol == "[]":

@@ -1,7 +1,7 @@
-"""An expression in which the variable of a loop stands for one text.
+"""Substitution of a string for the variable of a loop.
 
-`selector.all(k, labels[k] == selector[k])` reads all labels. For `k` being `zone` it reads one of them, and rows that
-agree on that one have the same answer, however else they differ.
+`selector.all(k, labels[k] == selector[k])` reads all labels. With `zone` for `k` it reads one of them: rows that
+agree on that label have the same result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .types import STRING, Type
 
 
 def looks_up(checked: Checked, loop: Comprehension) -> bool:
-    """Whether a loop's body looks its variable up in something of the row, and is of nodes that can be rewritten."""
+    """Return whether a loop's body has its variable as a key of a row's value, and no node that cannot be rewritten."""
     found = False
     rest = [loop.predicate]
     while rest:
@@ -32,7 +32,7 @@ def looks_up(checked: Checked, loop: Comprehension) -> bool:
 
 
 def with_text(checked: Checked, loop: Comprehension, text: str) -> Checked:
-    """Return the body of a loop, of which `looks_up` holds, as an expression where its variable is a text."""
+    """Return the body of a loop for which `looks_up` holds, with a string in place of its variable."""
     types: dict[int, Type] = dict(checked.types)
     references: dict[int, Reference] = dict(checked.references)
     scopes: dict[int, Scope] = dict(checked.scopes)

@@ -1,4 +1,4 @@
-"""A pass over a tree with resolved names: how often each node's value changes, and which locals it mentions."""
+"""Scopes and locals: how often each node's value changes, and which locals it mentions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Survey:
         self.bound: list[tuple[str, Scope]] = []
 
     def visit(self, node: Expr) -> Scope:
-        """Return the scope of a node, after having noted it and those below."""
+        """Record the scopes of a node and of all nodes below it; return its scope."""
         scopes, mentioned, references = self.scopes, self.mentioned, self.references
         scope = Scope.CONSTANT
         if isinstance(node, Literal):

@@ -1,7 +1,7 @@
-"""The types of the language: what a checker knows of a value before there is one.
+"""The static types of CEL.
 
-A `Type` is a name with parameters. Object types (`kubernetes.Pod`) are names too; what fields they have says an
-`ObjectType`, found by that name in an environment.
+A `Type` is a name with parameters. Object types (`kubernetes.Pod`) are names too; the `ObjectType` of that name in an
+environment has their fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Type:
     parameters: tuple[Type, ...] = ()
     variable: bool = False
 
-    # By hand, as checking is comparing types: most are one and the same object, and few share a name.
+    # By hand, for speed: most compared types are the same object, and few share a name.
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -78,7 +78,7 @@ def variable(name: str) -> Type:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an object type: its type, a sentence for people, and whether it must be there.
+    """A field of an object type: its type, its description, and whether it is required.
 
     `type` is that of the value *in CEL*. `TIMESTAMP` and `DURATION` fields hold RFC 3339 and Go duration texts in the
     JSON object; the evaluator parses them where they are read.
@@ -88,11 +88,11 @@ class Field:
     doc: str = ""
     required: bool = False
     list_type: str = ""
-    """What makes two lists equal, as `x-kubernetes-list-type` says it: `set` (the same elements in any order), `map`
+    """Equality of the list, as in `x-kubernetes-list-type`: `set` (the same elements in any order), `map`
     (the same entries by `list_keys`), else element by element. `+` unites sets and merges maps of that kind."""
     list_keys: tuple[str, ...] = ()
     unit: str = ""
-    """What a number of it counts (`milli-cores`, `bytes`, `seconds`); empty where the type says it all."""
+    """The unit of its numbers (`milli-cores`, `bytes`, `seconds`); empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class ObjectType:
     """The declared fields of an object type.
 
     `index` is the type of `object["any key"]` where that is allowed (a resource list is an object with native
-    resources as checked fields and any other under its quoted name). `absent` is what a field that is not there reads
-    as (0 for resource lists); None means that reading it is the error `no such key`.
+    resources as checked fields and any other under its quoted name). `absent` is the value of an absent field
+    (0 for resource lists); None means that reading it is the error `no such key`.
     """
 
     name: str
@@ -118,12 +118,12 @@ class ObjectType:
 
 @functools.cache
 def parse_type(text: str) -> Type:
-    """Return the type that is spelled `text`, as `str` spells it: `map(string, list(kubernetes.Taint))`.
+    """Return the type of its spelling, the reverse of `str`: `map(string, list(kubernetes.Taint))`.
 
-    Names are not looked up: any dotted identifier is one, with as many parameters as it is given.
+    Names are not looked up: any dotted identifier is accepted, with any number of parameters.
 
     Raises:
-        ValueError: `text` spells no type.
+        ValueError: `text` is no type.
     """
     tokens = [*_TOKEN.findall(text), "the end"]
     tokens.reverse()
@@ -134,7 +134,7 @@ def parse_type(text: str) -> Type:
 
 
 def _take_type(tokens: list[str], text: str) -> Type:
-    """Take one type off the end of `tokens`, which stand in reverse."""
+    """Remove one type from the end of `tokens`, which are in reverse order, and return it."""
     name = tokens.pop()
     if not name.replace(".", "_").isidentifier():
         raise ValueError(f"`{text}` is no type: a name is expected, not `{name}`")

@@ -1,4 +1,4 @@
-"""How types meet: what type variables stand for, and which types can stand for others. It follows cel-go."""
+"""Unification of types: bindings of type variables, and assignability, as in cel-go (`checker/types.go`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ANYTHING: Final = frozenset((DYN.name, ERROR.name))
 
 
 class Unifier:
-    """The type variables of one expression, and what each is bound to so far."""
+    """The type variables of one expression, with their bindings so far."""
 
     def __init__(self) -> None:
         self._bindings: dict[str, Type] = {}
@@ -34,7 +34,7 @@ class Unifier:
         return Type(type_.name, tuple(map(self.substitute, type_.parameters)))
 
     def settle(self, type_: Type) -> Type:
-        """Replace all variables of a type; those that nothing bound are dyn."""
+        """Replace all variables of a type, unbound ones by dyn."""
         if type_.variable:
             bound = self._bindings.get(type_.name)
             return DYN if bound is None else self.settle(bound)
@@ -43,7 +43,7 @@ class Unifier:
         return Type(type_.name, tuple(map(self.settle, type_.parameters)))
 
     def assignable(self, given: Type, wanted: Type) -> bool:
-        """Whether one type can stand where the other is wanted; binds variables if so."""
+        """Return whether one type is assignable to the other; binds variables if so."""
         if given == wanted:
             return True
         saved = self._bindings.copy()
@@ -53,7 +53,7 @@ class Unifier:
         return False
 
     def all_assignable(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-        """Whether each type can stand where the one at its place is wanted; binds variables if so."""
+        """Return whether each type is assignable to the one at its place; binds variables if so."""
         if len(given) != len(wanted):
             return False
         saved = self._bindings.copy()
@@ -64,7 +64,7 @@ class Unifier:
         return True
 
     def _meet(self, first: Type, second: Type) -> bool:
-        """Let two types be one; whether they can. What was bound stays bound where they cannot."""
+        """Unify two types; return whether they can be unified. Variables stay bound if they cannot."""
         if second.variable:
             valid, bound = self._bind(first, second)
             if valid:
@@ -85,7 +85,7 @@ class Unifier:
         return all(map(self._meet, first.parameters, second.parameters))
 
     def _bind(self, type_: Type, name: Type) -> tuple[bool, bool]:
-        """Try to let a variable stand for a type; return whether it may, and whether it stood for one before."""
+        """Bind a variable to a type; return whether it can be bound, and whether it was bound before."""
         if type_ == name:
             return True, True
         bound = self._bindings.get(name.name)
@@ -112,7 +112,7 @@ class Unifier:
         return any(self._occurs(name, each) for each in type_.parameters)
 
     def join(self, types: Iterable[Type]) -> Type:
-        """Return the type of what holds things of these types: the most general one, or dyn."""
+        """Return the element type of a list with elements of these types: the most general one, or dyn."""
         joined: Type | None = None
         for each in types:
             if joined is None:
@@ -124,7 +124,7 @@ class Unifier:
         return self.fresh() if joined is None else joined
 
     def instantiate(self, overload: Overload) -> tuple[Sequence[Type], Type]:
-        """Return parameters and result of an overload with fresh variables."""
+        """Return parameters and result of an overload with new variables."""
         names: dict[str, Type] = {}
 
         def refresh(type_: Type) -> Type:
@@ -146,7 +146,7 @@ def _more_general(first: Type, second: Type) -> Type:
 
 
 def _less_specific(first: Type, second: Type) -> bool:
-    """Whether the first type allows at least what the second does."""
+    """Return whether the first type allows at least what the second does."""
     if first == DYN or first.variable:
         return True
     if second == DYN or second.variable or first.name != second.name:

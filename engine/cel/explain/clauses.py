@@ -1,8 +1,8 @@
-"""Why an expression is false: the clauses that make it so, how far each is from changing, and what would change it.
+"""Explanation of results: the clauses that make an expression false, their distances, and changes that make it true.
 
-An expression is taken apart at `&&`, `||`, `!`, `?:` and at its definitions. What is left are clauses, comparisons
-mostly; of one with numbers on both sides it is known how far it is from the other answer, and in which unit. What a
-clause reads can be varied, one path at a time, to find the nearest value for which it would change.
+An expression is split at `&&`, `||`, `!`, `?:` and at its definitions into clauses, mostly comparisons. A comparison of
+numbers has a distance from the other result, with a unit. The paths that a clause reads can be varied, one at a time,
+to find the nearest value that changes its result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..scalar.values import INT64_MAX, EvaluationError
 from ..syntax.ast import Call, Expr, Literal, Select, children
 
 Units: TypeAlias = Callable[[Path], str]
-"""Returns the unit of what stands at a path, empty where it has none."""
+"""Returns the unit of the value at a path, empty if it has none."""
 
 Bindings: TypeAlias = Mapping[str, object]
 
@@ -39,7 +39,7 @@ _HIGHEST: Final = INT64_MAX // 1000
 
 
 class Missing(enum.Enum):
-    """What a path is changed to that is to be missing."""
+    """The value of a path that a change removes."""
 
     ABSENT = "absent"
 
@@ -49,7 +49,7 @@ ABSENT: Final = Missing.ABSENT
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clause:
-    """A part of an expression (or of a definition that it reads: `owner`) that should be `wanted` and is not."""
+    """A part of an expression (or of its definition `owner`) whose result should be `wanted` and is not."""
 
     owner: Checked
     node: Expr
@@ -63,10 +63,10 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far a comparison is from the wanted answer: `value` must be in that `relation` to `limit`.
+    """The distance of a comparison from the wanted result: `value` must be in `relation` to `limit`.
 
-    `what` is the side that varies, as it is written. `difference` is what `value` is short of the limit or beyond it
-    (never negative), None where the two are no numbers. `unit` is as in `explanation.shown`.
+    `what` is the side that varies, as it is written. `difference` is the absolute difference of `value` and `limit`,
+    None if the two are no numbers. `unit` is as in `explanation.shown`.
     """
 
     what: str
@@ -74,7 +74,7 @@ class Distance:
     relation: str
     limit: object
     bound: str = ""
-    """How the limit is written, empty where it is a literal."""
+    """The limit as it is written, empty if it is a literal."""
     difference: float | None = None
     unit: str = ""
 
@@ -85,7 +85,7 @@ def text_of(owner: Checked, node: Expr) -> str:
 
 
 def value_of(owner: Checked, node: Expr, bindings: Bindings) -> object:
-    """Return the value of a part of an expression, or the `EvaluationError` that it ends in."""
+    """Return the value of a part of an expression, or its `EvaluationError`."""
     kept = _evaluators(owner)
     evaluator = kept.get(node.id)
     if evaluator is None:
@@ -103,7 +103,7 @@ def _evaluators(owner: Checked) -> dict[int, Interpreter]:
 
 
 class _Read(dict[str, object]):
-    """Variables as the interpreter reads them, by `get`, whatever mapping they stand in."""
+    """Variables of any mapping, as the interpreter reads them: by `get`."""
 
     __slots__ = ("_bindings",)
 
@@ -119,10 +119,10 @@ class _Read(dict[str, object]):
 
 
 def alternatives(checked: Checked, bindings: Bindings, wanted: bool = True) -> tuple[tuple[Clause, ...], ...]:
-    """Return in which ways an expression could become `wanted`: of each, the clauses that would all have to change.
+    """Return the alternatives by which an expression becomes `wanted`: of each, the clauses that all have to change.
 
-    The fewest clauses first; at most sixteen ways, and of each the first eight clauses. An expression that is
-    `wanted` already has one way, without clauses.
+    Fewest clauses first; at most sixteen alternatives with at most eight clauses each. An expression that is `wanted`
+    already has one alternative, without clauses.
     """
     return tuple(sorted(_unmet(checked, checked.root, wanted, bindings), key=len))
 
@@ -156,7 +156,7 @@ def _unmet(owner: Checked, node: Expr, wanted: bool, bindings: Bindings) -> list
             case _:
                 pass
     if isinstance(node, Literal):
-        return []  # no way: `true` and `false` do not change
+        return []  # no alternative: `true` and `false` do not change
     return [(Clause(owner, node, wanted),)]
 
 
@@ -172,7 +172,7 @@ def _cut(ways: Iterator[tuple[Clause, ...]] | Sequence[tuple[Clause, ...]]) -> l
 
 
 def distance_of(clause: Clause, bindings: Bindings, units: Units = lambda _: "") -> Distance | None:
-    """Return how far a clause is from what is wanted; None where it is no comparison, or a side has no value."""
+    """Return the distance of a clause from its wanted result; None if it is no comparison, or a side has no value."""
     node = clause.node
     if not isinstance(node, Call) or len(node.args) != 2 or node.target is not None:
         return None
@@ -182,7 +182,7 @@ def distance_of(clause: Clause, bindings: Bindings, units: Units = lambda _: "")
         return None
     if node.function == "@in":
         if not _varies(clause.owner, sides[0]):
-            return None  # whether a key is there is no distance
+            return None  # the presence of a key has no distance
         relation = "one of" if clause.wanted else "none of"
         limit: object = sorted(values[1], key=str) if isinstance(values[1], Mapping) else values[1]
         return Distance(_side(clause.owner, sides[0]), values[0], relation, limit, _bound(clause.owner, sides[1]))
@@ -225,7 +225,7 @@ def _ids(node: Expr) -> set[int]:
 
 
 def unit_of(owner: Checked, node: Expr, units: Units) -> str:
-    """Return the unit of a part of an expression, as far as that follows from what it reads; else an empty text."""
+    """Return the unit of a part of an expression, if it follows from the paths that it reads; else an empty string."""
     found = _dimension(owner, node, units)
     if found is None:
         return ""
@@ -239,7 +239,7 @@ def unit_of(owner: Checked, node: Expr, units: Units) -> str:
 
 _RATIO: Final = "ratio"
 _Dimension: TypeAlias = "tuple[str, float] | None"
-"""A unit and by what amounts in it were multiplied; an empty unit is a plain number, which is the factor."""
+"""A unit and the factor of amounts in it; with an empty unit a plain number, which is the factor."""
 
 
 def _dimension(owner: Checked, node: Expr, units: Units) -> _Dimension:
@@ -255,7 +255,7 @@ def _dimension(owner: Checked, node: Expr, units: Units) -> _Dimension:
         unit = units(path)
         if unit:
             return unit, 1
-        # A constant scales what it is multiplied with, and by how much is its author's business: 65 of 100.
+        # A constant scales the other operand, by any factor that the author chose: 65 of 100.
         return ("", 100) if owner.environment.variables[path[0]].scope is Scope.CONSTANT else None
     if not isinstance(node, Call):
         return None
@@ -293,12 +293,12 @@ def _combined(function: str, left: tuple[str, float], right: tuple[str, float]) 
     return (_RATIO, left[1] / right[1]) if left[0] == right[0] else None
 
 
-# What would change it
+# Changes
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A path whose other value (`ABSENT`: none at all) makes a clause what is wanted; `before` is what it was."""
+    """A change of the value at a path (`ABSENT`: removed) that makes a clause `wanted`; `before` is the old value."""
 
     path: Path
     before: object
@@ -306,10 +306,10 @@ class Change:
 
 
 def changes_of(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bool]) -> Iterator[Change]:
-    """Yield the nearest changes of single paths that make a clause what is wanted, as far as they can be found.
+    """Yield the nearest changes of single paths that make a clause `wanted`, if any are found.
 
-    Numbers are looked for up and down from what they are; texts and booleans are taken from what they are compared
-    with; keys are put in and taken out. Each change has been tried on the clause.
+    Numbers are searched upwards and downwards from the present one; strings and booleans are those of the comparison;
+    keys are added and removed. Each change has been evaluated.
     """
     seen: set[tuple[Path, object]] = set()
     for path in sorted(reads_of(clause.owner, clause.node)):
@@ -325,7 +325,7 @@ def changes_of(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bo
 
 
 def changed(bindings: Bindings, path: Path, value: object) -> Bindings:
-    """Return bindings that differ in the value at one path; all else is shared."""
+    """Return bindings that differ in the value at one path; all other values are shared."""
     return _Changed(bindings, path, value)
 
 
@@ -348,7 +348,7 @@ class _Changed(Mapping[str, object]):
 
 
 def _with(holder: object, keys: Sequence[str], value: object) -> object:
-    # What can be copied keeps its class: reading a resource that is absent means something to it.
+    # A copy keeps its class: resource lists have a value for absent resources.
     twin: Any = copy.copy(holder) if isinstance(holder, dict) else {}
     key, rest = keys[0], keys[1:]
     if rest:
@@ -396,9 +396,9 @@ def _candidates(clause: Clause, bindings: Bindings, path: Path, before: object) 
 
 
 def nearest(holds: Callable[[int], bool], start: int, step: int) -> int | None:
-    """Return the value nearest to `start`, above (`step` 1) or below it (-1, at least 0), for which something holds.
+    """Return the value nearest to `start`, above (`step` 1) or below it (-1, at least 0), for which a predicate holds.
 
-    It is taken to hold for all values further away than one for which it does; None where no such value is found.
+    The predicate is assumed to hold for all values beyond one for which it does; None if no such value is found.
     """
     missing, reach = 0, 1
     most = start if step < 0 else _HIGHEST

@@ -1,4 +1,4 @@
-"""How an expression is evaluated for many rows, for people: the strategy of each of its parts."""
+"""Description of the plan of an expression: the strategy of each of its parts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ..vector.planner import Planner
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """A part of an expression: what it is, how it is answered, what it reads and what that costs.
+    """A part of an expression: its text, strategy, paths and cost.
 
-    `depth` is 0 for the whole expression. `rows` are the paths that it reads of what differs between rows, `decision`
-    those that are the same for all of them. `cost` is that of one evaluation by row.
+    `depth` is 0 for the whole expression. `rows` are the paths of ROW variables that it reads, `decision` those of all
+    other variables. `cost` is that of one evaluation by row.
     """
 
     depth: int
@@ -37,7 +37,7 @@ def describe(program: Program) -> tuple[PlannedPart, ...]:
     """Return the parts of an expression in source order, the whole first; literals are left out."""
     checked = program.checked
     if not is_pure(checked) and checked.scope is Scope.ROW:
-        # Nothing can be kept, and nothing be asked once for several rows.
+        # Nothing is cached, and every row is evaluated.
         return (_planned(checked, checked.root, Strategy.ROW, 0),)
     return tuple(
         _planned(checked, node, strategy, depth) for depth, node, strategy in _Recorder(checked).parts
@@ -46,7 +46,7 @@ def describe(program: Program) -> tuple[PlannedPart, ...]:
 
 
 def shown(path: Path) -> str:
-    """Return a path as an expression would spell it: `node.metadata.labels["zone"]`."""
+    """Return a path as it is written in an expression: `node.metadata.labels["zone"]`."""
     return path[0] + "".join(f".{step}" if step.isidentifier() else f'["{step}"]' for step in path[1:])
 
 
@@ -87,7 +87,7 @@ def _texts(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def _kept(strategy: Strategy, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
-    """Return what is kept of a part between decisions."""
+    """Return what is cached of a part between decisions."""
     condition = f" for each {' and '.join(decision)}" if decision else ""
     if strategy is Strategy.DISTINCT and depth:
         return f"an answer per distinct {', '.join(rows)}{condition}"

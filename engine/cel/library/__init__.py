@@ -1,4 +1,4 @@
-"""The functions that expressions may call, one tuple per library; an environment picks."""
+"""The functions that expressions may call, one tuple per library; an environment selects them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def table(*libraries: Iterable[Function]) -> dict[str, Function]:
-    """Return the functions of some libraries by name; overloads of a name that several have are joined."""
+    """Return the functions of some libraries by name; a name in several libraries has the overloads of all."""
     merged: dict[str, Function] = {}
     for library in libraries:
         for function in library:

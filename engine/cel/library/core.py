@@ -70,22 +70,22 @@ def checked_uint(number: int) -> Uint:
 
 
 def add_int(a: int, b: int) -> int:
-    """`a + b` in int64."""
+    """Return `a + b` in int64."""
     return checked_int(a + b)
 
 
 def subtract_int(a: int, b: int) -> int:
-    """`a - b` in int64."""
+    """Return `a - b` in int64."""
     return checked_int(a - b)
 
 
 def multiply_int(a: int, b: int) -> int:
-    """`a * b` in int64."""
+    """Return `a * b` in int64."""
     return checked_int(a * b)
 
 
 def divide_int(a: int, b: int) -> int:
-    """`a / b` in int64, truncated toward zero."""
+    """Return `a / b` in int64, truncated toward zero."""
     if b == 0:
         raise EvaluationError("division by zero")
     quotient = abs(a) // abs(b)
@@ -93,7 +93,7 @@ def divide_int(a: int, b: int) -> int:
 
 
 def modulo_int(a: int, b: int) -> int:
-    """`a % b` in int64, with the sign of the dividend."""
+    """Return `a % b` in int64, with the sign of the dividend."""
     if b == 0:
         raise EvaluationError("modulus by zero")
     if a == INT64_MIN and b == -1:
@@ -103,7 +103,7 @@ def modulo_int(a: int, b: int) -> int:
 
 
 def divide_double(a: float, b: float) -> float:
-    """`a / b` by IEEE 754: division by zero gives an infinity or NaN."""
+    """Return `a / b` by IEEE 754: division by zero gives an infinity or NaN."""
     if b != 0.0:
         return a / b
     if a == 0.0 or math.isnan(a) or math.isnan(b):
@@ -112,7 +112,7 @@ def divide_double(a: float, b: float) -> float:
 
 
 def multiply_double(a: float, b: float) -> float:
-    """`a * b` by IEEE 754 (Python's float product never raises)."""
+    """Return `a * b` by IEEE 754 (Python's float product never raises)."""
     return a * b
 
 

@@ -1,4 +1,4 @@
-"""Base64: cel-go's encoders extension."""
+"""Base64: cel-go's encoders extension (cel-go `ext/encoders.go`)."""
 
 from __future__ import annotations
 

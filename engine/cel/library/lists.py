@@ -27,25 +27,25 @@ _T: Final = variable("T")
 _PLAIN: Final[frozenset[type]] = frozenset({bool, int, str, bytes})
 _LIST: Final = list_of(_T)
 _LARGEST: Final = 100_000
-"""Elements of a list that a function may build out of a number."""
+"""Most elements of a list that a function makes of a number."""
 _TRAVERSAL: Final = Cost(11, ((0, 1.0),))
-"""A new list, and a look at every element."""
+"""The cost of a new list and of a visit of every element."""
 _PAIRS: Final = Cost(11, ((0, 2.1), (0, 1.0)), product=True)
-"""A new list, and every element compared with every other."""
+"""The cost of a new list and of comparing every element with every other."""
 
 
 def _pairs(items: list[object]) -> int:
-    """Return what comparing every element of a list with every other costs."""
+    """Return the cost of comparing every element of a list with every other."""
     return 11 + int(len(items) ** 2 * (2.1 if items and type(items[0]) in {str, bytes} else 2.0))
 
 
 def _span(items: list[object], start: int, end: int) -> int:
-    """Return what a part of a list costs."""
+    """Return the cost of a part of a list."""
     return 11 + max(0, min(end, len(items)) - max(0, start))
 
 
 def _levels(items: list[object], depth: int = 1) -> int:
-    """Return what flattening costs: a look at every element per level."""
+    """Return the cost of flattening: a visit of every element per level."""
     return 11 + len(items) * max(0, depth)
 
 

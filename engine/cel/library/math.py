@@ -15,7 +15,7 @@ from .core import checked_int
 
 _NUMBERS: Final = (INT, UINT, DOUBLE)
 _MOST_ARGUMENTS: Final = 12
-"""Arguments of greatest and least; more of them are passed as a list."""
+"""Most arguments of greatest and least; a longer list of numbers is passed as one argument."""
 _CLASSES: Final = frozenset({int, Uint, float})
 _BITS: Final = 64
 

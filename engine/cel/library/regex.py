@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _PER_TEXT: Final = 0.1
 _LONGEST_PATTERN: Final = 10_000
 _MOST_STATES: Final = 50_000_000
-"""Characters times states of a pattern that one search may look at: about 0.1 s. `(.{0,900}b){3}` has 8,000 states."""
+"""Limit of characters times states of a pattern for one search: about 0.1 s. `(.{0,900}b){3}` has 8,000 states."""
 _STATES_PER_STEP: Final = 500
 _QUICKLY_COMPILED: Final = 2_000
-"""States of a pattern that is compiled within about 2 ms."""
+"""Limit of the states of a pattern: compiled within about 2 ms."""
 _STATES_COMPILED_PER_STEP: Final = 10
 
 
@@ -29,7 +29,7 @@ def compile_pattern(pattern: str) -> Any:
 
     Bounded by a cache of 1,024 patterns and RE2's own memory limit per pattern.
     """
-    # re2 costs 10 ms to import: what never matches a pattern does not pay.
+    # Importing re2 takes 10 ms: only for expressions that match patterns.
     import re2  # noqa: PLC0415
 
     if len(pattern) > _LONGEST_PATTERN:
@@ -65,13 +65,13 @@ def too_long() -> EvaluationError:
 
 
 def program_size(pattern: str) -> int:
-    """Return the number of states that a pattern is compiled to; compiling takes about a microsecond for each."""
+    """Return the number of states of a compiled pattern; compiling takes about a microsecond per state."""
     states: int = compile_pattern(pattern).programsize
     return states
 
 
 def steps(text: str, pattern: str, *_: object) -> int:
-    """Return the steps of searching: linear in the text, times the states that the pattern is compiled to.
+    """Return the steps of searching: linear in the text, times the states of the pattern.
 
     Compiling a large pattern counts, too, whether it is in the cache or not: patterns may be made by the expression.
     """
@@ -88,8 +88,8 @@ def _matches_short(text: str, pattern: str) -> bool:
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether a pattern is found anywhere in a text."""
-    # The wrapper of RE2 costs some microseconds a call: names and images repeat, so their answers are kept.
+    """Return whether a pattern is found anywhere in a text."""
+    # A call of RE2 through its wrapper takes some microseconds: results are cached, as names and images repeat.
     if len(text) <= 256:
         return _matches_short(text, pattern)
     return searcher(pattern)(text) is not None

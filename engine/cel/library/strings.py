@@ -17,7 +17,7 @@ from ..scalar.traversal import Walk, elements
 from ..scalar.values import BoolKey, EvaluationError, Uint, is_map, key_value, text_of_double, type_name, type_of_value
 
 _LARGEST: Final = 10_000_000
-"""Characters of a text that a function may build."""
+"""Most characters of a string that a function makes."""
 _WHITE: Final = "".join(
     chr(each) for each in (*range(0x9, 0xE), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
                            0x205F, 0x3000)
@@ -72,7 +72,7 @@ def _whole_cost(text: str, *_: object) -> int:
 
 
 def _backwards(text: str, part: str, *_: object) -> int:
-    """Return the steps of searching from the end, which Python does by trying every position."""
+    """Return the steps of searching from the end: Python tries every position."""
     return len(text) * len(part) // 1_000
 
 
@@ -116,7 +116,7 @@ def _join(parts: list[object], separator: str = "") -> str:
 
 
 def _join_cost(parts: list[object], separator: str = "") -> int:
-    """Return what joining costs: two tenths per character of the result."""
+    """Return the cost of joining: two tenths per character of the result."""
     size = sum(len(each) for each in parts if type(each) is str) + len(separator) * max(0, len(parts) - 1)
     return math.ceil(size * 0.2)
 
@@ -267,9 +267,9 @@ def _hex(value: object) -> str:
 
 
 def _parts(template: str, count: float) -> Iterator[str | tuple[str, int]]:
-    """Yield the texts and clauses of a template for so many values, a clause as its letter and precision.
+    """Yield the texts and clauses of a template for a number of values, a clause as its letter and precision.
 
-    What is wrong is found in cel-go's order and said in its words.
+    Errors are found in cel-go's order and have its messages.
     """
     position = used = 0
     while (start := template.find("%", position)) >= 0:
@@ -352,11 +352,11 @@ _KINDS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     "x": (_AS_HEX, _HEXADECIMAL),
     "X": (_AS_HEX, _HEXADECIMAL),
 }
-"""What each clause takes, in words and as names of types: stricter when compiled than at run time, as in Kubernetes."""
+"""The types that each clause accepts, in words and as names: stricter than at run time, as in Kubernetes."""
 
 
 def _validate_format(arguments: tuple[object, ...]) -> None:
-    """Hold a literal template against its arguments: their number, and their types as far as they are known."""
+    """Validate a literal template against its arguments: their number, and their types as far as they are known."""
     template, values = arguments
     if not isinstance(template, str):
         return
@@ -379,7 +379,7 @@ def _validate_clause(letter: str, value: object, position: int) -> None:
     words, kinds = _KINDS[letter]
     kind = value.type if isinstance(value, UnknownArgument) else type_of_value(value)
     if isinstance(value, UnknownArgument) and (letter == "s" or kind in _ANYTHING or kind.variable):
-        # An object is a map when it runs, and its type does not say that it is one: `%s` is left to run time.
+        # An object is a map at run time, but not by its type: `%s` is checked at run time.
         return
     if kind.name not in kinds and type_name(kind) not in kinds:
         raise InvalidLiteralError(f"error during formatting: {words}, was given {type_name(kind)}", 1, position)
@@ -412,7 +412,7 @@ def _member(
     id_: str, parameters: tuple[Type, ...], result: Type, evaluate: Callable[..., object], *,
     optional: int = 0, cost: Cost = _WHOLE, measure: Callable[..., int] | None = None, walk: Walk | None = None,
 ) -> tuple[Overload, ...]:
-    """Return one overload per number of arguments, the last `optional` of which may be left out."""
+    """Return one overload per number of arguments; the last `optional` arguments may be omitted."""
     return tuple(
         Overload(
             f"string_{id_}_" + "_".join(str(each) for each in parameters[1:count]) if count > 1 else f"string_{id_}",

@@ -1,9 +1,9 @@
-"""What evaluations may cost together: all rows of a document's expressions, and all expressions, in one decision.
+"""Cost budgets of many evaluations: of a document's expressions for all rows, and of all expressions of a decision.
 
 `Limits.cost` bounds one evaluation. A decision evaluates an expression for thousands of rows, and must not wait for
-each of them to reach that bound: what evaluations spend is counted by a `Meter` per program and taken off a `Budget`
-per document and one per decision. What comes after either is spent is an error of reason `CostLimit` in the rows that
-are left, of that expression alone.
+each of them to reach that bound: a `Meter` per program counts units, which are subtracted from a `Budget` per document
+and one per decision. Once either is spent, the remaining rows have an error of reason `CostLimit`, of that expression
+alone.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 COST_LIMIT: Final = "CostLimit"
 EXACTLY: Final = 16
-"""What a meter counts for a unit of the interpreter, which takes so much longer than a part of a generated loop."""
+"""Units of a meter per unit of the interpreter, which takes that much longer than a node of a generated loop."""
 _SCALE: Final = 4
-"""What a meter counts in the time that Kubernetes supposes for a unit (0.1 us)."""
+"""Units of a meter in the time that Kubernetes assumes for one of its units (0.1 us)."""
 _PER_ROW: Final = 1_000
-"""Units per row that a document may spend in any case, however many rows there are."""
+"""Units that a document may always spend per row."""
 
 
 @dataclass(slots=True)
 class Meter:
-    """What one program has spent in all its evaluations so far, by the time it takes; only the difference says much.
+    """The units that a program has spent in all its evaluations, in proportion to time; only differences mean anything.
 
-    Emitted functions count the turns of loops by the size of what is done in each, and calls whose cost depends on how
-    large their arguments are; all else takes about as long as looking at it does. `inner` is what such calls took in
-    the evaluation that is running.
+    Generated functions count iterations of loops, weighted by the number of nodes in the body, and calls whose cost
+    depends on the size of their arguments; other nodes take constant time. `inner` are the units of such calls in the
+    current evaluation.
     """
 
     spent: int = 0
@@ -41,11 +41,11 @@ class Meter:
 
 
 class ExhaustedError(EvaluationError):
-    """The budget of a document or of a decision is spent. It says nothing of the row, so it is never kept."""
+    """The budget of a document or of a decision is spent. It does not depend on the row, so it is never cached."""
 
 
 class Budget:
-    """What is left for the evaluations of one decision, or of one document in it."""
+    """The remaining units of one decision, or of one document in it."""
 
     __slots__ = ("_deadline", "_within", "left")
 
@@ -56,7 +56,7 @@ class Budget:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left, or the deadline of the decision has passed."""
+        """Whether no units are left, or the deadline of the decision has passed."""
         return (
             self.left <= 0
             or (self._within is not None and self._within.left <= 0)
@@ -64,14 +64,14 @@ class Budget:
         )
 
     def spend(self, units: int) -> None:
-        """Take off what was spent."""
+        """Subtract units."""
         self.left -= units
         if self._within is not None:
             self._within.left -= units
 
     @staticmethod
     def of(frame: Frame, checked: Checked) -> Budget:
-        """Return the budget of the document that an expression is part of, in the decision that a frame stands for."""
+        """Return the budget of the document that an expression is part of, in the decision of a frame."""
         source = checked.source.parent or checked.source
         key = (Budget, source.name)
         cache = frame.decision_cache
@@ -86,7 +86,7 @@ class Budget:
 
 
 def exhausted(checked: Checked) -> ExhaustedError:
-    """Return the error of the rows that come after a budget is spent or a deadline has passed."""
+    """Return the error of the remaining rows, once a budget is spent or a deadline has passed."""
     deadline = Deadline.current()
     if deadline is not None and deadline.passed:
         return stopped(checked, deadline)
@@ -97,7 +97,7 @@ def exhausted(checked: Checked) -> ExhaustedError:
 
 
 def stopped(checked: Checked, deadline: Deadline) -> ExhaustedError:
-    """Return the error of an evaluation that a deadline ends, and note at the deadline what was stopped."""
+    """Return the error of an evaluation that a deadline ends, and record the stopped expression at the deadline."""
     deadline.stop(checked.source)
     return ExhaustedError(
         "operation cancelled: it took longer than its deadline", offset=checked.root.position, reason=DEADLINE,

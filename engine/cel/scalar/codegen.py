@@ -1,15 +1,14 @@
-"""The fast evaluator: a checked tree becomes one Python function, by way of `ast` and `compile`.
+"""Code generator: compiles a checked tree to one Python function, by `ast` and `compile`.
 
-The function is *optimistic*. It answers the ordinary case with plain Python operations, and raises on anything else: a
-missing field, a value of another kind than declared, an overflow, NaN, a long loop. Then, whatever was raised, the
-interpreter starts afresh and gives CEL's answer, value or error. (Expressions have no side effects, so nothing is
-lost but time.) So the rule for every line emitted here is one-sided: raise, or compute exactly what CEL computes.
+The function is *optimistic*. It computes the ordinary case by plain Python operations, and raises on anything else: a
+missing field, a value of another kind than declared, an overflow, NaN, a long loop. On any exception the interpreter
+evaluates the expression from the start and returns CEL's value or error. (Expressions have no side effects, so only
+time is lost.) The invariant of every generated line: it raises, or it computes exactly what CEL computes.
 
-That also settles `&&`, `||`, `all` and `exists`: as long as nothing raises, they are Python's `and`, `or` and loops.
+Hence `&&`, `||`, `all` and `exists` are Python's `and`, `or` and loops: as long as nothing raises, they agree.
 
-Values are trusted where they were computed, and checked where they are read (`.__class__ is int`, once per path: a
-path that has been read on the way to here is kept in a local). User text never becomes Python text: names are
-numbered, strings are constants, and no attribute is ever named by an expression.
+Computed values are trusted; values that are read are checked (`.__class__ is int`) once per path and stored in a local.
+User text never becomes Python text: names are numbered, strings are constants, and no expression names an attribute.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from .values import INT64_MAX, INT64_MIN
 
 _NODE_LIMIT: Final = 4_000
 _FEW_LEAVES: Final = 16
-"""So many texts or lists may be joined without looking at how long they are."""
+"""Strings or lists that are joined without checking their lengths."""
 
 _SCALARS: Final = {INT.name: "int", STRING.name: "str", BOOL.name: "bool", "list": "list"}
 _COMPARISONS: Final[dict[str, type[py.cmpop]]] = {
@@ -68,7 +67,7 @@ _DOUBLE_ARITHMETIC: Final[dict[str, type[py.operator]]] = {
 
 
 class RefusedError(Exception):
-    """The tree holds a node that only the interpreter knows."""
+    """The tree has a node that only the interpreter supports."""
 
 
 _SHALLOW: Final = (None, nothing)
@@ -77,17 +76,17 @@ _GROWING: Final = frozenset({STRING.name, BYTES.name, "list"})
 
 
 def _counts_texts(overload: Overload) -> bool:
-    """Whether a call takes steps that the length of its texts does not tell: a short pattern may have many states."""
+    """Return whether the time of a call does not follow from its strings' length: a short pattern, many states."""
     return overload.walk is not None and all(each.name in PLAIN for each in overload.parameters)
 
 
 def _is_superlinear(overload: Overload) -> bool:
-    """Whether a call may take longer than looking at its arguments."""
+    """Return whether a call may take longer than in proportion to its arguments."""
     return overload.measure is not None or overload.cost.product
 
 
 def _usual(overloads: tuple[Overload, ...], count: int) -> Overload | None:
-    """Return the overload that most calls with arguments of unknown kinds mean: that of ints, or else of texts."""
+    """Return the most likely overload for arguments of unknown types: that of ints, or else of strings."""
     if not count:
         return None
     # Without a checker a call may have too few arguments, or too many.
@@ -104,8 +103,8 @@ def emit(
 ) -> Callable[..., object]:
     """Return a function of the variables `names` that gives the expression's value.
 
-    Whenever it cannot, it returns what `otherwise` returns (or raises) for the same arguments. What its loops take is
-    counted by `meter`. Raises `RefusedError` for trees with nodes that only the interpreter knows.
+    If it cannot, it returns what `otherwise` returns (or raises) for the same arguments. `meter` counts its loops.
+    Raises `RefusedError` for trees with nodes that only the interpreter supports.
     """
     meter = meter or Meter()
     emitter = _Emitter(checked, names, meter)
@@ -135,7 +134,7 @@ def emit(
 
 
 class _Emitter:
-    """Emits one function. `block` is where statements go; most nodes need none and are one Python expression."""
+    """Generator of one function. Statements are added to `block`; most nodes are one Python expression without any."""
 
     def __init__(self, checked: Checked, names: tuple[str, ...], meter: Meter) -> None:
         self._checked = checked
@@ -143,7 +142,7 @@ class _Emitter:
         self.constants: dict[str, object] = {}
         self._block: list[py.stmt] = []
         self._known: dict[object, str] = {}
-        """What has been read, checked and kept on every way to the present place: path -> local."""
+        """The local of every path that is read and checked in all branches that lead here."""
         self._numbers = 0
         self._locals: dict[str, str] = {}
         self._loops = 0
@@ -151,10 +150,10 @@ class _Emitter:
         self._any_bounded = False
         self.metered = MeteredCalls(meter)
         self._sharing: dict[str, bool] = {}
-        """Locals of loops and binds: whether what they stand for may be part of a value more than once."""
+        """Locals of loops and binds: whether their value may contain a part more than once."""
         self._joins: dict[Checked, int] = {}
         self._lengths: dict[str, int] = {}
-        """Locals of binds: of how many texts or lists they are joined."""
+        """Locals of binds: the number of strings or lists that their value is joined of."""
         self._definitions: dict[Checked, str] = {}
         self._nodes = 0
         self._unchecked: set[int] = set()
@@ -171,7 +170,7 @@ class _Emitter:
         return [*prologue, *self._block, tree.assign("result", value), *self.account(), py.Return(tree.name("result"))]
 
     def opening(self) -> list[py.stmt]:
-        """Return what a call begins with: nothing is counted yet."""
+        """Return the first statements of a call, which reset its counters."""
         found: list[py.stmt] = []
         if self._any_loop:
             found.append(tree.assign("turns", tree.constant(0)))
@@ -180,7 +179,7 @@ class _Emitter:
         return found
 
     def account(self) -> list[py.stmt]:
-        """Return what adds the turns of the call to the meter."""
+        """Return the statement that adds the iterations of the call to the meter."""
         if not self._any_loop:
             return []
         spent = py.Attribute(tree.name("meter"), "spent", py.Store())
@@ -198,7 +197,7 @@ class _Emitter:
         return tree.name(name)
 
     def _kept(self, value: py.expr) -> tuple[py.expr, py.expr]:
-        """Return an expression that computes and keeps a value, and one that reads it again."""
+        """Return an expression that computes a value and stores it in a local, and one that reads the local."""
         if isinstance(value, py.Name | py.Constant):
             return value, value
         if isinstance(value, py.NamedExpr):
@@ -208,7 +207,7 @@ class _Emitter:
 
     @contextmanager
     def _branch(self) -> Iterator[list[py.stmt]]:
-        """Emit into a block of its own, of which nobody knows whether it will run."""
+        """Generate into a block of its own, which may not run."""
         outer, known = self._block, self._known
         self._block, self._known = [], dict(known)
         try:
@@ -225,13 +224,13 @@ class _Emitter:
     # values
 
     def _value(self, node: Expr) -> py.expr:
-        """Return the expression of a node, its value checked where it was read."""
+        """Return the Python expression of a node; a value that is read is checked."""
         return self._emit(node, chain=False)
 
     def _chain(self, node: Expr) -> py.expr:
-        """Return the expression of a node that is only subscripted with a text or asked with `.get`.
+        """Return the Python expression of a node that is only subscripted by a string or read by `.get`.
 
-        Everything but a map raises then by itself, so it needs no check.
+        Anything but a map raises then, so it needs no check.
         """
         return self._emit(node, chain=True)
 
@@ -280,7 +279,7 @@ class _Emitter:
                 raise RefusedError
 
     def _path(self, node: Expr) -> tuple[object, ...] | None:
-        """Return what identifies a node that reads, or None for one that computes."""
+        """Return the path of a node that reads, or None for one that computes."""
         match self._checked.references.get(node.id):
             case VariableReference(name=name):
                 return ("variable", name)
@@ -318,7 +317,7 @@ class _Emitter:
             if path is not None and isinstance(value, py.Name) and not unchecked:
                 self._known[path, False] = value.id
             return value
-        # The check itself keeps the value in a local; use that one where it does.
+        # The check may have stored the value in a local already.
         if isinstance(value, py.IfExp) and isinstance(value.body, py.Name) and value.orelse is tree.GIVE_UP:
             self._known[path, chain and unchecked] = value.body.id
             return value
@@ -414,7 +413,7 @@ class _Emitter:
         return self._read(value, node, path, chain=chain)
 
     def _dynamic_index(self, container: py.expr, key: py.expr) -> py.expr:
-        """Return an element of what may be a list or a map, under a key of any kind."""
+        """Return an element of a list or a map by a key of any kind."""
         (first, again), (key_first, key_again) = self._kept(container), self._kept(key)
         if not isinstance(key, py.Constant):
             test = tree.all_of([tree.has_class(first, "dict"), tree.has_class(key_first, "str")])
@@ -425,7 +424,7 @@ class _Emitter:
         return py.IfExp(test, tree.item(again, key_again), tree.call("index", again, key_again))
 
     def _definition(self, checked: Checked) -> py.expr:
-        """Return a definition's value: computed where it is first needed, then kept."""
+        """Return a definition's value: computed at its first use, then read from a local."""
         kept = self._known.get(checked)
         if kept is not None:
             return tree.name(kept)
@@ -469,7 +468,7 @@ class _Emitter:
                 return self._function(node)
 
     def _condition(self, node: Expr) -> py.expr:
-        """Return a value that is certainly a bool."""
+        """Return a value that is checked to be a bool."""
         value = self._value(node)
         if self._type(node) == BOOL:
             return value
@@ -482,7 +481,7 @@ class _Emitter:
         values = [self._condition(terms[0])]
         with self._branch() as outermost:
             blocks = [outermost]
-            # Each further term stands in a block of its own; those without statements join the expression before them.
+            # Each further term has a block of its own; one without statements is appended to the expression before it.
             chain: list[tuple[list[py.stmt], py.expr]] = []
             for term in terms[1:]:
                 self._block = []
@@ -544,7 +543,7 @@ class _Emitter:
         return self._applied(node, overloads[0], self._arguments(nodes), nodes)
 
     def _or_value(self, optional: Expr, default: Expr) -> py.expr:
-        """Return what `a.?b.?c.orValue(d)` is: the way down a chain of fields, or the default where it ends early."""
+        """Return `a.?b.?c.orValue(d)`: the value at a chain of fields, or the default if one is absent."""
         fields: list[tuple[str, bool]] = []
         node = optional
         while isinstance(node, ast.Select) and not node.test and self._is_optional(node) and not self._path(node):
@@ -568,12 +567,12 @@ class _Emitter:
         return py.IfExp(tree.compare(tree.walrus(name, reached), py.Is, tree.name("MISSING")), otherwise, value)
 
     def _inner(self, node: Expr) -> Type:
-        """Return the type of what an optional may hold; of any other value its own."""
+        """Return the type of the value in an optional; of any other value its own type."""
         declared = self._type(node)
         return declared.parameters[0] if declared.name == "optional_type" and declared.parameters else declared
 
     def _dispatched(self, node: Expr, overloads: tuple[Overload, ...], nodes: tuple[Expr, ...]) -> py.expr:
-        """Return a call that finds its overload at run time; ints and texts are spared the search."""
+        """Return a call that finds its overload at run time, after a test for the most likely one."""
         usual = _usual(overloads, len(nodes))
         self._leave_unchecked(usual, nodes)
         values = self._arguments(nodes)
@@ -602,9 +601,9 @@ class _Emitter:
         return py.Call(self._global(self._bounded(overload.evaluate, (overload,), nodes)), arguments, [])
 
     def _leave_unchecked(self, overload: Overload | None, nodes: tuple[Expr, ...]) -> None:
-        """Note what needs no check of its range: a number times a literal fits only if the number itself does.
+        """Record a value that needs no range check: a number times a literal fits only if the number itself does.
 
-        (Not times -1: there is one number more below zero than above.)
+        (Except times -1: the lowest int has no counterpart.)
         """
         if overload is not _STANDARD["multiply_int64"]:
             return
@@ -613,9 +612,9 @@ class _Emitter:
                 self._unchecked.add(id(other))
 
     def _range(self, node: Expr) -> tuple[int, int] | None:
-        """Return between what an int lies for certain, None where nothing is known.
+        """Return bounds of an int, None if none are known.
 
-        A number that is read may be anything: only what was computed here was held to 64 bits.
+        A number that is read may have more than 64 bits; computed ones were checked.
         """
         if isinstance(node, ast.Literal):
             return (node.value, node.value) if type(node.value) is int else None
@@ -640,7 +639,7 @@ class _Emitter:
                 return None
 
     def _fits(self, id_: str, nodes: tuple[Expr, ...]) -> bool:
-        """Whether the result of an operation on ints certainly lies within 64 bits."""
+        """Return whether the result of an operation on ints fits into 64 bits by its bounds."""
         left, right = map(self._range, nodes)
         if left is None or right is None:
             return False
@@ -654,14 +653,14 @@ class _Emitter:
     def _in_order(self, parts: Sequence[Callable[[], py.expr]]) -> list[py.expr]:
         """Return expressions that are evaluated in this order, even where a later one needs statements.
 
-        A local that one part keeps may be read by the next: so order is a matter of being right, not of taste.
+        A local that one part sets may be read by the next, so correctness depends on the order.
         """
         values: list[py.expr] = []
         for part in parts:
             before = len(self._block)
             value = part()
             if len(self._block) > before:
-                # What was only an expression so far has to be computed before those statements.
+                # The expressions so far are computed before those statements.
                 for position, earlier in enumerate(values):
                     if not isinstance(earlier, py.Name | py.Constant):
                         name = self._fresh()
@@ -683,7 +682,7 @@ class _Emitter:
     def _inline(
         self, node: Expr, id_: str, arguments: list[py.expr], nodes: tuple[Expr, ...],
     ) -> py.expr | None:
-        """Return the Python operation that an overload is, or None where it is a call."""
+        """Return the Python operation of an overload, or None if it must be called."""
         if id_ in _INT_ARITHMETIC:
             result = py.BinOp(arguments[0], _INT_ARITHMETIC[id_](), arguments[1])
             if id(node) in self._unchecked or self._fits(id_, nodes):
@@ -750,7 +749,7 @@ class _Emitter:
         dividend, dividend_again = self._kept(arguments[0])
         divisor = arguments[1]
         positive: py.expr = tree.compare(dividend, py.GtE, tree.constant(0))
-        if not bounded:  # what is read may be any number that a text can hold
+        if not bounded:  # a number that is read may have any number of digits
             positive = py.Compare(tree.constant(0), [py.LtE(), py.LtE()], [dividend, tree.constant(INT64_MAX)])
         if isinstance(divisor, py.Constant) and divisor.value > 0:  # type: ignore[operator]
             divisor_again: py.expr = divisor
@@ -788,7 +787,7 @@ class _Emitter:
         return py.IfExp(tree.all_of(tests), tree.compare(pairs[0][1], operator, pairs[1][1]), result)
 
     def _is_null_allowed(self, node: Expr) -> bool:
-        """Whether a null there is a value: a variable or an element, not a declared field."""
+        """Return whether a null is a value there: in a variable or an element, not in a declared field."""
         reference = self._checked.references.get(node.id)
         return self._object(node) is not None and isinstance(reference, VariableReference | LocalReference)
 
@@ -809,7 +808,7 @@ class _Emitter:
         values = self._arguments((item, container))
         if kind == "list":
             if self._loops:
-                # Every turn looks through the whole list: it counts as that many turns.
+                # Every iteration searches the whole list: it counts as that many iterations.
                 sought, items = self._fresh(), self._fresh()
                 self._block += [tree.assign(sought, values[0]), tree.assign(items, values[1])]
                 self._count_turns(items, 1)
@@ -837,14 +836,14 @@ class _Emitter:
         return py.Dict([tree.constant(key) for key in texts], self._arguments([each.value for each in node.entries]))
 
     def _bind(self, node: ast.Bind) -> py.expr:
-        # The value is computed whether it is needed or not: should it fail, the interpreter finds out.
+        # The value is computed even if it is not needed; if that fails, the interpreter evaluates.
         local = self._fresh()
         self._sharing[local], self._lengths[local] = self._shares(node.init), self._joined_of(node.init)
         self._block.append(tree.assign(local, self._value(node.init)))
         outer = self._locals
         self._locals = {**outer, node.variable: local}
         self._known[("local", local), False] = local
-        self._loops += 1  # for the sake of texts that double with every bind
+        self._loops += 1  # strings may double in length with every bind
         try:
             return self._value(node.body)
         finally:
@@ -910,14 +909,14 @@ class _Emitter:
             return tree.compare(tree.name(result), py.Eq, tree.constant(1))
         return tree.name(result)
 
-    # what has to be metered
+    # metering
 
     def _bounded(
         self, evaluate: Callable[..., object], overloads: tuple[Overload, ...], nodes: Sequence[Expr],
     ) -> Callable[..., object]:
-        """Return the implementation of a call of some nodes, metered where it may take long or make something large.
+        """Return the implementation of a call of some nodes, metered if it may take long or make a large value.
 
-        Outside of loops that is not so for what is read: objects are only so large, and expressions only so long.
+        Outside of loops, calls on values that are read need no meter: objects and expressions are bounded in size.
         """
         holds = any(each.walk not in _SHALLOW for each in overloads) and any(map(self._holds, map(self._type, nodes)))
         sized = any(each.cost.per_size for each in overloads)
@@ -932,16 +931,16 @@ class _Emitter:
         return self.metered.call(evaluate, overloads, holds=holds, walks=walks)
 
     def _holds(self, of: Type) -> bool:
-        """Whether values of a type may hold others."""
+        """Return whether values of a type may contain others."""
         return of.variable or of.name in _HOLDING or of.name in self._checked.environment.types
 
     def _varies(self, node: Expr) -> bool:
-        """Whether a value may differ between the calls of one decision: it is made, or read of a row."""
+        """Return whether a value may differ between the calls of one decision: it is computed, or read of a row."""
         return not isinstance(node, ast.Literal) and (
             self._checked.scopes[node.id] is Scope.ROW or self._is_made(node))
 
     def _is_made(self, node: Expr) -> bool:
-        """Whether a value is made by the expression: not read, and not written in it."""
+        """Return whether a value is computed by the expression: neither read nor a literal."""
         reference = self._checked.references.get(node.id)
         if isinstance(reference, DefinitionReference | LocalReference):
             return True
@@ -952,7 +951,7 @@ class _Emitter:
         return isinstance(reference, CallReference) or (reference is None and not isinstance(node, ast.Literal))
 
     def _shares(self, node: Expr) -> bool:
-        """Whether a value may hold something more than once, so that it is larger than what it was made of."""
+        """Return whether a value may contain a part more than once, and so be larger than its parts."""
         if not self._holds(self._type(node)):
             return False
         match self._checked.references.get(node.id):
@@ -989,7 +988,7 @@ class _Emitter:
                 return True
 
     def _joined_of(self, node: Expr) -> int:
-        """Return of how many texts or lists, each read or bounded where it is made, a value is joined at most."""
+        """Return the most strings or lists, each read or bounded when it is made, that a value is joined of."""
         match self._checked.references.get(node.id):
             case LocalReference(name=name):
                 return self._lengths.get(self._locals.get(name, ""), 1)
@@ -1012,7 +1011,7 @@ class _Emitter:
                 return max(map(self._joined_of, ast.children(node)), default=1)
 
     def _count_turns(self, items: str, units: int) -> None:
-        """Emit the bound of all loops: the turns that running over a list or map takes, of so many units each."""
+        """Generate the bound of all loops: the iterations over a list or map, of a number of units each."""
         self._any_loop = True
         count: py.expr = tree.call("len", tree.name(items))
         if units > 1:
@@ -1023,7 +1022,7 @@ class _Emitter:
         )
 
     def _head(self, local: str, kind: Type) -> None:
-        """Check a loop's variable once per turn."""
+        """Generate the check of a loop's variable, once per iteration."""
         if kind.name in {"dyn", "*error*"} or kind.variable:
             return
         is_object = kind.name in self._checked.environment.types
@@ -1037,7 +1036,7 @@ class _Emitter:
         self._known[("local", local), False] = local
 
     def _turn(self, node: ast.Comprehension, result: str, first: str) -> None:
-        """Emit what one turn of a loop does."""
+        """Generate the body of a loop."""
         predicate = None if node.predicate is None else self._condition(node.predicate)
         done: list[py.stmt]
         match node.macro:
@@ -1060,7 +1059,7 @@ class _Emitter:
 
 
 def _parts_of(node: Expr | None) -> int:
-    """Return how many parts an expression has."""
+    """Return the number of nodes of an expression."""
     count, pending = 0, [] if node is None else [node]
     while pending:
         each = pending.pop()
@@ -1104,7 +1103,7 @@ def _plain(node: Expr) -> object:
 
 
 def _uses_of_definitions(checked: Checked) -> Mapping[Checked, int]:
-    """Return how often each definition is mentioned, by the expression and by definitions that it mentions."""
+    """Return the number of mentions of each definition, by the expression and by definitions that it mentions."""
     uses: dict[Checked, int] = {}
     pending = [checked]
     while pending:

@@ -1,4 +1,4 @@
-"""What generated functions call: operations on ordinary values, which raise for all others, and what they may take."""
+"""Runtime of generated functions: operations on ordinary values, which raise for all others, and their limits."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .traversal import comparison, everything, nothing, result_size, search
 from .values import Uint, equal, equal_or_raise, has_key, index, index_list, is_map, key_value
 
 LOOP_LIMIT: Final = 100_000
-"""Units that the loops of one call may take, by the parts of what is done in each turn; who needs more is metered."""
+"""Most units of the loops of one call, iterations times nodes of the body; beyond, the interpreter evaluates."""
 _FREE_SIZE: Final = 64
-"""Characters and elements of a call's arguments that nobody counts."""
+"""Characters and elements of a call's arguments that are not counted."""
 _TEXT_LIMIT: Final = 4_096
-"""Characters of a text that a loop builds; who needs more is metered."""
+"""Most characters of a string that a loop makes; beyond, the interpreter evaluates."""
 _PER_UNIT: Final = 10
-"""Characters that are joined in the time of a unit."""
+"""Characters that are joined in the time of one unit."""
 
 
 class Extraordinary(Exception):
-    """Not an ordinary value."""
+    """A value that is not ordinary: the interpreter must evaluate."""
 
 
 def give_up(*_: object) -> NoReturn:
@@ -41,7 +41,7 @@ def as_map(value: object) -> object:
 
 
 def items_of(value: object) -> list[object]:
-    """Return what a loop over a value of unknown kind runs over."""
+    """Return the elements or keys that a loop over a value of unknown kind iterates."""
     if type(value) is list:
         return value
     if is_map(value):
@@ -53,7 +53,7 @@ _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
 
 
 class MeteredCalls:
-    """Operations that emitted functions leave to the interpreter where they take long, and count where not."""
+    """Operations that are counted, and left to the interpreter if they take long."""
 
     __slots__ = ("_meter",)
 
@@ -61,10 +61,10 @@ class MeteredCalls:
         self._meter = meter
 
     def spend(self, units: int) -> None:
-        """Count what an operation takes; raise where the operations of a call together take too long.
+        """Count the units of an operation; raise if all operations of a call take too long.
 
-        A function that resets `Meter.inner` when it is called bounds each call; one that does not is handed to the
-        interpreter once in so many units, which is as good a bound.
+        A function that resets `Meter.inner` when it is called bounds each call; one that does not falls back to the
+        interpreter once per that many units, which bounds it as well.
         """
         meter = self._meter
         meter.inner += units
@@ -74,7 +74,7 @@ class MeteredCalls:
         meter.spent += units
 
     def equal(self, left: object, right: object) -> bool:
-        """`left == right` for values of any kinds."""
+        """Return `left == right` for values of any kinds."""
         if left.__class__ not in _ATOMS:
             steps = comparison(left, right)
             if steps > _FREE_SIZE:
@@ -83,13 +83,13 @@ class MeteredCalls:
         return equal(left, right)
 
     def in_list(self, value: object, items: list[object]) -> bool:
-        """`value in items`."""
+        """Return `value in items`."""
         if value.__class__ not in _ATOMS:
             self.spend(search(items, value))
         return any(equal(value, each) for each in items)
 
     def concatenated(self, left: object, right: object) -> object:
-        """`left + right` for texts and lists."""
+        """Return `left + right` for texts and lists."""
         size = len(left) + len(right)  # type: ignore[arg-type]
         if size > _TEXT_LIMIT:
             raise Extraordinary
@@ -101,7 +101,7 @@ class MeteredCalls:
     ) -> Callable[..., object]:
         """Return a function that leaves large arguments and results to the interpreter, and counts all others.
 
-        `holds`: its arguments may be lists or maps that it looks through. `walks`: texts of any length may take long.
+        `holds`: it traverses arguments that may be lists or maps. `walks`: strings of any length may take long.
         """
         overload = overloads[0] if len(overloads) == 1 else None
         measured = overload is not None and overload.measure is not None
@@ -117,7 +117,7 @@ class MeteredCalls:
                 raise Extraordinary
             units = 0
             if size > _FREE_SIZE or measured:
-                # What is not known costs as much as comparing everything with everything.
+                # An unknown cost is that of comparing all parts with each other.
                 units = size * size if overload is None else call_cost(overload, arguments)
             if holds or walks or size > _FREE_SIZE:
                 if overload is None:
@@ -142,7 +142,7 @@ MISSING: Final = object()
 
 
 def descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
-    """Return what lies at a chain of optional fields; `null_is_absent` is told per field."""
+    """Return the value at a chain of optional fields; `null_is_absent` has an entry per field."""
     for field, null_is_absent in fields:
         if type(value) is not dict:
             raise Extraordinary
@@ -153,12 +153,12 @@ def descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
 
 
 def in_map(key: object, mapping: Mapping[object, object]) -> bool:
-    """`key in mapping`."""
+    """Return `key in mapping`."""
     return has_key(mapping, key)
 
 
 def dispatcher(overloads: tuple[Overload, ...], objects: Container[str] = ()) -> Callable[..., object]:
-    """Return a function that calls the overload that its arguments' classes ask for."""
+    """Return a function that calls the overload for the classes of its arguments."""
     chosen: dict[tuple[type, ...], Callable[..., object]] = {}
 
     def dispatch(*arguments: object) -> object:

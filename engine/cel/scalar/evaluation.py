@@ -1,4 +1,4 @@
-"""One evaluation by the interpreter: its inputs, its locals, and what it has spent."""
+"""State of one evaluation by the interpreter: inputs, locals, cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .values import EvaluationError
 
 
 class Evaluation:
-    """One evaluation: its inputs, the variables of its loops, what it has spent."""
+    """One evaluation: its inputs, the variables of its loops, its cost so far."""
 
     __slots__ = (
         "_deadline", "_next_cost", "_next_turns", "bindings", "checked", "cost", "definitions", "limit", "locals",
@@ -33,19 +33,19 @@ class Evaluation:
         self._next_cost = self._next_turns = limit if self._deadline is None else min(limit, POLL_UNITS)
 
     def charge(self, units: int) -> None:
-        """Spend some units; raise once the budget is exceeded or the deadline has passed."""
+        """Spend units; raise if the limit is exceeded or the deadline has passed."""
         self.cost += units
         if self.cost > self._next_cost:
             self._next_cost = self._poll(self.cost)
 
     def turn(self, steps: int = 1) -> None:
-        """Count steps that cost nothing in Kubernetes' units, or too little: those must not go on for ever either."""
+        """Count steps that cost nothing in Kubernetes' units, or too little, as they must be bounded too."""
         self.turns += steps
         if self.turns > self._next_turns:
             self._next_turns = self._poll(self.turns)
 
     def _poll(self, spent: int) -> float:
-        """Return at how many units to poll again."""
+        """Return the cost at which to poll next."""
         if spent > self.limit:
             raise _spent()
         if self._deadline is not None and self._deadline.passed:
@@ -58,4 +58,4 @@ def _spent() -> EvaluationError:
 
 
 Step: TypeAlias = Callable[[Evaluation], object]
-"""A node as a function of the evaluation; raises `EvaluationError`."""
+"""A node as a function of an evaluation; raises `EvaluationError`."""

@@ -1,11 +1,11 @@
 """The interpreter: every node, every error, every unit of cost.
 
-A checked tree becomes closures over one `Evaluation`. They are complete and careful rather than fast: the functions of
-`codegen` compute the ordinary case and fall back to the interpreter for all else (errors and what absorbs them, unusual
-kinds, budgets). The interpreter alone says what an error is and where.
+A checked tree becomes closures over one `Evaluation`. They are complete rather than fast: the functions of `codegen`
+compute the ordinary case and fall back to the interpreter for everything else (errors and their absorption, unusual
+kinds, budgets). Only the interpreter defines errors and their places.
 
-Values that an expression *reads* (a variable, a field, an element, an iterated key) are held against their declared
-type there and then: API objects come from a cluster and may be malformed. Everything computed is trusted.
+Values that an expression *reads* (a variable, a field, an element, an iterated key) are checked against their declared
+type when they are read: API objects come from a cluster and may be malformed. Computed values are trusted.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _MAP_COST: Final = 30
 
 
 Decorate: TypeAlias = Callable[[Checked, Expr, Step], Step]
-"""Returns what takes the place of a node's step, in the expression or in one of its definitions; for observers."""
+"""Returns a replacement of a node's step, in the expression or in one of its definitions; for tracing."""
 
 
 class Interpreter:
-    """A checked expression that can be evaluated exactly. Immutable once built; any number of evaluations may run."""
+    """Interpreter of one checked expression. Immutable once built; any number of evaluations may run at a time."""
 
     __slots__ = ("_slots", "_step", "checked")
 
@@ -62,7 +62,7 @@ class Interpreter:
     ) -> tuple[object, int]:
         """Return value and cost; raise `EvaluationError` with the offset of the node that failed.
 
-        `limit` bounds the cost. `meter` is told what was spent, also by an evaluation that fails.
+        `limit` bounds the cost. `meter` counts it, also that of an evaluation that fails.
         """
         evaluation = Evaluation(bindings, limit, self._slots, self.checked)
         try:
@@ -70,11 +70,11 @@ class Interpreter:
         except RecursionError:
             raise EvaluationError("the expression is nested too deeply", offset=self.checked.root.position) from None
         except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
-            # Only inputs that are not plain data get here (a mapping of its own kind that fails in its own way).
+            # Only for inputs that are not plain data (a mapping class with errors of its own).
             raise EvaluationError("an input is not plain data", offset=self.checked.root.position) from None
         finally:
             if meter is not None:
-                # What was refused for its cost alone was not done.
+                # An operation that was refused for its cost did not run.
                 meter.spent += EXACTLY * int(min(evaluation.cost, limit) + min(evaluation.turns, limit))
         return value, evaluation.cost
 
@@ -95,14 +95,14 @@ _EQUALITY: Final = frozenset({"_==_", "_!=_"})
 _PAIRED: Final = _EQUALITY | {"@in"}
 _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
 _BUILT: Final = frozenset({STRING.name, BYTES.name, "list", "map"})
-"""Types of results that a call makes: Kubernetes' units count how large they are for few functions only."""
+"""Types of results whose size is counted: Kubernetes' units include it for few functions only."""
 
 
 # --- building --------------------------------------------------------------------------------------------------------
 
 
 class _Builder:
-    """Turns the nodes of one tree into closures."""
+    """Compiler of the nodes of one tree to closures."""
 
     def __init__(self, checked: Checked, decorate: Decorate | None = None) -> None:
         self.checked = checked
@@ -209,7 +209,7 @@ class _Builder:
 
     def _definition(self, name: str, node: Expr) -> Step:
         checked = self.checked.definition(name)
-        # Who decorates wants to see the definitions of this very evaluation; all others share them.
+        # A decorated expression evaluates its own definitions; all others share them.
         exact = interpreter_of(checked) if self._decorate is None else Interpreter(checked, decorate=self._decorate)
         position = node.position
 
@@ -225,7 +225,7 @@ class _Builder:
                     held = error
                 evaluation.definitions[checked] = held
             if isinstance(held, EvaluationError):
-                # The place of the definition's own fault lies in another text: this one has the name.
+                # The definition's own error has a place in another text: here it is that of the name.
                 raise EvaluationError(held.message, offset=position, reason=held.reason)
             return held
 
@@ -247,7 +247,7 @@ class _Builder:
         read = reader(inner, self.environment)
 
         def value_of(container: object) -> object:
-            """The field, or _MISSING."""
+            """Return the field, or `_MISSING`."""
             if type(container) is dict or isinstance(container, Mapping):
                 value = container.get(field, _MISSING)
                 if value is None and declared is not None:
@@ -337,7 +337,7 @@ class _Builder:
             return value if read is None else read(value)
 
         def softly(container: object, key: object) -> object:
-            """The element as an optional: only absence is none, another fault stays a fault."""
+            """Return the element as an optional: only an absent one is none, other errors remain errors."""
             if type(container) is list:
                 if isinstance(key, bool) or not isinstance(key, int | float):
                     raise no_overload()
@@ -350,7 +350,7 @@ class _Builder:
                 raise no_overload()
             return Optional(value_of(container, key))
 
-        # cel-go resolves a key that is read while it takes the step, and counts no step for where the reading begins.
+        # cel-go resolves a key that is read as part of the step, and does not charge its variable.
         base = self._base_cost(node.args[0]) - self._is_read(node.args[1])
 
         def at(evaluation: Evaluation) -> object:
@@ -419,7 +419,7 @@ class _Builder:
 
     def _conditional(self, node: ast.Call) -> Step:
         condition, then, otherwise = (self.build(each) for each in node.args)
-        # cel-go counts no step for the variable at which a branch begins that only reads.
+        # cel-go does not charge the variable of a branch that only reads.
         then_less, otherwise_less = (1 if self._only_reads(each) else 0 for each in node.args[1:])
         position = node.position
 
@@ -436,7 +436,7 @@ class _Builder:
         return conditional
 
     def _is_read(self, node: Expr) -> bool:
-        """Whether a node is a variable, a field, or an element."""
+        """Return whether a node is a variable, a field, or an element."""
         if isinstance(self.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
             return True
         if isinstance(node, ast.Select):
@@ -444,7 +444,7 @@ class _Builder:
         return isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]"}
 
     def _only_reads(self, node: Expr) -> bool:
-        """Whether a node is a variable, or what is read of one or of a computed value."""
+        """Return whether a node is a variable, or read of one or of a computed value."""
         while True:
             if isinstance(self.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
                 return True
@@ -472,13 +472,13 @@ class _Builder:
         only = overloads[0] if len(overloads) == 1 and self._certain(arguments_nodes, overloads[0]) else None
         if len(overloads) > 1 and reference.function in PRICED_BY_OVERLOAD:
             priced = one_unit
-        # cel-go joins lists lazily, and does not count what joining values of unknown types costs.
+        # cel-go joins lists lazily, and does not charge joining values of unknown types.
         joins = reference.function == "_+_" and (len(overloads) > 1 or any(each.id == "add_list" for each in overloads))
         free = self._folded(node) or (node.function == "@in" and self._folded_list(arguments_nodes[1]))
         walks = special is not None or any(each.walk not in _SHALLOW for each in overloads)
         if walks and reference.function in _PAIRED and not self._may_be_large(reference.function, arguments_nodes):
             walks = False
-        compares = reference.function in _EQUALITY  # and what a text costs is counted
+        compares = reference.function in _EQUALITY  # the cost of strings is counted
         builds = joins or any(each.result.name in _BUILT for each in overloads)
         unpriced = priced is one_unit
 
@@ -504,20 +504,20 @@ class _Builder:
             except EvaluationError as error:
                 raise error.at(position) from None
             except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
-                # A list(int) that came from a malformed object may hold anything.
+                # A list(int) of a malformed object may contain anything.
                 raise no_overload().at(position) from None
             return value
 
         return call
 
     def _may_be_large(self, function: str, nodes: tuple[Expr, ...]) -> bool:
-        """Whether comparing two values, or one with what a list holds, may take longer than what it costs."""
+        """Return whether comparing two values, or one with the elements of a list, may take longer than its cost."""
         if function == "@in":
             return self.types[nodes[0].id].name not in PLAIN and not self._folded_list(nodes[1])
         return all(self.types[each.id].name not in PLAIN for each in nodes)
 
     def _folded(self, node: Expr) -> bool:
-        """Whether Kubernetes computes a node when it builds the program, so that it costs nothing at run time."""
+        """Return whether Kubernetes folds a node when it builds the program: it costs nothing at run time."""
         match node:
             case ast.Literal():
                 return True
@@ -536,12 +536,12 @@ class _Builder:
         return isinstance(node, ast.ListLiteral) and self._folded(node)
 
     def _base_cost(self, node: Expr) -> int:
-        """Return what a chain of fields costs that does not begin at a variable."""
+        """Return the cost of a chain of fields that does not begin at a variable."""
         chain = isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]", "_?_:_"}
         return 0 if chain or isinstance(node, ast.Select | ast.Ident) else 1
 
     def _certain(self, nodes: tuple[Expr, ...], overload: Overload) -> bool:
-        """Whether the arguments' static types alone prove that the overload fits."""
+        """Return whether the arguments' static types alone prove that the overload fits."""
         for node, parameter in zip(nodes, overload.parameters, strict=True):
             if parameter.variable or parameter.name == "dyn":
                 continue
@@ -627,7 +627,7 @@ class _Builder:
         at = node.range.position
 
         def assign(evaluation: Evaluation, pair: tuple[object, object]) -> None:
-            """Set the loop's variables; an element of another kind than declared is an error of this turn only."""
+            """Set the loop's variables; an element of another kind than declared is an error of this iteration only."""
             value, other = pair
             try:
                 evaluation.locals[first] = value if first_reader is None else first_reader(value)
@@ -649,7 +649,7 @@ class _Builder:
     def _range(
         self, node: ast.Comprehension,
     ) -> tuple[Callable[[Evaluation], Iterable[tuple[object, object]]], Reader | None, Reader | None]:
-        """Return what yields the values of both loop variables, unchecked, and what checks them."""
+        """Return a function that yields the values of both loop variables, unchecked, and one that checks them."""
         source = self.build(node.range)
         position = node.range.position
         two = node.variable2 is not None
@@ -723,7 +723,7 @@ class _Builder:
 
 
 class _Lazy:
-    """An initial value that nobody has asked for yet."""
+    """The initial value of a bind, not evaluated yet."""
 
     __slots__ = ("_step",)
 
@@ -741,7 +741,7 @@ class _Lazy:
 
 
 class _Again:
-    """A value that is known, and what it costs to compute it a second time."""
+    """A value that is known, and the cost of computing it a second time."""
 
     __slots__ = ("_units", "_value")
 
@@ -791,7 +791,7 @@ def _or(builder: _Builder, nodes: tuple[Expr, ...], position: int) -> Step:
 _LAZY: Final[dict[str, Callable[[_Builder, tuple[Expr, ...], int], Step]]] = {
     "optional_orValue_value": _or_value, "optional_or_optional": _or,
 }
-"""Functions that do not evaluate an argument which they do not need."""
+"""Functions that evaluate only the arguments that they need."""
 
 
 def literal_value(node: ast.Literal) -> object:
@@ -802,7 +802,7 @@ def literal_value(node: ast.Literal) -> object:
 
 
 def is_constant(node: Expr) -> bool:
-    """Whether a node is a literal, or a list or map of literals."""
+    """Return whether a node is a literal, or a list or map of literals."""
     match node:
         case ast.Literal():
             return True

@@ -1,4 +1,4 @@
-"""`==`, `!=` and `+` of lists that are declared to be sets or maps (Kubernetes' list types)."""
+"""`==`, `!=` and `+` of lists that are declared as sets or maps (`x-kubernetes-list-type`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _same(field: Field) -> Callable[[object, object], bool]:
     keys = field.list_keys if field.list_type == "map" else ()
 
     def same(one: object, other: object) -> bool:
-        """Whether two elements stand for the same: by their keys, or as a whole."""
+        """Return whether two elements are the same: by their keys, or as a whole."""
         if not keys:
             return equal(one, other)
         if not is_map(one) or not is_map(other):
@@ -44,12 +44,12 @@ def _same(field: Field) -> Callable[[object, object], bool]:
 def _equal_listed(left: object, right: object) -> bool:
     if type(left) is not list or type(right) is not list:
         return equal(left, right)
-    # Neither holds an element twice.
+    # Neither list has an element twice.
     return len(left) == len(right) and all(any(equal(one, other) for other in right) for one in left)
 
 
 def listed_walk(left: object, right: object) -> int:
-    """Return how many steps comparing or joining two such lists takes."""
+    """Return the steps of comparing or joining two such lists."""
     if type(left) is not list or type(right) is not list:
         return comparison(left, right)
     return product(left, right)
@@ -59,7 +59,7 @@ def _merged_listed(field: Field) -> Callable[..., object]:
     same = _same(field)
 
     def evaluate(left: list[object], right: list[object]) -> list[object]:
-        """Return the left elements, those of the right that stand for the same in their places, then the others."""
+        """Return the left elements, replaced by the same ones of the right, then the others of the right."""
         merged = list(left)
         for each in right:
             at = next((place for place, other in enumerate(left) if same(other, each)), None)
@@ -77,4 +77,4 @@ LIST_OPERATORS: Final[dict[str, Callable[[Field], Callable[..., object]]]] = {
     "_!=_": lambda _: lambda left, right: not _equal_listed(left, right),
     "_+_": _merged_listed,
 }
-"""Operators that lists which are sets or maps have their own meaning for (Kubernetes' list types)."""
+"""Operators with another meaning for lists that are sets or maps."""

@@ -1,4 +1,4 @@
-"""The macros that loop: what each makes of the turns of a comprehension."""
+"""Loops of comprehensions, one function per macro."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Loop:
     """A comprehension, ready to run."""
 
     items: Callable[[Evaluation], Iterable[tuple[object, object]]]
-    """Yields the values of both variables, turn by turn."""
+    """Yields the values of both variables for each iteration."""
     assign: Callable[[Evaluation, tuple[object, object]], None]
-    """Sets the variables for a turn."""
+    """Sets the variables for an iteration."""
     holds: Callable[[Evaluation], bool] | None
-    """The condition in a turn; None where the macro has none."""
+    """The condition of an iteration; None if the macro has none."""
     transform: Step | None
     first: int
     """The slot of the first variable."""
@@ -47,7 +47,7 @@ def _quantifier(loop: Loop, *, decisive: bool) -> Step:
                 assign(evaluation, pair)
                 if holds(evaluation) is decisive:
                     if next(pairs, None) is not None:
-                        evaluation.cost += per_item - 1  # the condition is asked once more
+                        evaluation.cost += per_item - 1  # the condition is evaluated once more
                     return decisive
             except EvaluationError as error:
                 if error.final:

@@ -1,4 +1,4 @@
-"""An expression that can be run."""
+"""Programs: checked expressions with the ways to evaluate them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class Program:
     """A checked expression and the ways to evaluate it. Immutable; may be called from any thread.
 
-    Nothing is compiled before the first call, so that who only checks expressions does not pay for it.
+    Compiled at the first call, so that checking alone costs nothing more.
     """
 
     checked: Checked
     column_plan: ByColumn | None = field(default=None, init=False, repr=False, compare=False)
-    """What evaluates it by column, once something does; see `vector.plan.evaluate`."""
+    """The plan that evaluates it by column, set at its first use; see `vector.plan.evaluate`."""
 
     @staticmethod
     def of(checked: Checked) -> Program:
@@ -74,7 +74,7 @@ class Program:
 
     @cached_property
     def meter(self) -> Meter:
-        """What its evaluations have spent so far; see `budget`."""
+        """The cost of its evaluations so far; see `budget`."""
         from .budget import Meter  # noqa: PLC0415 - as above
 
         return Meter()
@@ -86,19 +86,19 @@ class Program:
         return interpreter_of(self.checked)
 
     def use_plan(self, plan: ByColumn) -> ByColumn:
-        """Return what evaluates it by column from now on, given the plan of its expression."""
+        """Set and return the evaluation by column, given the plan of its expression."""
         wrapped = self.by_column(plan)
         object.__setattr__(self, "column_plan", wrapped)
         return wrapped
 
     def by_column(self, plan: ByColumn) -> ByColumn:
-        """Return what evaluates by column, given the plain plan: programs that trace or time themselves wrap it."""
+        """Return the evaluation by column, given the plain plan: programs with tracing or timing wrap it."""
         return plan
 
     def evaluate(self, bindings: Mapping[str, object]) -> object:
-        """Return the value for variables by name; others than those that it reads are ignored.
+        """Return the value for variables by name; variables that it does not read are ignored.
 
-        A variable without a value is an error where it is read.
+        Reading a variable without a value is an error.
         """
         try:
             values = [bindings[name] for name in self.variables]
@@ -116,7 +116,7 @@ class Program:
 
 
 def compile(source: Source | str, environment: Environment, *, expected: Type | None = None) -> Program:  # noqa: A001
-    """Return the program of a text: parsed, checked, and within the environment's limits.
+    """Return the program of an expression's text: parsed, checked, and within the environment's limits.
 
     Raises `PolicyError` with every problem found. `expected` is the type that the value must have.
     """

@@ -1,4 +1,4 @@
-"""Pieces of Python's syntax tree, as the code generator puts them together."""
+"""Constructors of nodes of Python's syntax tree, for the code generator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 def name(text: str) -> py.Name:
-    """Return a name that is read."""
+    """Return the read of a name."""
     return py.Name(text, py.Load())
 
 
@@ -53,7 +53,7 @@ def has_class(value: py.expr, kind: str) -> py.Compare:
 
 
 def all_of(tests: Sequence[py.expr]) -> py.expr:
-    """Return whether all hold. All are computed: what they keep is read by what follows."""
+    """Return whether all hold. All are computed, as later code reads the locals that they set."""
     joined = tests[0]
     for each in tests[1:]:
         joined = py.BinOp(joined, py.BitAnd(), each)

@@ -1,6 +1,6 @@
-"""Values that an expression reads, held against their declared types.
+"""Checks of the values that an expression reads against their declared types.
 
-API objects come from a cluster and may be malformed; what JSON has no type for is converted from its text.
+API objects come from a cluster and may be malformed. Types that JSON does not have are converted from strings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _read_uint(value: object) -> object:
 
 
 def read_double(value: object) -> object:
-    """Return a number of a JSON object as a double: JSON writes whole ones without a point."""
+    """Return a number of a JSON object as a double: JSON has whole ones without a point."""
     if type(value) is float:
         return value
     if type(value) is int:
@@ -62,7 +62,7 @@ def _read_bytes(value: object) -> object:
 
 
 def read_timestamp(value: object) -> object:
-    """Return a timestamp, parsed where it is a text of a JSON object."""
+    """Return a timestamp, parsed if it is a string of a JSON object."""
     if type(value) is Timestamp:
         return value
     if type(value) is str:
@@ -71,7 +71,7 @@ def read_timestamp(value: object) -> object:
 
 
 def read_duration(value: object) -> object:
-    """Return a duration, parsed where it is a text of a JSON object."""
+    """Return a duration, parsed if it is a string of a JSON object."""
     if type(value) is Duration:
         return value
     if type(value) is str:
@@ -89,7 +89,7 @@ def _reader_of_map(expected: Type) -> Reader:
 
 
 def _read_object(value: object) -> object:
-    # A null object stays one: what is read of it is absent.
+    # A null object stays null: its fields are absent.
     if value is None or is_map(value):
         return value
     raise _wrong_kind(value, Type("map"))
@@ -116,7 +116,7 @@ _READERS: Final[dict[str, Reader]] = {
 
 
 def reader(declared: Type, environment: Environment) -> Reader | None:
-    """Return what holds a value against its declared type (and converts it), or None where any value will do."""
+    """Return the function that checks (and converts) a value by its declared type, or None if any value is valid."""
     if declared.variable or declared.name in {"dyn", "*error*", "any"}:
         return None
     known = _READERS.get(declared.name)

@@ -1,6 +1,6 @@
-"""Programs that measure themselves: how often they were asked, about how many rows, and how long that took.
+"""Programs that are timed: calls, rows and time.
 
-As with `tracing`, a timed program is another object in the place of the plain one: nobody else pays for a clock.
+As in `tracing`, a timed program is another object in place of the plain one, which reads no clock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .program import Program
 
 @dataclass(slots=True)
 class TimeSpent:
-    """What one program has spent. `rows` are those it was asked about, also where one answer served for many."""
+    """The calls, rows and time of one program. `rows` are the required rows, also if one evaluation served many."""
 
     calls: int = 0
     rows: int = 0
@@ -29,7 +29,7 @@ class TimeSpent:
 
 @dataclass(frozen=True, eq=False)
 class TimedProgram(Program):
-    """A program that answers as the plain one does; for one thread."""
+    """A program that measures its evaluations; for one thread."""
 
     timer: Callable[[], float] = field(repr=False)
     spent: TimeSpent = field(default_factory=TimeSpent, repr=False)
@@ -43,7 +43,7 @@ class TimedProgram(Program):
             self.spent.add(1, self.timer() - begun)
 
     def by_column(self, plan: ByColumn) -> ByColumn:
-        """Return what answers by column as the plan does."""
+        """Return the plan with timing."""
         return _TimedPlan(self, plan)
 
 

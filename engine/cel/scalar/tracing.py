@@ -1,6 +1,7 @@
-"""Programs that tell an observer what they were asked and what they answered: for test runs, coverage, explanations.
+"""Tracing: programs that report their evaluations to an observer, and the values of all nodes of one evaluation.
 
-Nothing of this is in the way of other evaluations: an observed program is another object in the place of the plain one.
+For test runs, coverage and explanations. Other evaluations do not pay for it: an observed program is another object in
+place of the plain one.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from .program import Program
 from .values import EvaluationError
 
 Note: TypeAlias = Callable[[Checked, Expr, object], None]
-"""Takes in the value (or `EvaluationError`) of a node of an expression or of one of its definitions."""
+"""Receives the value (or `EvaluationError`) of a node of an expression or of one of its definitions."""
 
 NO_ROW = -1
-"""The row of what was asked about given variables and not about a frame's row."""
+"""The row of an evaluation with given variables, of no frame."""
 
 
 class Observer(Protocol):
-    """Who is told."""
+    """Receiver of the evaluations of observed programs."""
 
-    def asked(self, program: Program, row: int, answer: object, bindings: Mapping[str, object]) -> None:
-        """Take in that a program was asked at a row (or `NO_ROW`), with its value or `EvaluationError`.
+    def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:
+        """Receive the value or `EvaluationError` of a program at a row (or `NO_ROW`).
 
         `bindings` are its variables; reading one that has no value raises `KeyError` or `EvaluationError`.
         """
@@ -38,7 +39,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ObservedProgram(Program):
-    """A program that answers as the plain one does, and tells."""
+    """A program that reports every evaluation to an observer."""
 
     observer: Observer = field(repr=False)
 
@@ -47,18 +48,18 @@ class ObservedProgram(Program):
         try:
             value = super().evaluate(bindings)
         except EvaluationError as error:
-            self.observer.asked(self, NO_ROW, error, bindings)
+            self.observer.evaluated(self, NO_ROW, error, bindings)
             raise
-        self.observer.asked(self, NO_ROW, value, bindings)
+        self.observer.evaluated(self, NO_ROW, value, bindings)
         return value
 
     def by_column(self, plan: ByColumn) -> ByColumn:
-        """Return what answers by column as the plan does."""
+        """Return the plan with an observer."""
         return _ObservedPlan(self, plan)
 
 
 class _ObservedPlan:
-    """Answers by column as the plain plan does, and tells row by row."""
+    """A plan that reports every row to an observer."""
 
     def __init__(self, program: ObservedProgram, plain: ByColumn) -> None:
         self._program = program
@@ -68,16 +69,16 @@ class _ObservedPlan:
         """Return the values of all rows, or of `rows`."""
         column = self._plain.column(frame, rows)
         for place, row in enumerate(range(frame.size) if rows is None else rows.tolist()):
-            answer = column.errors.get(row)
-            if answer is None:
+            result = column.errors.get(row)
+            if result is None:
                 value = column.values[place]
-                answer = value.item() if hasattr(value, "item") else value
-            self._program.observer.asked(self._program, row, answer, _Row(frame, row))
+                result = value.item() if hasattr(value, "item") else value
+            self._program.observer.evaluated(self._program, row, result, _Row(frame, row))
         return column
 
 
 class _Row(Mapping[str, object]):
-    """The variables of one row of a frame, each read when it is asked for."""
+    """The variables of one row of a frame, each read when it is looked up."""
 
     __slots__ = ("_frame", "_row")
 
@@ -98,38 +99,38 @@ class _Row(Mapping[str, object]):
         raise TypeError("a frame does not count its variables")
 
 
-class _Noting(threading.local):
-    """Who is told of the evaluation that runs in this thread."""
+class _Current(threading.local):
+    """The receiver of the nodes of the current evaluation of this thread."""
 
     note: Note | None = None
 
 
-_NOTING: Final = _Noting()
+_CURRENT: Final = _Current()
 
 
 def observe(checked: Checked, bindings: Mapping[str, object], note: Note) -> None:
-    """Evaluate an expression exactly, once, and tell of every node that was evaluated, in loops and definitions too."""
-    told: list[object] = []
+    """Evaluate an expression once, by the interpreter; report every evaluated node, also of loops and definitions."""
+    values: list[object] = []
 
-    def noted(owner: Checked, node: Expr, value: object) -> None:
+    def record(owner: Checked, node: Expr, value: object) -> None:
         if node is checked.root:
-            told.append(value)
+            values.append(value)
         note(owner, node, value)
 
-    before, _NOTING.note = _NOTING.note, noted
+    before, _CURRENT.note = _CURRENT.note, record
     try:
-        _telling(checked).evaluate(_Lazily(bindings), checked.environment.limits.cost)
+        _tracing_interpreter(checked).evaluate(_Lazily(bindings), checked.environment.limits.cost)
     except EvaluationError as error:
-        if not told:  # it failed as a whole: nested too deeply, or an input is no plain data
+        if not values:  # the whole failed: nested too deeply, or an input is no plain data
             note(checked, checked.root, error)
     finally:
-        _NOTING.note = before
+        _CURRENT.note = before
 
 
 def explain(program: Program, bindings: Mapping[str, object]) -> tuple[tuple[Expr, str, object], ...]:
     """Return node, text and value (or `EvaluationError`) of the sub-expressions that were evaluated.
 
-    They stand in source order, the whole expression first. Literals and what happens inside of loops are left out.
+    In source order, the whole expression first, without literals and the bodies of loops.
     """
     trace: dict[int, object] = {}
 
@@ -144,37 +145,37 @@ def explain(program: Program, bindings: Mapping[str, object]) -> tuple[tuple[Exp
         node = pending.pop()
         if node.id in trace and not isinstance(node, Literal):
             found.append((node, program.source.text[node.start : node.end], trace[node.id]))
-        # What a loop does in each of its turns has no one value.
+        # The body of a loop has a value per iteration.
         below = (node.range,) if isinstance(node, Comprehension) else children(node)
         pending.extend(reversed(below))
     return tuple(sorted(found, key=lambda each: (each[0].start, -each[0].end)))
 
 
-def _telling(checked: Checked) -> Interpreter:
-    """Return an evaluator that tells; kept, since building it takes longer than to evaluate."""
-    found = checked.plans.get(_tell)
+def _tracing_interpreter(checked: Checked) -> Interpreter:
+    """Return the interpreter with reports; cached, as building it takes longer than evaluating."""
+    found = checked.plans.get(_traced)
     if not isinstance(found, Interpreter):
-        found = checked.plans[_tell] = Interpreter(checked, decorate=_tell)
+        found = checked.plans[_traced] = Interpreter(checked, decorate=_traced)
     return found
 
 
-def _tell(owner: Checked, node: Expr, step: Step) -> Step:
-    def telling(evaluation: Evaluation) -> object:
+def _traced(owner: Checked, node: Expr, step: Step) -> Step:
+    def traced(evaluation: Evaluation) -> object:
         try:
             value = step(evaluation)
         except EvaluationError as error:
-            if _NOTING.note is not None:
-                _NOTING.note(owner, node, error)
+            if _CURRENT.note is not None:
+                _CURRENT.note(owner, node, error)
             raise
-        if _NOTING.note is not None:
-            _NOTING.note(owner, node, value)
+        if _CURRENT.note is not None:
+            _CURRENT.note(owner, node, value)
         return value
 
-    return telling
+    return traced
 
 
 class _Lazily(dict[str, object]):
-    """Variables as the interpreter reads them: by `get`, one that has none is absent."""
+    """Variables as the interpreter reads them: by `get`; one without a value is absent."""
 
     __slots__ = ("_bindings",)
 
@@ -183,7 +184,7 @@ class _Lazily(dict[str, object]):
         self._bindings = bindings
 
     def get(self, key: str, default: object = None) -> object:
-        """Return a variable's value; raise `EvaluationError` where reading it fails."""
+        """Return a variable's value; raise `EvaluationError` if reading it fails."""
         try:
             return self._bindings[key]
         except KeyError:

@@ -1,11 +1,11 @@
-"""How much of its arguments an operation looks through, in steps; and how large values are through and through.
+"""Steps that operations take through their arguments, and deep sizes of values.
 
-Kubernetes' units of cost take a list for as large as the number of its elements. An element may be a list that is part
-of many others: `[x, x]` thirty levels deep is built in thirty steps and takes a billion to compare, print or search.
-So every overload says how many *steps* a call takes (`Overload.walk`), evaluators count them before the call, and an
-evaluation may take as many as it may spend units of cost.
+In Kubernetes' units of cost the size of a list is the number of its elements. An element may be a list that is part of
+many others: `[x, x]` thirty levels deep is made in thirty steps and takes a billion to compare, print or search.
+Therefore every overload has a function for the *steps* of a call (`Overload.walk`), evaluators count them before the
+call, and an evaluation may take as many steps as its limit of cost.
 
-A step is a scalar, a list, a map, an entry, or ten characters of a text.
+A step is a scalar, a list, a map, an entry, or ten characters of a string.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Final, TypeAlias
 from .values import EvaluationError, Optional
 
 Walk: TypeAlias = Callable[..., int]
-"""Takes a call's arguments, receiver first, and returns how many steps it takes at most, beyond a constant."""
+"""Takes a call's arguments, receiver first, and returns the most steps of the call, up to a constant."""
 
 MOST: Final = 2**40
-"""Where sizes saturate."""
+"""Largest size: greater ones are cut to it."""
 _PER_STEP: Final = 10
-"""Characters of a text."""
+"""Characters of a string per step."""
 _SMALL: Final[frozenset[type]] = frozenset({type(None), bool, int, float})
 
 
 def deep_size(value: object) -> int:
-    """Return how many steps it takes to look through a value, at most `MOST`.
+    """Return the steps of traversing a value, at most `MOST`.
 
-    What is part of the value more than once counts each time, and is measured once.
+    A part that the value contains more than once counts each time, and is measured once.
     """
     kind = value.__class__
     if kind is str or kind is bytes:
@@ -39,7 +39,7 @@ def deep_size(value: object) -> int:
 
 
 def _measured(value: object, known: dict[int, int]) -> int:
-    # The whole value holds on to its parts while it is measured, so that an id stands for one of them.
+    # The whole value references its parts while it is measured, so that ids are unique.
     found = known.get(id(value))
     if found is not None:
         return found
@@ -73,11 +73,11 @@ def _part(value: object, known: dict[int, int]) -> int:
 
 
 def _read(mapping: Mapping[object, object], known: dict[int, int]) -> int:
-    """Return the size of a map of a class of its own, which may fail to give a value."""
+    """Return the size of a mapping of another class, whose values may raise."""
     total = 0
     for key in mapping:
         try:
-            # Its values may be made when they are read: what is not kept has no id.
+            # Its values may be made when they are read, so their ids are not unique.
             total += _part(key, known) + deep_size(mapping[key])
         except EvaluationError:
             total += 1
@@ -88,7 +88,7 @@ def _read(mapping: Mapping[object, object], known: dict[int, int]) -> int:
 
 
 def nothing(*_: object) -> int:
-    """Return 0: a call looks at an argument's kind or size, or at one element, and hands on what it finds."""
+    """Return 0: the call reads the kind or size of an argument, or one element, without traversal."""
     return 0
 
 
@@ -124,7 +124,7 @@ def search(items: list[object], value: object) -> int:
 
 
 def membership(value: object, container: object) -> int:
-    """Return the steps of `value in container`; a key of a map is found at once."""
+    """Return the steps of `value in container`; a key of a map takes none."""
     return search(container, value) if type(container) is list else 0
 
 
@@ -141,12 +141,12 @@ def product(left: list[object], right: list[object]) -> int:
 
 
 def ordering(items: list[object]) -> int:
-    """Return the steps of sorting a list by comparison, or of looking for its extremes."""
+    """Return the steps of sorting a list by comparison, or of finding its extremes."""
     return len(items).bit_length() * deep_size(items)
 
 
 def elements(items: list[object], *_: object) -> int:
-    """Return the number of elements: nothing within them is looked at."""
+    """Return the number of elements, which are not traversed."""
     return len(items)
 
 
@@ -174,5 +174,5 @@ def result_size(value: object) -> int:
 
 
 def _within(items: list[object]) -> int:
-    """Return the size of a list beyond its elements' number: 0 for numbers and short texts."""
+    """Return the size of a list less the number of its elements: 0 for numbers and short strings."""
     return deep_size(items) - 1 - len(items)

@@ -1,12 +1,12 @@
-"""What an expression computes with.
+"""Run-time values of expressions, their equality and order.
 
 Values are plain Python values as JSON gives them, unconverted: None, bool, int, float, str, list, dict; and bytes.
-The kinds that JSON does not have get small classes here: `Uint`, `Timestamp`, `Duration`, `Optional`. A type as a
+The kinds that JSON does not have are small classes: `Uint`, `Timestamp`, `Duration`, `Optional`. A type as a
 value is a `types.Type`. Values of libraries (quantities, IP addresses) are instances of classes with a class attribute
 `cel_type`.
 
 A dict's keys are str, int, `Uint`, `BoolKey` and `DoubleKey` (Python finds a `True` and a `1.0` where it looks for a
-`1`, so those are wrapped). Keys of JSON objects are str: reading those needs no care.
+`1`, so those are wrapped). Keys of JSON objects are str and need no wrapping.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ OPTIONAL: Final = Type("optional_type")
 
 
 class EvaluationError(Exception):
-    """An expression that has no value: an error is the third thing an evaluation can end with.
+    """An error of an evaluation, in place of a value.
 
-    `offset` is the position of the failing node in the expression's text, or -1 where it is not known.
-    `reason` is a CamelCase word where a caller may tell errors apart (`NoMetric`, `CostLimit`), else empty.
+    `offset` is the position of the failing node in the expression's text, or -1 if it is unknown.
+    `reason` is a CamelCase word for callers that distinguish errors (`NoMetric`, `CostLimit`), else empty.
     `final` errors are not absorbed by `||`, `&&` (a spent budget).
     """
 
@@ -52,18 +52,18 @@ class EvaluationError(Exception):
         self.final = final
 
     def at(self, offset: int) -> EvaluationError:
-        """Return the same error at a place, unless it has one already; a fresh one, as an error may be shared."""
+        """Return the same error at a place, unless it has one already; a new object, as errors may be shared."""
         place = self.offset if self.offset >= 0 else offset
         return self.__class__(self.message, offset=place, reason=self.reason, final=self.final)
 
 
 def no_overload() -> EvaluationError:
-    """Return the error of an operation that its operands' kinds do not have."""
+    """Return the error of an operation that is not defined for the kinds of its operands."""
     return EvaluationError("no such overload")
 
 
 class Uint(int):
-    """An unsigned 64-bit integer. Equal to an int of the same value, as CEL has it across the number kinds."""
+    """An unsigned 64-bit integer. Equal to an int of the same value, as in CEL."""
 
     __slots__ = ()
 
@@ -182,7 +182,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Optional:
-    """A value that may not be there; compare with `is NONE` to see that it is not."""
+    """An optional value; the absent one is `NONE`."""
 
     cel_type: ClassVar[Type] = OPTIONAL
 
@@ -202,7 +202,7 @@ class Optional:
         return text_of(self)
 
     def get(self) -> object:
-        """Return the value, or raise where there is none."""
+        """Return the value, or raise if there is none."""
         if self is NONE:
             raise EvaluationError("optional.none() dereference")
         return self.value
@@ -233,12 +233,12 @@ def type_of_value(value: object) -> Type:
 
 
 def is_map(value: object) -> bool:
-    """Whether a value is a map (a dict, or what a caller passes in its place)."""
+    """Return whether a value is a map (a dict, or another mapping of the caller)."""
     return type(value) is dict or isinstance(value, Mapping)
 
 
 def key_of(value: object, *, doubles: bool = False) -> object:
-    """Return a value as a dict's key; raise for kinds that cannot be one. `doubles`: a double can."""
+    """Return a value as a dict's key; raise for kinds that cannot be one. `doubles`: whether a double can."""
     kind = value.__class__
     if kind is str or kind is int or kind is Uint:
         return value
@@ -250,7 +250,7 @@ def key_of(value: object, *, doubles: bool = False) -> object:
 
 
 def key_value(key: object) -> object:
-    """Return the value that a dict's key stands for."""
+    """Return the value of a dict's key."""
     return key.value if type(key) is BoolKey or type(key) is DoubleKey else key
 
 
@@ -258,7 +258,7 @@ _MISSING: Final = object()
 
 
 def find(mapping: Mapping[object, object], key: object, default: object) -> object:
-    """Return the entry of a map under a value, or the default. Numbers are found across their kinds."""
+    """Return the entry of a map under a value, or the default. Numbers of all kinds are equal keys."""
     kind = key.__class__
     if kind is bool:
         key = TRUE_KEY if key else FALSE_KEY
@@ -273,7 +273,7 @@ def find(mapping: Mapping[object, object], key: object, default: object) -> obje
 
 
 def has_key(mapping: Mapping[object, object], key: object) -> bool:
-    """Whether a map has an entry under a value."""
+    """Return whether a map has an entry under a value."""
     return find(mapping, key, _MISSING) is not _MISSING
 
 
@@ -315,9 +315,9 @@ _OF_THE_LANGUAGE: Final = frozenset({Uint, Timestamp, Duration, Optional})
 
 
 def equal_or_raise(left: object, right: object) -> bool:
-    """Return what `==` does: `equal`, but a library's value (a quantity, an address) has no equality with other kinds.
+    """Return the result of `==`: `equal`, but a library's value (a quantity, an address) has no `==` with other kinds.
 
-    Only where it is on the left, only for the two values themselves, and not with null, as in Kubernetes.
+    As in Kubernetes only if it is the left operand itself, no part of one, and the right one is not null.
     """
     if left.__class__ is not right.__class__ and right is not None and is_opaque(left):
         raise no_overload()
@@ -325,12 +325,12 @@ def equal_or_raise(left: object, right: object) -> bool:
 
 
 def is_opaque(value: object) -> bool:
-    """Whether a value is of a kind that only a library knows."""
+    """Return whether a value is of a kind that a library defines."""
     return hasattr(value.__class__, "cel_type") and value.__class__ not in _OF_THE_LANGUAGE
 
 
 def _may_be_equal(left: object, right: object) -> bool:
-    """Whether two parts of lists or maps do not tell them apart; in Kubernetes a pair without equality does not."""
+    """Return whether two parts of lists or maps are equal; in Kubernetes a pair without an overload of `==` is."""
     if left.__class__ is not right.__class__ and left is not None and right is not None and is_opaque(left):
         return True
     return equal(left, right)
@@ -362,14 +362,14 @@ def equal(left: object, right: object) -> bool:
 
 
 def equal_lists(left: list[object], right: list[object]) -> bool:
-    """Whether two lists are of one length and pairwise equal."""
+    """Return whether two lists are of one length and pairwise equal."""
     if len(left) != len(right):
         return False
     return all(_may_be_equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def equal_maps(left: Mapping[object, object], right: Mapping[object, object]) -> bool:
-    """Whether two maps have the same keys with equal values; order does not matter."""
+    """Return whether two maps have the same keys with equal values; order does not matter."""
     if len(left) != len(right):
         return False
     for key, value in left.items():
@@ -406,7 +406,7 @@ def compare(left: object, right: object) -> int:
 
 
 def text_of_double(number: float) -> str:
-    """Return a double as `string()` gives it: the shortest digits, an exponent where it is < -4 or >= 6."""
+    """Return a double as `string()` writes it: the shortest digits, an exponent where it is < -4 or >= 6."""
     if number != number:  # noqa: PLR0124 - NaN
         return "NaN"
     if math.isinf(number):
@@ -433,11 +433,11 @@ def text_of_double(number: float) -> str:
 
 
 _SHOWN: Final = 200
-"""Characters of a value in a message; about as many parts of it are looked at."""
+"""Most characters of a value in a message; about as many of its parts are read."""
 
 
 def text_of(value: object) -> str:
-    """Return a short text of a value for messages: what does not fit is left out, and `...` stands in its place."""
+    """Return a short text of a value for messages; `...` replaces parts that do not fit."""
     pieces: list[str] = []
     left = _SHOWN
     for piece in _pieces(value):

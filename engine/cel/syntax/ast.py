@@ -1,12 +1,11 @@
 """The syntax tree of an expression: few node classes, numbered.
 
-Later stages never copy or change the tree. (Python is not told to freeze it: making a node would take thrice as long,
-and parsing is making nodes.) What they learn about a node they keep in tables of their own under the
-node's `id` (types, chosen overloads, what it reads, how it is split): parser, checker, cost estimate, both
-evaluators and the error reporter meet on that number.
+Later stages never copy or change the tree. (The classes are not frozen: that triples the time of making a node, which
+is most of parsing.) Checker, cost estimate and evaluators have tables by the node's `id`: types, chosen overloads,
+paths, operators.
 
-Macros (`all`, `map`, `has`, `cel.bind`, ...) have nodes of their own instead of being unfolded into cel-go's generic
-fold: nobody can write a fold, so a node that says `all` is shorter to check, to cost and to run than the loop it means.
+Macros (`all`, `map`, `has`, `cel.bind`, ...) have nodes of their own instead of being expanded to cel-go's generic
+fold: such a node is simpler to check, to estimate and to evaluate.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Constant: TypeAlias = "bool | int | float | str | bytes | None"
-"""A literal's value; whether an int is signed or not says `Literal.unsigned`."""
+"""A literal's value; `Literal.unsigned` tells whether an int is unsigned."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -110,7 +109,7 @@ class FieldInit(Node):
 
 @dataclass(slots=True, unsafe_hash=True)
 class MessageLiteral(Node):
-    """`a.b.C{f: v}`: parsed for the sake of clear errors; no message types exist here."""
+    """`a.b.C{f: v}`: parsed only for clear errors, as there are no message types."""
 
     type_name: str
     fields: tuple[FieldInit, ...]

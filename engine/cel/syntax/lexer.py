@@ -1,4 +1,4 @@
-"""Text to tokens.
+"""Lexer: text to tokens.
 
 One regular expression finds the tokens, longest first; literals are decoded here, digit by digit as the language
 defines them (cel-spec `doc/langdef.md`, "Syntax"), never by Python, whose literals differ.
@@ -15,7 +15,7 @@ RESERVED: Final = frozenset((
     "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
     "namespace", "return", "var", "void", "while",
 ))  # fmt: skip
-"""Words that cannot name a variable or a global function, but may stand after a dot."""
+"""Words that cannot name a variable or a global function, but a field or a method."""
 
 WORDS: Final = frozenset(("true", "false", "null", "in"))
 """Words that are tokens of their own and never a name."""
@@ -26,11 +26,11 @@ UINT_MAX: Final = 2**64 - 1
 
 
 class Token(NamedTuple):
-    """A token: what it is, where it stands, and its text.
+    """A token: its kind, its offset, and its text.
 
     `kind` is the text itself for punctuation and the words `true false null in`; otherwise `ident`, `escaped` (a
-    back-quoted name), `int`, `uint`, `double`, `string`, `bytes`, `end`, or `fault`: something that is no token, with
-    which every token list ends that does not end in `end`.
+    back-quoted name), `int`, `uint`, `double`, `string`, `bytes`, `end`, or `fault`: text that is no token, which ends
+    the list in place of `end`.
     """
 
     kind: str
@@ -74,7 +74,7 @@ _BLANK: Final = re.compile(r"(?:[ \t\n\f\r]+|//[^\n]*)*+")
 def tokenize(text: str) -> list[Token]:
     """Return the tokens of `text`; the last one is of kind `end` or `fault`, never raises.
 
-    Blanks and comments are left out. Whether literals are well-formed inside says `decode`.
+    Without blanks and comments. Literals are validated by `decode`.
     """
     tokens: list[Token] = []
     append = tokens.append
@@ -98,7 +98,7 @@ def tokenize(text: str) -> list[Token]:
         append(make(Token, (kind, end - len(word), end, word)))
         if kind == "end":
             return tokens
-    # finditer steps over what is no token: where a match does not begin at the last one's end, there is the fault.
+    # finditer skips text that is no token: the fault is where a match does not begin at the last one's end.
     blank = _BLANK.match(text, end)
     start = end if blank is None else blank.end()
     append(Token("fault", start, start + 1, text[start]))
@@ -106,7 +106,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 class LiteralError(Exception):
-    """A literal that looks like one but has no value."""
+    """A literal without a value: out of range, or with an unknown escape."""
 
     def __init__(self, message: str, help: str = "") -> None:  # noqa: A002
         super().__init__(message)
@@ -153,7 +153,7 @@ def _natural(text: str) -> int:
     if text.startswith("0x"):
         return int(text, 16)
     digits = text.lstrip("0")
-    # Python refuses to read very long numbers; anything that long is out of every range here.
+    # Python refuses to parse very long numbers, which are out of range anyway.
     return int(digits or "0") if len(digits) <= 20 else UINT_MAX + 1
 
 
@@ -173,7 +173,7 @@ _ESCAPES_HELP: Final = (
 
 
 def string(text: str) -> str:
-    """Return the value of a string token; raise `LiteralError` for an escape that there is not."""
+    """Return the value of a string token; raise `LiteralError` for an unknown escape."""
     body, raw = _body(text)
     if raw or "\\" not in body:
         return body
@@ -213,7 +213,7 @@ def decode(token: Token) -> Constant:
 
 
 def _body(text: str) -> tuple[str, bool]:
-    """Return what stands between the quotes, and whether it is raw."""
+    """Return the text between the quotes, and whether it is raw."""
     first = 0
     raw = False
     while text[first] not in "\"'":
@@ -221,7 +221,7 @@ def _body(text: str) -> tuple[str, bool]:
         first += 1
     if text[first : first + 3] in ('"""', "'''") and len(text) >= first + 6:
         body = text[first + 3 : -3]
-        # Only these may hold line ends, and those read alike whichever system wrote the file.
+        # Only these may contain line ends, which are normalized.
         if "\r" in body:
             body = body.replace("\r\n", "\n").replace("\r", "\n")
         return body, raw

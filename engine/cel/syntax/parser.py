@@ -1,8 +1,8 @@
-"""Tokens to tree.
+"""Parser: tokens to a syntax tree.
 
-One loop with two stacks instead of functions that call each other: what is nested ten thousand deep fills a list, not
-Python's call stack. The tree that comes out is bounded in height (`ExpressionLimits.depth`), so that all later stages
-may recurse over it: chains of `&&` and `||` are balanced, all else that is too deep is refused with its place.
+An operator-precedence parser with two explicit stacks: deep nesting fills a list, not Python's call stack. The height
+of the tree is bounded (`ExpressionLimits.depth`), so that all later stages may recurse over it: chains of `&&` and `||`
+are balanced, any other expression that is too deep is an error at its place.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def parse(
     limits: ExpressionLimits = _LIMITS,
     optional_syntax: bool = True,
 ) -> Expr:
-    """Return the tree of an expression; raise `PolicyError` with what is wrong where (code `cel-syntax`).
+    """Return the tree of an expression; raise `PolicyError` with the errors and their places (code `cel-syntax`).
 
     `macros`: calls of macros become their nodes; otherwise they stay calls. `escaped_identifiers`: back-quoted field
     names are read. `optional_syntax`: `.?name`, `[?index]`, `[?element]`, `{?key: value}` and optMap are read.
-    Node ids count from 1 and are unique. Of `limits`, the characters, the nodes and the depth are held here.
-    Never recurses, and never raises anything else, whatever the text.
+    Node ids count from 1 and are unique. Of `limits`, the characters, the nodes and the depth apply.
+    Never recurses, and never raises anything else, for any text.
     """
     return _Parser(source, macros, escaped_identifiers, limits, optional_syntax).parse()
 
@@ -86,7 +86,7 @@ _GATHERING: Final = frozenset(("list", "map", "message", "[", "&&", "||"))
 
 
 class _Pending:
-    """An operator or bracket that waits for its right side; `base` is where its operands begin.
+    """A pending operator or bracket; `base` is the index of its first operand.
 
     `optional`: indexes of optional elements; of an index, not empty where it is `[?`. `positions`: of all operators of
     a chain of `&&` or `||`, of the colons of a map, of the names and colons of a message. Only the kinds of
@@ -120,7 +120,7 @@ class _Pending:
 
 
 class _Chain(NamedTuple):
-    """The terms of a chain of `&&` or `||`, where each begins and ends, and the places of the operators between."""
+    """The terms of a chain of `&&` or `||`, their extents, and the places of the operators between them."""
 
     function: str
     terms: Sequence[Expr]
@@ -145,14 +145,14 @@ class _Parser:
         self.index = 0
         self.last_id = 0
         self.problems: list[Problem] = []
-        # Operands with the offset where each begins (with its parentheses) and how high its tree is.
+        # Operands with the offset of each (with its parentheses) and the height of its tree.
         self.values: list[Expr] = []
         self.starts: list[int] = []
         self.heights: list[int] = []
         self.pending: list[_Pending] = []
         self.nesting = 0
 
-    # -- what can go wrong ---------------------------------------------------------------------------------------
+    # -- errors --------------------------------------------------------------------------------------------------
 
     def note(self, message: str, start: int, end: int, help: str = "") -> None:  # noqa: A002
         self.problems.append(Problem(message, self.source.span(start, end), help, code="cel-syntax"))
@@ -162,7 +162,7 @@ class _Parser:
         raise PolicyError(self.problems)
 
     def fail_at(self, token: Token, expected: str) -> Never:
-        """Complain that `expected` does not stand at `token`."""
+        """Report that `expected` is missing at `token`."""
         kind, start, end, text = token
         if kind == "fault":
             self.fail_at_fault(token)
@@ -172,7 +172,7 @@ class _Parser:
         self.fail(f"expected {expected}, found {found}", start, max(end, start + 1), help_)
 
     def unexpected(self, token: Token, expected: str) -> UnexpectedToken:
-        """Return a token with what stands around it."""
+        """Return a token with its surroundings."""
         index, tokens = self.index, self.tokens
         opened = next((each for each in reversed(self.pending) if each.kind in _CLOSING), None)
         unclosed = ""
@@ -186,7 +186,7 @@ class _Parser:
         return found._replace(before=tokens[index - 1]) if index else found
 
     def fail_at_fault(self, token: Token) -> Never:
-        """Complain about what is no token."""
+        """Report text that is no token."""
         start, text = token.start, token.text
         code = self.source.text
         quote = start
@@ -211,7 +211,7 @@ class _Parser:
         return self.last_id
 
     def push(self, node: Expr, start: int, height: int) -> None:
-        """Put a finished sub-expression on the stack, if the limits allow it."""
+        """Push a complete sub-expression, if the limits allow it."""
         if height > self.depth:
             self.fail(
                 f"nested too deeply: more than {self.depth} levels", node.position, node.position + 1,
@@ -251,7 +251,7 @@ class _Parser:
             token = tokens[self.index]
             kind = token[0]
             if operand:
-                # A variable, as most operands are: the same as below with less ado.
+                # A variable, as most operands are: a shorter way to the same as below.
                 if kind == "ident" and token[3] not in RESERVED and tokens[self.index + 1][0] != "(":
                     _, start, end, word = token
                     self.index += 1
@@ -321,7 +321,7 @@ class _Parser:
         return self.values[0]
 
     def wanted(self) -> str:
-        """Say what could stand here, after a value."""
+        """Return the tokens that are allowed here, after a value, in words."""
         for each in reversed(self.pending):
             if each.kind == "?":
                 return "`:`"
@@ -333,7 +333,7 @@ class _Parser:
         return "an operator or the end"
 
     def question(self) -> bool:
-        """Step over the `?` of an optional step or element, if there is one."""
+        """Skip the `?` of an optional step or element, if there is one."""
         token = self.tokens[self.index]
         if token.kind != "?" or not self.optional_syntax:
             return False
@@ -343,7 +343,7 @@ class _Parser:
     # -- operands ------------------------------------------------------------------------------------------------
 
     def read_operand(self) -> bool:
-        """Read what begins a value; return whether another one is needed before an operator may follow."""
+        """Read the first token of a value; return whether another one is needed before an operator may follow."""
         token = self.tokens[self.index]
         kind, start, end, text = token
         if kind == "ident":
@@ -394,12 +394,12 @@ class _Parser:
         return self.fail_at(token, "a value")
 
     def opened_call(self) -> bool:
-        """Whether the last thing read opened a call that has arguments."""
+        """Return whether the last token opened a call that has arguments."""
         top = self.pending[-1] if self.pending else None
         return top is not None and top.kind == "call" and self.tokens[self.index - 1].kind == "("
 
     def name(self, text: str, position: int, start: int, end: int, *, rooted: bool) -> None:
-        """Put a variable on the stack, or open the call of a function."""
+        """Push a variable, or open the call of a function."""
         if text == "if" and self.tokens[self.index].kind in ("ident", "(", "!", *_LITERALS):
             self.fail("`if` is a reserved word", position, end, suggestions.CONDITIONAL)
         if text in RESERVED:
@@ -435,7 +435,7 @@ class _Parser:
         self.push(Literal(self.next_id(), start, start, end, value, kind == "uint"), start, 1)
 
     def unary(self, token: Token, function: str) -> bool:
-        """Read a run of `!` or `-`: an even one means nothing, an odd one is one operator."""
+        """Read a run of `!` or `-`: an even number is none, an odd number is one operator."""
         tokens = self.tokens
         count = 0
         while tokens[self.index].kind == token.kind:
@@ -443,7 +443,7 @@ class _Parser:
             self.index += 1
         following = tokens[self.index]
         if following.kind in ("!", "-"):
-            # A sign that belongs to a number is the only thing that may stand here.
+            # Only the sign of a number is allowed here.
             number = following.kind == "-" and tokens[self.index + 1].kind in ("int", "double")
             if not number:
                 self.index += following.kind == "-"
@@ -484,7 +484,7 @@ class _Parser:
         self.push(Select(self.next_id(), dot.start, start, end, operand, text, False, optional), start, height)
 
     def begin_message(self, brace: Token) -> bool:
-        """Read `{` after a value: fine after a qualified name only. Return whether a value must follow."""
+        """Read `{` after a value: allowed after a qualified name only. Return whether a value must follow."""
         node = self.values[-1]
         names: list[str] = []
         while isinstance(node, Select) and not node.optional and node.start == self.starts[-1]:
@@ -530,7 +530,7 @@ class _Parser:
         message.positions.append(colon.start)
 
     def separate(self, comma: Token) -> bool:
-        """Read `,` between elements, or a trailing one with what it closes; return whether a value must follow."""
+        """Read `,` between elements, or a trailing one with the closing bracket; return whether a value must follow."""
         group = self.pending[-1] if self.pending else None
         if group is None or group.kind not in ("call", "list", "map", "message"):
             self.fail_at(comma, self.wanted())
@@ -561,7 +561,7 @@ class _Parser:
         self.index += 1
 
     def reduce(self, level: int) -> None:
-        """Build all pending operators that bind at least as tightly as `level`."""
+        """Reduce all pending operators that bind at least as tightly as `level`."""
         pending = self.pending
         while pending and pending[-1].level >= level:
             top = pending[-1]
@@ -598,7 +598,7 @@ class _Parser:
         starts = self.starts[top.base :]
         heights = self.heights[top.base :]
         del self.values[top.base :], self.starts[top.base :], self.heights[top.base :]
-        # Where a term stands in parentheses, its extent ends before them: good enough for what lies inside.
+        # The extent of a term in parentheses is without them.
         ends = [each.end for each in terms]
         ends[-1] = self.tokens[self.index - 1].end
         chain = _Chain(top.name, terms, starts, ends, heights, top.positions)
@@ -619,7 +619,7 @@ class _Parser:
         return node, max(left_height, height) + 1
 
     def close(self, token: Token) -> None:
-        """Build what the bracket at `token` closes."""
+        """Build the node that the bracket at `token` closes."""
         pending = self.pending
         top = pending[-1] if pending else None
         if top is None or _CLOSING.get(top.kind) != token.kind:
@@ -678,7 +678,7 @@ class _Parser:
     # -- macros --------------------------------------------------------------------------------------------------
 
     def expand(self, name: str, target: Expr | None, args: tuple[Expr, ...], top: _Pending, end: int) -> Expr | None:
-        """Return the node of a macro, or None where this is a plain call."""
+        """Return the node of a macro, or None if this is a plain call."""
         position, start = top.position, top.start
         count = len(args)
         if target is None:
@@ -732,7 +732,7 @@ class _Parser:
         return None
 
     def variable(self, node: Expr) -> str:
-        """Return the name that a macro gives to a value."""
+        """Return the name of a macro's variable."""
         if isinstance(node, Ident) and not node.rooted:
             return node.name
         self.note(

@@ -1,7 +1,7 @@
-"""Help for syntax errors: what people mean by text that is not CEL.
+"""Help for syntax errors: the CEL for constructs of other languages.
 
-Tables of (predicate, text): the first rule whose predicate holds gives the help. A text is a function where it quotes
-what was written.
+Tables of (predicate, text); the first rule whose predicate holds applies. A text that quotes the expression is a
+function.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _UNITS: Final = {
     "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5,
     "k": 10**3, "K": 1024, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "KB": 1024, "MB": 1024**2, "GB": 1024**3,
 }  # fmt: skip
-"""What people write after a number; where they mean bytes, two letters are the binary ones."""
+"""Units that are written after a number; of bytes, those of two letters are binary."""
 _TIMES: Final = frozenset(("ns", "us", "ms", "s", "m", "h"))
 
 
 class UnexpectedToken(NamedTuple):
-    """A token that the grammar does not allow where it stands, and what stands around it."""
+    """A token that the grammar does not allow at its place, with its surroundings."""
 
     token: Token
     expected: str
-    """What the grammar requires, as the message names it."""
+    """The required token, as the message names it."""
     before: Token = _NO_TOKEN
     after: Token = _NO_TOKEN
     expression: str = ""
@@ -59,7 +59,7 @@ _Rule: TypeAlias = tuple[Callable[[UnexpectedToken], bool], str | Callable[[Unex
 
 
 def for_token(unexpected: UnexpectedToken) -> str:
-    """Return the help for a token that cannot stand where it does; empty where there is none."""
+    """Return the help for an unexpected token; empty if there is none."""
     rules = _WHERE_A_VALUE_IS_EXPECTED if unexpected.expected.startswith("a value") else _ANYWHERE_ELSE
     for applies, text in rules:
         if applies(unexpected):
@@ -68,7 +68,7 @@ def for_token(unexpected: UnexpectedToken) -> str:
 
 
 def for_character(text: str, expression: str, offset: int) -> str:
-    """Return the help for a character at an offset of an expression that begins no token; empty where there is none."""
+    """Return the help for a character at an offset of an expression that begins no token; empty if there is none."""
     before = expression[max(offset - 2, 0) : offset]
     if text == "=" and before in ("!=", "<=", ">="):
         return f"did you mean `{before}`?"
@@ -95,7 +95,7 @@ _CHARACTERS: Final = {
 
 
 def _unit(unexpected: UnexpectedToken) -> str:
-    """Return what to write for a number with a word after it that was meant as its unit; empty for other tokens."""
+    """Return the help for a number with a unit after it; empty for other tokens."""
     number, word = unexpected.before, unexpected.text
     if number.kind not in _NUMBER or number.end != unexpected.token.start:
         return ""

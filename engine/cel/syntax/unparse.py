@@ -1,4 +1,4 @@
-"""Trees back to text: one canonical spelling, with the parentheses that are needed and no others."""
+"""Unparser: the canonical text of a tree, with only the parentheses that are needed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _escaped_octet(octet: int) -> str:
 
 
 def _text(node: Expr, level: int) -> str:
-    """Return the text of a node where an operand of at least this level is wanted."""
+    """Return the text of a node as an operand of at least this level."""
     match node:
         case Literal(value=value, unsigned=unsigned):
             return unparse_constant(value, unsigned=unsigned)
@@ -123,7 +123,7 @@ def _call(node: Call, level: int) -> str:
     function, args = node.function, node.args
     if function in _BINARY and len(args) == 2:
         symbol, own = _BINARY[function]
-        # A chain of && or || is one thing however it is balanced; of all others the right side binds tighter.
+        # Chains of && and || are the same however they are balanced; other operators associate to the left.
         right = own if own <= 3 else own + 1
         text = f"{_text(args[0], own)} {symbol} {_text(args[1], right)}"
         return f"({text})" if own < level else text

@@ -54,7 +54,7 @@ def key_of(value: object) -> Hashable:
 
 
 def is_number(value: object) -> bool:
-    """Whether a numeric column can hold the value: an int of 64 bits, or a double; not a bool."""
+    """Return whether a numeric column can hold the value: an int of 64 bits, or a double; not a bool."""
     kind = value.__class__
     return kind is float or (kind is int and _INT64_MIN <= value <= _INT64_MAX)  # type: ignore[operator]
 

@@ -27,7 +27,7 @@ def letter_of(value: object) -> str:
 
 
 def is_of_kind(value: object, kind: str) -> bool:
-    """Whether a value is of a kind, and a number that columns hold."""
+    """Return whether a value is of a kind, and a number that columns hold."""
     return value.__class__ is CLASSES.get(kind) and (not isinstance(value, int) or abs(value) < 2**63)
 
 

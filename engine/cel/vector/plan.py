@@ -170,7 +170,7 @@ class ColumnPlan:
         return self._pure
 
     def _is_few(self, rows: Rows, frame: Frame) -> bool:
-        """Whether rows are so few that only they are evaluated."""
+        """Return whether rows are so few that only they are evaluated."""
         return self.numeric and len(rows) * _MANY <= frame.size
 
     def _of_some(self, frame: Frame, rows: Rows) -> Column:
@@ -213,7 +213,7 @@ class ColumnPlan:
         return Column(filled(size, value).values)
 
     def is_fused(self) -> bool:
-        """Whether there is one function for the whole expression."""
+        """Return whether there is one function for the whole expression."""
         if self._inputs is None:
             writing = Writing()
             if self._is_pure():

@@ -28,7 +28,7 @@ class CachedColumn:
         self.holds = holds
 
     def covers(self, rows: Rows | None) -> bool:
-        """Whether the column is valid in these rows; None: in all."""
+        """Return whether the column is valid in these rows; None: in all."""
         return self.holds is None or (rows is not None and bool(self.holds[rows].all()))
 
 
@@ -72,7 +72,7 @@ class ColumnCache:
         return known[1]
 
     def seen_before(self, key: Hashable) -> bool:
-        """Whether this was called for the key before."""
+        """Return whether this was called for the key before."""
         number = hash(key)
         if number in self.seen:
             return True

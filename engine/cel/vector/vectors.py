@@ -147,7 +147,7 @@ def _numbers(a: Operand, b: Operand) -> str:
 
 
 def add(a: Operand, b: Operand) -> Operand:
-    """`a + b`."""
+    """Return `a + b`."""
     kind = _numbers(a, b)
     x, y = _values(a), _values(b)
     valid = and_masks(_valid(a), _valid(b))
@@ -161,7 +161,7 @@ def add(a: Operand, b: Operand) -> Operand:
 
 
 def subtract(a: Operand, b: Operand) -> Operand:
-    """`a - b`."""
+    """Return `a - b`."""
     kind = _numbers(a, b)
     x, y = _values(a), _values(b)
     valid = and_masks(_valid(a), _valid(b))
@@ -175,7 +175,7 @@ def subtract(a: Operand, b: Operand) -> Operand:
 
 
 def multiply(a: Operand, b: Operand) -> Operand:
-    """`a * b`."""
+    """Return `a * b`."""
     kind = _numbers(a, b)
     x, y = _values(a), _values(b)
     valid = and_masks(_valid(a), _valid(b))
@@ -208,7 +208,7 @@ def _divisor(a: Operand, b: Operand) -> tuple[Any, Any, Mask | None]:
 
 
 def divide(a: Operand, b: Operand) -> Operand:
-    """`a / b`: ints truncate toward zero."""
+    """Return `a / b`: ints truncate toward zero."""
     if _numbers(a, b) == "f":
         x, y = _values(a), _values(b)
         return Vector(np.divide(x, y), and_masks(_valid(a), _valid(b)))
@@ -238,7 +238,7 @@ def _quotient(x: Any, y: Any, high: int) -> Values:
 
 
 def modulo(a: Operand, b: Operand) -> Operand:
-    """`a % b` of ints, with the sign of the dividend."""
+    """Return `a % b` of ints, with the sign of the dividend."""
     if _numbers(a, b) == "f":
         raise NotColumnar
     x, y, valid = _divisor(a, b)
@@ -247,7 +247,7 @@ def modulo(a: Operand, b: Operand) -> Operand:
 
 
 def negate(a: Operand) -> Operand:
-    """`-a`."""
+    """Return `-a`."""
     kind = kind_of(a)
     if kind == "b":
         raise NotColumnar
@@ -302,7 +302,7 @@ def _extreme(function: Callable[[Any, Any], Any], *, greatest: bool) -> Callable
 
 
 def absolute(a: Operand) -> Operand:
-    """`math.abs(a)`."""
+    """Return `math.abs(a)`."""
     kind = kind_of(a)
     if kind == "b":
         raise NotColumnar
@@ -331,7 +331,7 @@ def _round_half_away(values: Any) -> Any:
 
 
 def to_int(a: Operand) -> Operand:
-    """`int(a)`: doubles truncate toward zero."""
+    """Return `int(a)`: doubles truncate toward zero."""
     kind = kind_of(a)
     if kind == "b":
         raise NotColumnar
@@ -343,7 +343,7 @@ def to_int(a: Operand) -> Operand:
 
 
 def to_double(a: Operand) -> Operand:
-    """`double(a)`."""
+    """Return `double(a)`."""
     kind = kind_of(a)
     if kind == "b":
         raise NotColumnar
@@ -351,7 +351,7 @@ def to_double(a: Operand) -> Operand:
 
 
 def within(a: Operand, numbers: Sequence[int]) -> Operand:
-    """`a in [...]` for a list of constant ints."""
+    """Return `a in [...]` for a list of constant ints."""
     if kind_of(a) != "i" or not isinstance(a, Vector):
         raise NotColumnar
     values = _values(a)
@@ -362,14 +362,14 @@ def within(a: Operand, numbers: Sequence[int]) -> Operand:
 
 
 def alike(first: EvaluationError, second: EvaluationError) -> bool:
-    """Whether nobody can tell two errors apart."""
+    """Return whether nobody can tell two errors apart."""
     return first is second or (
         first.message == second.message and first.offset == second.offset and first.reason == second.reason
     )
 
 
 def choose(condition: Vector, a: Operand, b: Operand) -> Operand:
-    """`condition ? a : b`, both branches known (or not) for all rows."""
+    """Return `condition ? a : b`, both branches known (or not) for all rows."""
     true, false = decided(condition)
     failures = [(condition.error, condition.failed)]
     for branch, taken in ((a, true), (b, false)):
@@ -434,7 +434,7 @@ def decided(operand: Vector) -> tuple[Mask, Mask]:
 
 
 def invert(a: Operand) -> Operand:
-    """`!a`."""
+    """Return `!a`."""
     if kind_of(a) != "b" or not isinstance(a, Vector):
         raise NotColumnar
     return Vector(~a.values, a.valid)

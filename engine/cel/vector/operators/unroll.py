@@ -72,7 +72,7 @@ class UnrollOperator:
 
 
 def unrolls(node: Expr, checked: Checked) -> TypeGuard[Comprehension]:
-    """Whether a loop is evaluated as a chain of terms, one for each text."""
+    """Return whether a loop is evaluated as a chain of terms, one for each text."""
     return (
         isinstance(node, Comprehension) and node.macro in (Macro.ALL, Macro.EXISTS) and node.variable2 is None
         and checked.scopes[node.range.id] is not Scope.ROW and looks_up(checked, node)

@@ -28,7 +28,7 @@ class VariablePlan(Protocol):
         ...
 
     def is_fused(self) -> bool:
-        """Whether there is one function for the whole variable."""
+        """Return whether there is one function for the whole variable."""
         ...
 
     def bind(self, frame: Frame, /) -> BoundPlan | None:

@@ -19,37 +19,37 @@ ENVIRONMENT = Environment(
 )
 
 
-class Told:
+class Recorder:
     def __init__(self):
         self.all = []
 
-    def asked(self, program, row, answer, bindings):
-        value = answer.message if isinstance(answer, EvaluationError) else answer
+    def evaluated(self, program, row, result, bindings):
+        value = result.message if isinstance(result, EvaluationError) else result
         self.all.append((program.source.text, row, value, bindings["x"]))
 
 
 def observed(text):
-    told = Told()
-    return ObservedProgram(compile(text, ENVIRONMENT).checked, told), told
+    recorder = Recorder()
+    return ObservedProgram(compile(text, ENVIRONMENT).checked, recorder), recorder
 
 
-def test_a_question_about_given_variables_is_told_with_its_answer():
-    program, told = observed("10 / x")
+def test_an_evaluation_with_given_variables_is_reported_with_its_result():
+    program, recorder = observed("10 / x")
     assert program.evaluate({"x": 5}) == 2
     with pytest.raises(EvaluationError):
         program.evaluate({"x": 0})
-    assert told.all == [("10 / x", NO_ROW, 2, 5), ("10 / x", NO_ROW, "division by zero", 0)]
+    assert recorder.all == [("10 / x", NO_ROW, 2, 5), ("10 / x", NO_ROW, "division by zero", 0)]
 
 
-def test_a_question_about_rows_is_told_row_by_row_and_answered_as_ever():
-    program, told = observed("10 / x > xs[0]")
+def test_an_evaluation_of_rows_is_reported_row_by_row_with_the_same_results():
+    program, recorder = observed("10 / x > xs[0]")
     frame = RowFrame([{"x": 5}, {"x": 0}, {"x": 1}], {"xs": [3]})
     column = evaluate(program, frame, np.array([0, 1]))
     assert (bool(column.values[0]), list(column.errors)) == (False, [1])
-    assert told.all == [("10 / x > xs[0]", 0, False, 5), ("10 / x > xs[0]", 1, "division by zero", 0)]
+    assert recorder.all == [("10 / x > xs[0]", 0, False, 5), ("10 / x > xs[0]", 1, "division by zero", 0)]
 
 
-def test_every_node_that_was_evaluated_is_told_of_those_in_loops_in_each_turn():
+def test_every_evaluated_node_is_reported_those_in_loops_in_each_iteration():
     checked = compile("x > 1 && xs.exists(y, y == x) || x == 0", ENVIRONMENT).checked
     found = []
     observe(checked, {"x": 2, "xs": [1, 2]}, lambda owner, node, value: found.append(
