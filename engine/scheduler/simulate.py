@@ -29,7 +29,7 @@ from .profiles.trace_profile import trace_settings
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What is in use, in percent of the cluster's capacity; 0 of a resource that it has nothing of."""
+    """The usage in percent of the cluster's capacity; 0 of a resource without capacity."""
 
     cpu: float
     memory: float
@@ -93,22 +93,22 @@ class UnplacedPods:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What a replay came to."""
+    """The result of a replay."""
 
     arrivals: int
     placed: Mapping[str, str]
     """The node of each placed pod, by the pods' names, in the order of their arrival."""
     records: Sequence[ArrivalState] = field(repr=False)
     capacity: ArrivalState
-    """What the cluster has; its `arrived_gpu` is the load at the end."""
+    """The cluster's capacity; its `arrived_gpu` is the load at the end."""
     failed_shapes: tuple[UnplacedPods, ...]
     """Commonest first."""
     reasons: Mapping[str, int]
-    """How many pods failed (also) for each reason, commonest first."""
+    """The number of pods that failed (also) for each reason, commonest first."""
     errors: tuple[Failure, ...]
-    """What went wrong in plugins and expressions, each kind once."""
+    """The failures of plugins and expressions, each kind once."""
     seconds: float
-    """How long the loop over the pods took."""
+    """The seconds of the loop over the pods."""
     loads: NDArray[np.int64] = field(init=False, repr=False, compare=False)
     """The load of each record in whole percents, half to even; it never falls."""
 
@@ -130,7 +130,7 @@ class SimulationResult:
 
     @property
     def final(self) -> Allocation:
-        """What was in use after the last arrival."""
+        """The usage after the last arrival."""
         last = self.records[-1] if self.records else ArrivalState(0, 0, 0, 0)
         return Allocation(
             _mean_percent([last.cpu], self.capacity.cpu), _mean_percent([last.memory], self.capacity.memory),
@@ -229,15 +229,15 @@ def simulate(
     typical: Sequence[TypicalPod] = (),
     meter: DecisionMeter | None = None,
 ) -> SimulationResult:
-    """Replay a workload under the plugins of a registry and return what came of it.
+    """Replay a workload under the plugins of a registry and return the result.
 
-    `clock` tells seconds, for the speed alone: nothing that is decided depends on it. `progress` is told every hundred
-    arrivals how many there were. Where `typical` pods are given (`fragmentation.typical_pods` of the trace as it was
-    recorded), fragmentation is measured after each arrival. `meter` measures what the decisions cost, and slows them
+    `clock` returns seconds, for the speed alone: no decision depends on it. `progress` is called every hundred
+    arrivals with their number. Where `typical` pods are given (`fragmentation.typical_pods` of the trace as it was
+    recorded), fragmentation is measured after each arrival. `meter` measures the costs of decisions, and slows them
     down a little.
 
     Raises:
-        PolicyError: a plugin cannot be made, or the trace's nodes are malformed.
+        PolicyError: a plugin cannot be instantiated, or the trace's nodes are malformed.
     """
     cluster = Cluster((node.object() for node in workload.nodes), kinds=KINDS)
     scheduler = Scheduler(cluster, live, settings or trace_settings(live.registry))

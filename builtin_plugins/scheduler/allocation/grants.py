@@ -120,7 +120,7 @@ class Grants(Generic[_Grant, _Held]):
                 for each in (*here.matched, *here.unmatched)}
 
     def _recorded(self, reservation: Reserved) -> _Held:
-        """Return the holding of a reservation and its pods: as annotated, or as granted in this cycle."""
+        """Return the holding of a reservation and its pods: as annotated, else as granted."""
         try:
             recorded = self._read(annotations_of(reservation.object))
         except ValueError:

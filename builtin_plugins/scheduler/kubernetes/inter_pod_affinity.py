@@ -229,7 +229,7 @@ def _takes(term: AffinityTerm, pods: PodsSeen) -> Callable[[PodKind], int]:
 
 
 def _namespaces(terms: Iterable[AffinityTerm], pods: PodsSeen) -> int:
-    """Return the cache key of a column of these terms, which depends on the labels of namespaces."""
+    """Return the version of the namespaces' labels that a column of these terms depends on; 0 for none."""
     return pods.namespaces_version if any(term.reads_namespaces for term in terms) else 0
 
 

@@ -73,7 +73,7 @@ class MeasuredUsage:
     pods: Mapping[str, Vector]
     prod_pods: frozenset[str]
     aggregated: Mapping[tuple[str, int], Vector]
-    """By statistic and duration in ns; -1 holds the longest."""
+    """By statistic and duration in ns; 0 holds the longest."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,8 +1,8 @@
-"""What would have to change so that a node takes a pod: found rule by rule, and tried before it is told.
+"""Counterfactuals: the changes under which a node would take a pod, each verified by a simulation.
 
-Of each plugin that refuses, the changes that would satisfy it are asked for: of documents they follow from the clauses
-that fail, of Python plugins from their `counterfactuals`. They are tried on an overlay, under the whole profile, until
-nobody refuses the node any more; the fewest and smallest changes come first.
+Each plugin that refuses proposes changes that would satisfy it: for documents they follow from the clauses
+that fail, for Python plugins from their `counterfactuals`. They are tried on an overlay, under the whole profile, until
+no plugin refuses the node; the fewest and smallest changes come first.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from ..cycle.verdict import Verdict
 from ..profiles.profile import Active, Profile
 
 MOST_TRIALS: Final = 60
-"""How many changed pods or nodes are tried for one node."""
+"""The number of changed pods or nodes that are tried for one node."""
 _MOST_EDITS: Final = 4
 _MOST_PER_PLUGIN: Final = 8
 _STEP: Final = 0.25
-"""What each further change costs beside its size."""
+"""The cost of each further change beside its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Counterfactual:
 
     @property
     def size(self) -> float:
-        """What counterfactuals are ordered by, the smallest first: how large its changes are, and how many."""
+        """The sort key of counterfactuals, the smallest first: the size of the changes, and their number."""
         return sum(edit.size + _STEP for edit in self.edits)
 
 
@@ -89,7 +89,7 @@ def counterfactuals(
     seen: set[frozenset[str]] = {frozenset()}
     queue = [_Try(0.0, next(numbers), (), pod, snapshot, _ask(profile, pod, snapshot, row))]
     deadline = Deadline.current() or Deadline()
-    # What was computed when the deadline passed may be wrong, so it is not looked at.
+    # Results computed after the deadline may be wrong, so they are ignored.
     while queue and len(found) < most and not deadline.passed:
         tried = heapq.heappop(queue)
         if len(tried.verdict.passed):
@@ -127,7 +127,7 @@ def _ask(profile: Profile, pod: PodInfo, snapshot: Snapshot, row: int | None) ->
 
 
 def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
-    """Yield the changes that the first plugin which refuses asks for."""
+    """Yield the changes that the first refusing plugin proposes."""
     verdict = tried.verdict
     if verdict.refusal is not None:
         name, point, refusal = verdict.refusal

@@ -1,4 +1,4 @@
-"""Why a pod got no node, as koord-scheduler's diagnosis tells it: plain data, one record per attempt."""
+"""The diagnosis of a pod without a node in koord-scheduler's form: plain data, one record per attempt."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _failed(verdict: Verdict) -> list[dict[str, Any]]:
     ]
     if verdict.refusal is not None:
         plugin, point, refusal = verdict.refusal
-        # Before any node was looked at, that is what is said of all of them; after one was chosen, of that one.
+        # Before any node is filtered, the reason applies to all of them; after one is chosen, to that one.
         nodes = list(verdict.names) if point in _BEFORE_NODES else []
         found.append(_detail(plugin, refusal.message, refusal.code, nodes))
     return found

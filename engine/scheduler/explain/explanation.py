@@ -1,6 +1,6 @@
-"""Why a pod runs on a node, why not on the others, how far those are from taking it, and what would change that.
+"""Explanations: the reasons why a pod runs on a node and not on the others, distances, and counterfactuals.
 
-The answer is a tree of findings (see `engine.explanation`), the same for the command line, for HTTP and for events.
+The result is a tree of findings (see `engine.explanation`), the same for the command line, for HTTP and for events.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ _MOST_REMEDIES: Final = 5
 _REPRESENTATIVES: Final = 4
 """So many nodes, each refused for other reasons, are tried to be made to take a pod that none takes."""
 _SHORT: Final = frozenset(("requested", "used", "capacity"))
-"""What NodeResourcesFit tells of a resource."""
+"""The values that NodeResourcesFit reports for a resource."""
 _LOADED: Final = frozenset(("percent", "threshold"))
-"""What LoadAwareScheduling tells of a resource."""
+"""The values that LoadAwareScheduling reports for a resource."""
 
 
 _TRIAL_SHARE: Final = 0.75
-"""Which part of the time that is left may go into trying changes."""
+"""The part of the remaining time that is spent on trying changes."""
 _NO_CHANGE: Final = (Finding("none", "(no change of the pod or of a node was found)"),)
 _OUT_OF_TIME: Final = Finding("cut", "(no more changes were tried: the time was up)")
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A verdict whose every filter was asked about every node (`decide` with `exhaustive`), and what it came from."""
+    """A verdict for which every filter ran on every node (`decide` with `exhaustive`), and its inputs."""
 
     verdict: Verdict
     profile: Profile
@@ -85,9 +85,9 @@ class Explained:
 
 
 def explain_pod(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: TieBreak = FIRST_BY_NAME) -> Explained:
-    """Decide about a pod with all reasons, as if it were pending: one that runs is taken off its node first.
+    """Decide about a pod with all reasons, as if it were pending: a running pod is removed from its node first.
 
-    Nothing changes. `rule` says who is taken of equally good nodes.
+    Nothing changes. `rule` breaks ties between equally good nodes.
     """
     row = snapshot.index.get(pod.node_name)
     if row is not None and pod.key in snapshot.row(row).pods:
@@ -99,8 +99,8 @@ def explain_pod(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, rule: Tie
 def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_TRIALS) -> Finding:
     """Return why a pod runs where it does, or nowhere: the choice, scores, refusals by reason, counterfactuals, errors.
 
-    `best` limits the nodes whose scores are shown, `trials` how many changes are tried per node; with 0 none are.
-    Under a deadline fewer are, and that is said.
+    `best` limits the nodes whose scores are shown, `trials` the number of changes tried per node; with 0 none are.
+    Under a deadline fewer are tried, which is reported.
 
     Raises:
         OverdueError: the deadline of the thread passed before that.
@@ -121,7 +121,7 @@ def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_
 
 
 def explain_node(explained: Explained, node: str, *, trials: int = MOST_TRIALS) -> Finding:
-    """Return what each plugin says about one node: passed or refused, with values and distances; scores; changes.
+    """Return the result of each plugin for one node: passed or refused, with values and distances; scores; changes.
 
     Raises:
         KeyError: there is no such node.
@@ -165,11 +165,11 @@ def _head(explained: Explained) -> Iterator[Finding]:
 
 
 def requested(pod: PodInfo) -> str:
-    """Return what a pod asks for: `cpu 0.5, memory 1Gi`; resources without their domain, cpu in cores."""
+    """Return the requests of a pod: `cpu 0.5, memory 1Gi`; resources without their domain, cpu in cores."""
     asked = [
         f"{name.rpartition('/')[2]} {shown(amount, amount_unit(name)).partition(' ')[0]}"
         for name, amount in sorted(pod.requests.items())
-        # Koordinator's pods always ask for both; a share of a GPU is one thing to people.
+        # Koordinator's pods always request both; users think of a share of a GPU as one resource.
         if amount and not (name == GPU_MEMORY_RATIO and amount == pod.requests[GPU_CORE])
     ]
     return ", ".join(asked) or "nothing"
@@ -323,13 +323,13 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
     parts = [Finding("nodes", where)]
     details = _details(explained, step, nearest, refusal, reason)
     if details:
-        # What they were computed from is told of a single node only.
+        # Their inputs are reported for a single node only.
         among = f" of the first {_MEASURED}" if len(names) > _MEASURED else ""
         whose = f"nearest{among} is {verdict.names[nearest]}: " if len(names) > 1 else f"{names[0]}: "
         parts = parts if len(names) > 1 else []
         parts += [each if each.kind == "more" else replace(each, text=whose + each.text, parts=()) for each in details]
     rule = f" ({refusal.rule})" if refusal.rule else ""
-    # The fixed words are those of many nodes; of one it is known what was said. NodeResourcesFit has one per resource.
+    # The fixed messages summarize many nodes; one node has the actual message. NodeResourcesFit has one per resource.
     said = refusal.message if len(names) == 1 and step.answer.brief is not None else reason
     code = f"{refusal.code.value}: " if refusal.code is Code.ERROR else ""
     return Finding(
@@ -342,12 +342,12 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
 
 
 def _tells(value: object, keys: frozenset[str]) -> bool:
-    """Whether a plugin tells numbers under just these keys."""
+    """Return whether a plugin reports numbers under exactly these keys."""
     return isinstance(value, dict) and value.keys() == keys and all(type(each) is int for each in value.values())
 
 
 def _why(step: Filtered, row: int) -> Refusal:
-    """Return why a filter refused a node; one that cannot say it has refused it all the same."""
+    """Return why a filter refused a node; a failure to explain does not undo the refusal."""
     try:
         return step.answer.explain(row)
     except BaseException as error:  # the border between framework and plugin
@@ -437,7 +437,7 @@ def _filters(explained: Explained, row: int) -> Iterator[Finding]:
 def _details(
     explained: Explained, step: Filtered, row: int, refusal: Refusal, reason: str,
 ) -> tuple[Finding, ...]:
-    """Return how far a node is from passing, as its plugin tells it or as the rule's clauses do."""
+    """Return the distance of a node from passing, as reported by its plugin or by the rule's clauses."""
     told = tuple(_amounts(refusal, reason))
     if refusal.error is not None and refusal.error.reason == "NoMetric":
         return (_metric(explained.snapshot, row),)
@@ -481,7 +481,7 @@ def _amounts(refusal: Refusal, reason: str) -> Iterator[Finding]:
 
 
 def _values(refusal: Refusal, details: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the sub-expressions of the rule with what they were, in one line: the innermost that are not told yet."""
+    """Yield the sub-expressions of the rule with their values, one line each: the innermost not reported yet."""
     told = {detail.facts.get(key) for detail in details for key in ("what", "bound")}
     simple = [(text, plain(value)) for text, value in refusal.values
               if not isinstance(value, dict) and value != refusal.message]
@@ -506,7 +506,7 @@ def _watched(enforcement: Enforcement) -> str:
 
 
 def _tried(find: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...]:
-    """Return what is found within a part of the time that is left, and say where that was not enough."""
+    """Return what is found within a part of the remaining time, and report where that was not enough."""
     current = Deadline.current()
     with Deadline(math.inf if current is None else current.remaining * _TRIAL_SHARE) as deadline:
         found = tuple(find())
@@ -593,7 +593,7 @@ def _counterfactual(counterfactual: Counterfactual, nodes: Sequence[str] = ()) -
 
 def _errors(verdict: Verdict, node: str = "") -> Iterator[Finding]:
     found = verdict.errors()
-    if node:  # what failed in filters stands with them
+    if node:  # failures of filters are reported with their findings
         found = tuple(each for each in found if node in (each.nodes or (node,))
                       and not (each.point is Point.FILTER and each.nodes))
     for each in found[:_MOST_ERRORS]:

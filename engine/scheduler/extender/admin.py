@@ -1,6 +1,6 @@
-"""What people may change in a server that runs: promote what is in the shadow, go back to an earlier generation.
+"""Administrative changes of a running server: promotion of the shadow, rollback to an earlier generation.
 
-Nothing here knows of HTTP. What is refused is refused with a reason and a code for machines, and has changed nothing.
+It does not depend on HTTP. A rejected change has a reason and a machine-readable code, and has changed nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .shadow import Shadow, ShadowResult
 SHORTEST_TOKEN: Final = 16
 """Characters."""
 DECISIONS: Final = 1000
-"""How many decisions a promotion wants to have seen, unless told otherwise."""
+"""The default minimum number of decisions before a promotion."""
 MOST_DIFFERENCES: Final = 0.001
-"""Which part of them may differ, unless told otherwise."""
+"""The default maximum part of differing decisions."""
 
 _LARGEST_TOKEN: Final = 4096
 _MOST_DECISIONS: Final = 1_000_000_000
@@ -34,7 +34,7 @@ _EXAMPLES: Final = 5
 
 
 class AdminRefusal(Exception):
-    """What was asked for is not done: why, a code for machines, and facts."""
+    """A rejected change: the reason, a machine-readable code, and facts."""
 
     def __init__(self, reason: str, code: str, facts: dict[str, Any] | None = None) -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class AdminRefusal(Exception):
 
 
 class AdminToken:
-    """The secret that whoever changes something must show; its file is read each time, so it may be replaced."""
+    """The secret that authorizes changes; its file is read each time, so it may be replaced."""
 
     def __init__(self, path: Path) -> None:
         """Raises `ValueError` or `OSError` where the file holds no token."""
@@ -63,14 +63,14 @@ class AdminToken:
         try:
             held = self._read()
         except (OSError, ValueError):
-            return False  # it was taken away: nobody gets in
+            return False  # it was removed: nobody is authorized
         shown = hashlib.sha256(given.strip().encode("utf-8", "surrogateescape")).digest()
         return hmac.compare_digest(shown, hashlib.sha256(held).digest()) and kind.lower() == "bearer"
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How sure a promotion must be: after how many decisions, and with which part (0 to 1) of them differing."""
+    """The requirements of a promotion: the minimum number of decisions, and the maximum part (0 to 1) that differ."""
 
     decisions: int = DECISIONS
     differences: float = MOST_DIFFERENCES
@@ -81,7 +81,7 @@ class Wish:
     def of(cls, data: object) -> Wish:
         """Read a request; raises `ValueError` with what is wrong with it."""
         if not isinstance(data, dict):
-            raise ValueError("the body must be an object")  # noqa: TRY004 - one kind of error for whoever reads a body
+            raise ValueError("the body must be an object")  # noqa: TRY004 - one kind of error for the reader of a body
         unknown = sorted(map(str, data.keys() - {"decisions", "maxDifferences", "hash"}))
         if unknown:
             raise ValueError(f"`{unknown[0][:80]}` is no field: there are `decisions`, `maxDifferences` and `hash`")

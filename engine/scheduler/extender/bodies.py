@@ -1,8 +1,8 @@
-"""Bodies of requests, read without trust: elements are counted before anything is decoded, and whole nodes stay bytes.
+"""Untrusted request bodies: elements are counted before anything is decoded, and whole nodes remain bytes.
 
-A body is bytes that somebody sent. Decoding costs up to 30 bytes of memory for each of them and holds the interpreter
-meanwhile, so that what is decoded is bounded, and what only passes through (the nodes of `nodeCacheCapable: false`) is
-cut out as it came. The border to msgspec.
+Decoding costs up to 30 bytes of memory per byte and holds the interpreter meanwhile, so that the decoded part is
+bounded, and the part that is only passed through (the nodes of `nodeCacheCapable: false`) is copied unchanged. This
+module is the only one that uses msgspec.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_NODES: Final = 20_000
 DEEPEST: Final = 100
 """Levels of nesting of an object that is decoded; those of Kubernetes have about 15."""
 ELEMENT_BYTES: Final = 120
-"""What one decoded element takes in memory at most, beside its text."""
+"""The maximum memory of one decoded element, beside its text."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
 _BEGINS: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{\s*"name"\s*:\s*"([^"\\]{1,253})"')
@@ -45,16 +45,16 @@ _Type = TypeVar("_Type")
 
 
 class MalformedBody(ValueError):
-    """A body that is no question of the protocol; the message says what is wrong with it, and where."""
+    """A malformed body; the message names the fault and its place."""
 
 
 class ExcessiveError(MalformedBody):
-    """A body with more in it than is read; the message says which bound it exceeds."""
+    """A body that exceeds a bound; the message names the bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentNode:
-    """A node as a request brings it: its JSON, and of its metadata what tells one version from another."""
+    """A node of a request: its JSON, and the metadata that distinguishes its versions."""
 
     name: str
     uid: str
@@ -159,9 +159,9 @@ def weight_of(text: bytes) -> int:
 
 
 class NodeReader:
-    """Reads what tells nodes and their versions apart, once per content: most come again and again as they were.
+    """Reads names and versions of nodes, once per content: most nodes are sent unchanged again and again.
 
-    Remembers the JSON of the last node of each name, `most` bytes of it together.
+    Caches the JSON of the last node of each name, `most` bytes in total.
     """
 
     def __init__(self, most: int = 48 * 1024 * 1024) -> None:
@@ -336,7 +336,7 @@ def _names_in(node: object, where: str) -> list[str]:
 
 
 def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec.Raw, wanted: str) -> _Type:
-    """Cut JSON into the pieces that the decoder says; `wanted` begins the complaint about another kind of value."""
+    """Cut JSON into the pieces that the decoder yields; `wanted` begins the message about another kind of value."""
     try:
         return decoder.decode(text)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Threads for work that may never return: they do not keep the process from ending."""
+"""Daemon threads for work that may never return; they do not keep the process from ending."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Daemons(Executor):
 
     @property
     def busy(self) -> bool:
-        """Whether some work has not returned, or waits for its turn."""
+        """Whether some work has not returned, or is queued."""
         return self._unfinished > 0
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -57,7 +57,7 @@ class Daemons(Executor):
         with self._lock:
             self._closed = True
             if cancel_futures:
-                # The threads take from the queue meanwhile: what was just there may be gone.
+                # The threads take from the queue meanwhile: an item seen just now may be gone.
                 with suppress(queue.Empty):
                     while True:
                         job = self._jobs.get_nowait()
@@ -83,7 +83,7 @@ class Daemons(Executor):
             return
         try:
             result = job.run()
-        except BaseException as error:  # whoever waits for it is told
+        except BaseException as error:  # the caller gets the error
             job.future.set_exception(error)
         else:
             job.future.set_result(result)

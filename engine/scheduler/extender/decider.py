@@ -1,7 +1,7 @@
-"""The one thread that decides and owns the cluster, and what can be said of it while it works.
+"""The single thread that decides and owns the cluster, and its current task.
 
-It is a daemon, so that a task that never returns cannot keep the process from ending, and it says since when it has
-been at work on what: `watchdog` looks at that from another thread.
+It is a daemon, so that a task that never returns cannot keep the process from ending, and it publishes its task
+and when that began: `watchdog` reads them from another thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_BUDGET: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the thread is at work on: `since` is when it began, in seconds of the decider's clock."""
+    """The current task of the thread: `since` is when it began, in seconds of the decider's clock."""
 
     what: str
     since: float
@@ -60,11 +60,11 @@ class _Job:
 
 
 class Decider(Executor):
-    """Does what it is given in one daemon thread, in the order in which it was given.
+    """An executor that runs tasks in one daemon thread, in order.
 
-    `clock` tells seconds of a clock that only goes forward. `submit` is that of an `Executor`, with the budget `usual`
-    (seconds); `assign` says what is done and how long that may take. What was cancelled before its turn is left out.
-    `stopped` is called, in this thread, where an expression was stopped because the budget was used up.
+    `clock` returns seconds of a monotonic clock. `submit` is that of an `Executor`, with the budget `usual`
+    (seconds); `assign` names the task and its budget. Tasks cancelled before their turn are skipped.
+    `stopped` is called, in this thread, when an expression was stopped because the budget was used up.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Decider(Executor):
         stopped: Callable[[Stopped], None] = lambda _: None,
     ) -> None:
         self.task: Task | None = None
-        """What is being done now; None between tasks. Rebound as a whole, so that any thread may read it."""
+        """The current task; None between tasks. Rebound as a whole, so that any thread may read it."""
         self.clock = clock
         self._usual = usual
         self._stopped = stopped
@@ -105,7 +105,7 @@ class Decider(Executor):
         with self._lock:
             self._closed = True
             if cancel_futures:
-                # The thread takes from the queue meanwhile: what was just there may be gone.
+                # The thread takes from the queue meanwhile: an item seen just now may be gone.
                 with suppress(queue.Empty):
                     while True:
                         job = self._jobs.get_nowait()

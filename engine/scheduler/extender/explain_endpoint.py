@@ -1,6 +1,6 @@
-"""What people ask the extender beside its protocol: why may a pod run on a node, and why not (`/explain`).
+"""The extender's `/explain` endpoint: why a pod may run on a node, and why not.
 
-For the thread that decides, which owns the cluster. Nothing is decided, counted or remembered.
+It runs in the deciding thread, which owns the cluster. Nothing is decided, counted or cached.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _LONGEST: Final = 512
 
 
 class TooLongError(Exception):
-    """The explanation takes longer than decisions may wait for it; the message says what to do."""
+    """The explanation exceeds the time that decisions may be delayed by it; the message suggests what to do."""
 
 
 class UnknownSubjectError(LookupError):
-    """The pod or the node that is asked about is not known; the message says which, and what might be meant."""
+    """The pod or the node is unknown; the message names it, and similar names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """About which pod is asked (its key, or the pod itself), on which node (empty: on all), and in which form."""
+    """The query: a pod (its key, or the pod itself), a node (empty: all), and the form of the response."""
 
     key: str
     pod: PodInfo | None = None
@@ -79,7 +79,7 @@ def answer_explain_request(extender: Extender, request: ExplainRequest, *, secon
     """
     with Deadline(seconds) as deadline, suppress(OverdueError):
         finding = _explained(extender, request)
-        # What expressions came to after that is an error, and no reason.
+        # Failures of expressions after that are errors, and no reasons.
         if not deadline.passed:
             return finding
     raise TooLongError(f"no explanation within {seconds:g} s, for which decisions wait: "

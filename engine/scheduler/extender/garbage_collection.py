@@ -1,11 +1,11 @@
-"""Short garbage collections in a process that serves.
+"""Short garbage collections in a serving process.
 
-A full collection looks through everything that lives: 0.5 to 1 s for a cluster of 5,000 nodes and 13,000 objects, in
-which no call is answered. What a cluster consists of is freed by counting references; only cycles need collections, and
-the few that arise are found while they are young. So what has lived through a listing is put out of the collector's
-sight, and all is looked through only when more has gathered there than the cluster explains.
+A full collection visits every live object: 0.5 to 1 s for a cluster of 5,000 nodes and 13,000 objects, in
+which no call is answered. The objects of a cluster are freed by reference counting; only cycles need collections, and
+the few that arise are found while they are young. So objects that survived a listing are frozen (`gc.freeze`),
+and a full collection runs only when more objects are frozen than the cluster explains.
 
-The collector belongs to the process: whoever composes a server decides whether it is set up.
+The collector belongs to the process: the composition root of a server decides whether it is set up.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import threading
 from typing import Final
 
 _LOOK_EVERY: Final = 20
-"""How often, in listings, it is counted how much is out of sight; counting holds the interpreter for some 10 ms."""
+"""The number of listings between counts of frozen objects; counting holds the interpreter for some 10 ms."""
 _NEVER: Final = 1_000_000_000
 _GROWTH: Final = 1.5
 _SLACK: Final = 500_000
-"""How many objects more than that may gather; about 100 MB."""
+"""The number of excess frozen objects before a full collection; about 100 MB."""
 
 
 class ShortCollections:
@@ -32,7 +32,7 @@ class ShortCollections:
 
     def __init__(self, *, growth: float = _GROWTH, slack: int = _SLACK, look_every: int = _LOOK_EVERY) -> None:
         self.full = 0
-        """How many full collections there were."""
+        """The number of full collections."""
         self._growth = growth
         self._slack = slack
         self._look_every = look_every

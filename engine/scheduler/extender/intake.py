@@ -1,7 +1,7 @@
-"""Taking in the bodies of requests: each bounded in bytes and time, all of them together in bytes.
+"""Intake of request bodies, each bounded in bytes and time, all of them together in bytes.
 
-Who sends slowly costs nobody anything: a body takes no slot of those that wait for a decision until all of it is there,
-and when the bodies that are under way take too much memory, the slowest of them has to go.
+A slow sender delays no other: a body takes no slot of those that wait for a decision until it is complete,
+and when the bodies under way take too much memory, the slowest of them is rejected.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final
 from aiohttp import web
 
 BODY_SECONDS: Final = 10.0
-"""How long a body may take to arrive; kube-scheduler waits for 5 s at most, unless it is told otherwise."""
+"""The time in which a body must arrive; kube-scheduler's default timeout is 5 s."""
 MOST_ARRIVING: Final = 256
-"""How many bodies may be under way."""
+"""The maximum number of bodies under way."""
 
 _GRACE_S: Final = 1.0
 
@@ -42,16 +42,16 @@ class _Arriving:
     dropped: bool = False
 
     def rate(self, now: float) -> float:
-        """Return bytes per second; nothing can be said of one that has just begun."""
+        """Return bytes per second; infinite for a body that has just begun."""
         took = now - self.since
         return math.inf if took < _GRACE_S else len(self.body) / took
 
 
 class Intake:
-    """Takes in bodies, for one event loop.
+    """Reads bodies, for one event loop.
 
-    `largest` is how many bytes a body may have, `most` how many all together, until they are decided about. `timer`
-    tells seconds of a clock that only goes forward.
+    `largest` is the maximum size of a body in bytes, `most` that of all bodies that are not decided yet. `timer`
+    returns seconds of a monotonic clock.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Intake:
         timer: Callable[[], float] | None = None,
     ) -> None:
         self.bytes = 0
-        """How many bytes are held."""
+        """The number of bytes held."""
         self._largest = largest
         self._most = most
         self._seconds = seconds

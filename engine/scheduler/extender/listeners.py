@@ -20,7 +20,7 @@ _READ_BYTES: Final = 64 * 1024
 @asynccontextmanager
 async def serving(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
     """Serve until the block ends; yield the URL."""
-    # Nothing is decompressed, also where nobody reads the body; what is left of one that was refused is not waited for.
+    # Nothing is decompressed, even where the body is ignored; the rest of a rejected body is not awaited.
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, auto_decompress=False,
                            lingering_time=_LINGERING_SECONDS, read_bufsize=_READ_BYTES)
     await runner.setup()
@@ -31,7 +31,7 @@ async def serving(app: web.Application, host: str, port: int, tls: ssl.SSLContex
         yield f"{'http' if tls is None else 'https'}://{shown}:{address[1]}"
     finally:
         await runner.cleanup()
-        # Those whose client went away have not been waited for, and those that were cancelled have not ended.
+        # Tasks of disconnected clients have not been awaited, and cancelled ones have not ended.
         tasks = [task for task in asyncio.all_tasks()
                  if getattr(task.get_coro(), "__qualname__", "").startswith("RequestHandler.")]
         for task in tasks:
@@ -54,7 +54,7 @@ async def serving_apart(app: web.Application, host: str, port: int) -> AsyncIter
     def run() -> None:
         try:
             asyncio.run(serve())
-        except BaseException as error:  # whoever starts it is told
+        except BaseException as error:  # the caller of the start gets it
             if started.done():
                 raise
             started.set_exception(error)

@@ -17,7 +17,7 @@ from .protocol import Extender
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """How the cluster's state is kept up to date: `relist` is called every `seconds`, in a thread that may wait."""
+    """The refresh of the cluster's state: `relist` is called every `seconds`, in a thread that may block."""
 
     relist: Callable[[], Listed]
     listing: Listing
@@ -28,23 +28,24 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is there once policies and cluster are: what answers, and what keeps both up to date."""
+    """The loaded policies and cluster: the extender, and the sources that keep both up to date."""
 
     extender: Extender
     reloader: Reloader
     source: str = ""
-    """Where the cluster's state comes from, for people."""
+    """The source of the cluster's state, for display."""
     refresh: Refresh | None = None
     counters: Counters = field(default_factory=Counters)
-    """What the plugins count."""
+    """The counters of plugins."""
     vetter: Vetter | None = None
-    """What compiles policies first; None where the reloader's own thread does."""
+    """The process that compiles policies; None where the reloader's own thread compiles."""
     bind: Callable[[Binding], None] | None = None
-    """What binds a pod in the cluster, in a thread that may wait; None where kube-scheduler does. Raises
-    `PolicyError` where that fails."""
+    """Binds a pod in the cluster, in a thread that may block; None where kube-scheduler binds. Raises
+    `PolicyError` where that fails.
+    """
 
     def stop_reloading(self) -> None:
-        """End the process that compiles, so that nobody waits for it, and then the thread that reloads."""
+        """End the compiling process, so that nothing waits for it, and then the reloading thread."""
         if self.vetter is not None:
             self.vetter.close()
         self.reloader.close()

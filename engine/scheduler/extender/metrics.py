@@ -23,10 +23,10 @@ _KINDS: Final = {
 
 
 class Metrics:
-    """What Prometheus scrapes, in a registry of its own."""
+    """The Prometheus metrics, in a registry of their own."""
 
     def __init__(self) -> None:
-        # They are a series beside each counter, which nobody reads.
+        # They are an unused series beside each counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.loaded: Loaded | None = None
@@ -86,7 +86,7 @@ class Metrics:
         self._decisions.labels(verb.value, "malformed").inc()
 
     def collect(self) -> Iterable[Metric]:
-        """Yield what stands elsewhere and is read when somebody asks."""
+        """Yield the metrics that are collected on each scrape."""
         loaded = self.loaded
         overdue = self.watchdog.look() if self.watchdog is not None else None
         ready = loaded is not None and overdue is None and not loaded.reloader.status().emptied

@@ -1,9 +1,9 @@
-"""Placements that no listing shows yet: assumed from what the extender answered, exact where it binds.
+"""Assumed placements that no listing shows yet: guesses from the extender's responses, exact where it binds.
 
-kube-scheduler does not say where it places a pod. It adds its own scores to the answer, so that the best node of the
-answer is a guess; but without one, every pod that comes before the next listing meets the cluster as it was, and they
-all go to the node that was the emptiest. A guess is dropped when the pod is asked about again (it was not bound), when
-a listing shows where it is, that it is gone or that it still waits, and when it expires. A pod counts once: it is
+kube-scheduler does not report where it places a pod. It adds its own scores to the response, so that the best node of
+the response is a guess; but without one, every pod before the next listing would be decided on the same cluster, and
+all would go to the emptiest node. A guess is dropped when the pod is sent again (it was not bound), when
+a listing shows its node, its deletion or that it is pending, and when it expires. A pod counts once: it is
 assumed under its key, which the pod of a listing replaces.
 """
 
@@ -19,15 +19,15 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster
 
 ASSUMED_SECONDS: Final = 60.0
-"""How long a placement is assumed that no listing has shown."""
+"""The time for which a placement without a listing is assumed."""
 BINDING_SECONDS: Final = 10.0
-"""How long binding may take: a pod that still waits in a listing that began later was not placed."""
+"""The maximum time of a binding: a pod that is pending in a listing that began later was not placed."""
 MOST_ASKED: Final = 1024
-"""How many pods that were asked about are remembered, until they are bound here."""
+"""The number of pods that are stored between their decision and their binding here."""
 MOST_ASSUMED: Final = 4096
-"""How many placements are assumed at most; the oldest make room."""
+"""The maximum number of assumed placements; the oldest are dropped."""
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""What pods that were asked about may take in memory, and as much again those that are assumed; the oldest make room.
+"""The maximum memory of stored pods, and as much again of assumed ones; the oldest are dropped.
 
 An ordinary pod takes about 10 kB, but a request may bring one of several megabytes.
 """
@@ -45,9 +45,9 @@ class _Assumed:
 
 
 class Placements:
-    """Holds the placements that are assumed in a cluster; for the thread that owns the cluster.
+    """The assumed placements of a cluster; for the thread that owns the cluster.
 
-    `timer` tells seconds of a clock that only goes forward. With `seconds` 0 nothing is assumed but what was bound.
+    `timer` returns seconds of a monotonic clock. With `seconds` 0 only bound pods are assumed.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Placements:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self.dropped: Counter[str] = Counter()
-        """How many assumptions ended, by how: confirmed, moved, gone, waiting, asked, expired."""
+        """The number of ended assumptions by reason: confirmed, moved, gone, waiting, asked, expired."""
         self._cluster = cluster
         self._timer = timer
         self._seconds = seconds
@@ -78,11 +78,11 @@ class Placements:
 
     @property
     def guesses(self) -> bool:
-        """Whether placements are assumed from answers."""
+        """Whether placements are assumed from responses."""
         return self._seconds > 0
 
     def asked(self, pod: PodInfo, weight: int = 0) -> None:
-        """Take note that kube-scheduler asks about a pod: it has not been bound. It takes `weight` bytes of memory."""
+        """Store a pod that kube-scheduler sends: it has not been bound. It takes `weight` bytes of memory."""
         self.expire()
         identity = _identity(pod)
         if identity in self._assumed:
@@ -125,9 +125,9 @@ class Placements:
             self._drop(next(iter(self._assumed)), "expired")
 
     def bound(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Take note that a pod was bound to a node.
+        """Assume that a pod is bound to a node.
 
-        Nothing can be assumed of one that was not asked about lately, and that no listing has shown.
+        Nothing is assumed of a pod that was not sent lately and that no listing has shown.
         """
         # The pod of the cluster takes no memory beside it.
         pod, weight = self._forget_asked(uid) or (self._cluster.pod(f"{namespace}/{name}"), 0)
@@ -170,7 +170,7 @@ class Placements:
         if not self._per_node[assumed.node]:
             del self._per_node[assumed.node]
         known = self._cluster.pod(assumed.pod.key)
-        # What a listing says of the pod, or of another one of its name, is no assumption.
+        # The pod of a listing, or another one of its name, is no assumption.
         if known is not None and known.uid == assumed.pod.uid and not self._is_bound(assumed.pod.key):
             self._cluster.forget(assumed.pod.key)
 

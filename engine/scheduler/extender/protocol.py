@@ -1,7 +1,7 @@
-"""kube-scheduler's extender protocol, v1: bodies in, answers out (docs/extender.md says what means what).
+"""kube-scheduler's extender protocol, v1: request bodies in, response bodies out (see docs/extender.md).
 
-kube-scheduler asks twice about a pod: `filter`, which of these nodes it may run on, then `prioritize`, how good those
-are, from 0 to 10. Both calls are answered under one generation of the policies. Nothing here knows of HTTP, and all of
+kube-scheduler calls twice per pod: `filter` returns the feasible nodes, then `prioritize` returns their priorities,
+from 0 to 10. Both calls use one generation of the policies. This module does not depend on HTTP, and all of
 it belongs to one thread, which owns the cluster.
 """
 
@@ -38,13 +38,13 @@ from .shadow import ActiveAnswer, Audits, Shadow
 HIGHEST_PRIORITY: Final = 10
 """The protocol's MaxExtenderPriority."""
 MOST_PINS: Final = 1024
-"""How many pods may be between their two calls."""
+"""The maximum number of pods between their two calls."""
 PIN_SECONDS: Final = 60.0
-"""How long the second call is waited for: kube-scheduler makes none where a single node is left."""
+"""The time to wait for the second call: kube-scheduler makes none where a single node is left."""
 MOST_WORDED: Final = 100
 """Over how many refused nodes per filter messages are computed; the others get the rule's fixed words."""
 RECENT: Final = 64
-"""How many decisions are remembered."""
+"""The number of decisions in the history."""
 
 _LOG: Final = logging.getLogger(__name__)
 _LONGEST_UID: Final = 256
@@ -57,14 +57,14 @@ _SCORES: Final = tuple(f',"Score":{priority}}}' for priority in range(HIGHEST_PR
 
 
 class Verb(enum.Enum):
-    """What is asked."""
+    """The kind of a call."""
 
     FILTER = "filter"
     PRIORITIZE = "prioritize"
 
 
 class Priorities(enum.Enum):
-    """How exact totals become 0..10 over the nodes of one request, rounded down.
+    """The conversion of exact totals to 0..10 over the nodes of one request, rounded down.
 
     MIN_MAX: `10 * (total - lowest) // (highest - lowest)`: all levels are in use, the best nodes alone get 10; 0 where
     all are equal. MAX: `10 * total // highest`: proportions stay, and small differences vanish; 0 where the highest is.
@@ -98,9 +98,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """What was decided, for status and metrics.
+    """A record of a decision, for status and metrics.
 
-    `result` is `ok`, `refused` (a filter that left no node) or `error`. `errors` counts what failed by plugin, point
+    `result` is `ok`, `refused` (a filter that left no node) or `error`. `errors` counts failures by plugin, point
     and rule; for a plugin that raised, once, without a rule. `best` are the best nodes with their exact totals,
     priorities and scores per plugin; `totals` are those of all nodes, in the order of `rows`.
     """
@@ -114,13 +114,13 @@ class DecisionRecord:
     generation: int = 0
     profile: str = ""
     pinned: bool = False
-    """Whether the generation was held since the pod's first call."""
+    """Whether the generation is still that of the pod's first call."""
     asked: int = 0
     passed: int = 0
     unknown: int = 0
     refusals: tuple[Told, ...] = ()
     refused_by: Mapping[str, int] = field(default_factory=dict)
-    """How many nodes each plugin refused, enforced refusals only."""
+    """The number of nodes that each plugin refused, enforced refusals only."""
     unenforced: tuple[tuple[str, Enforcement, int], ...] = ()
     """Plugins that only warn or audit, and how many nodes they would have refused."""
     errors: Mapping[tuple[str, Point, str], int] = field(default_factory=dict)
@@ -131,9 +131,9 @@ class DecisionRecord:
     rows: Rows = field(default_factory=lambda: np.zeros(0, np.intp), repr=False)
     totals: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
     refusals_left_out: int = 0
-    """How many reasons there are beyond those of `refusals`."""
+    """The number of further reasons beside `refusals`."""
     failures_left_out: int = 0
-    """How many failures there are beyond `failures`."""
+    """The number of further failures beside `failures`."""
 
     def to_json(self, *, every: bool = False) -> dict[str, Any]:
         """Return plain data; `every` adds the exact totals of all nodes."""
@@ -225,9 +225,9 @@ class _Pin:
 
 
 class Extender:
-    """Answers kube-scheduler's questions about a cluster; for one thread, which owns the cluster.
+    """The extender of one cluster; for the thread that owns the cluster.
 
-    `timer` tells seconds of a clock that only goes forward; `clock` is the time of decisions, in nanoseconds since the
+    `timer` returns seconds of a monotonic clock; `clock` is the time of decisions, in nanoseconds since the
     epoch.
     """
 
@@ -260,7 +260,7 @@ class Extender:
 
     @property
     def scheduler(self) -> Scheduler:
-        """What decides."""
+        """The scheduler that decides."""
         return self._scheduler
 
     @property
@@ -274,7 +274,7 @@ class Extender:
 
     @property
     def pins(self) -> int:
-        """How many pods hold a generation for their second call."""
+        """The number of pods with a generation pinned for their second call."""
         return len(self._pins)
 
     def answer(self, verb: Verb, body: bytes | bytearray) -> Reply:
@@ -292,7 +292,7 @@ class Extender:
             raise MalformedBody("the body is nested too deeply") from None
         except MalformedBody:  # nodes of the request that are too much
             raise
-        except Exception as error:  # whatever it was, kube-scheduler is told, and the next pod gets its turn
+        except Exception as error:  # the error is returned to kube-scheduler, and the next pod gets its turn
             _LOG.exception("deciding about %s failed", question.pod.key)
             reply = self._broken(verb, question, describe(error))
         self.recent = (*self.recent[1 - RECENT:], reply.record)
@@ -308,7 +308,7 @@ class Extender:
         if seen is not None:
             try:
                 self.audits.compare(seen, self._scale)
-            except Exception:  # nobody waits for this
+            except Exception:  # no call waits for this
                 _LOG.exception("comparing what was audited failed")
             if self.shadow is not None:
                 self.shadow.compare(seen, self._scale)
@@ -319,7 +319,7 @@ class Extender:
         if expected is not None:
             try:
                 self._assume_best(*expected)
-            except Exception:  # the answer is given, and the next listing says what came of it
+            except Exception:  # the response is sent, and the next listing shows the result
                 _LOG.exception("assuming the placement of %s failed", expected[0].pod.key)
 
     def _assume_best(self, question: ExtenderArgs, best: Sequence[str]) -> None:
@@ -330,7 +330,7 @@ class Extender:
         return rescale(totals, self._priorities)
 
     def close(self) -> None:
-        """Release what is held for pods that were not asked about again, and close the shadow."""
+        """Release the generations pinned for pods without a second call, and close the shadow."""
         if self.shadow is not None:
             self.shadow.close()
         while self._pins:
@@ -348,12 +348,12 @@ class Extender:
         if not len(verdict.passed):
             self._unpin(question.pod)
         if len(verdict.passed) == 1 and self.placements.guesses:
-            # kube-scheduler asks for no priorities where a single node is left.
+            # kube-scheduler requests no priorities where a single node is left.
             self._expected = question, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
         refused = _Refused(quoted, [f"{json.dumps(name)}:{json.dumps(why)}" for name, why in unusable.items()])
         told, rest = _refuse(verdict, rows, refused)
-        good = np.zeros(snapshot.size + 1, np.bool_)  # the last one stands for nodes that are not known
+        good = np.zeros(snapshot.size + 1, np.bool_)  # the last element is for unknown nodes
         good[verdict.passed] = True
         passed = good[places]
         if question.nodes is None:
@@ -380,9 +380,9 @@ class Extender:
         self._seen = ActiveAnswer(profile, snapshot, rows, verdict, priorities)
         best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
         if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
-            # Where all are equally good, the answer says nothing of where the pod goes.
+            # Where all are equally good, the response does not determine where the pod goes.
             self._expected = question, list(map(snapshot.names.__getitem__, best.tolist()))
-        scale = np.zeros(snapshot.size + 1, np.int64)  # the last one stands for nodes that are not known
+        scale = np.zeros(snapshot.size + 1, np.int64)  # the last element is for unknown nodes
         scale[rows] = priorities
         quoted, scores = self._quote(snapshot), scale[places]
         known = places >= 0
@@ -408,7 +408,7 @@ class Extender:
         )
         if verb is Verb.FILTER:
             return Reply(_filter_result(b"null", "null", error=f"koord-policy: {message}"), record)
-        # This answer has no place for an error; kube-scheduler goes on without priorities that say nothing.
+        # This response has no field for an error; kube-scheduler proceeds without priorities.
         hosts = [{"Host": name, "Score": 0} for name in question.names]
         return Reply(json.dumps(hosts).encode(), record)
 
@@ -418,7 +418,7 @@ class Extender:
             self._quoted = snapshot.names, [json.dumps(name) for name in snapshot.names]
         return self._quoted[1]
 
-    # Which generation
+    # Generations
 
     def _pin(self, pod: PodInfo) -> Profile:
         key = pod.uid or pod.key
@@ -445,10 +445,10 @@ class Extender:
         while self._pins and next(iter(self._pins.values())).until <= now:
             self._pins.popitem(last=False)[1].lease.release()
 
-    # Which nodes
+    # Nodes of a request
 
     def _look_up(self, question: ExtenderArgs) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
-        """Return why nodes cannot be used, the snapshot, the rows asked about, and the row of each name (or -1)."""
+        """Return why nodes cannot be used, the snapshot, the requested rows, and the row of each name (or -1)."""
         faults: Mapping[str, str] = {}
         if question.nodes is not None:
             snapshot, faults = self._nodes.view(question.nodes, self._clock())
@@ -540,7 +540,7 @@ def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told
             continue
         try:
             reasons, codes = _explained(step)
-        except BaseException as error:  # the border between framework and plugin: a refusal stands without its reason
+        except BaseException as error:  # the border between framework and plugin: a refusal is valid without its reason
             must_be_survived(error)
             reasons = {f"why is not known: {describe(error)}": step.refused}
             codes = {Code.ERROR: step.refused}
@@ -620,7 +620,7 @@ def _best(
     verdict: Verdict, totals: NDArray[np.int64], priorities: NDArray[np.int64],
 ) -> tuple[tuple[str, int, int, Mapping[str, int]], ...]:
     rows = verdict.passed
-    # Rows are sorted by name, and a stable sort keeps that order among equals.
+    # Rows are sorted by name, and a stable sort preserves that order among equals.
     first = np.argsort(-totals, kind="stable")[:_BEST]
     return tuple(
         (verdict.names[int(rows[place])], int(totals[place]), int(priorities[place]),

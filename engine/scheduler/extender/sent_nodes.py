@@ -1,11 +1,11 @@
-"""Whole nodes that come with a request (`nodeCacheCapable: false`), and the view of the cluster that they make.
+"""Whole nodes of requests (`nodeCacheCapable: false`), and the snapshot with them.
 
-What a request brings belongs to that request. Where the cluster's state has a source, the nodes that differ from it are
-laid over it for one decision. Where it has none, the nodes of requests are all that there is: the cluster holds those
-that came last, each exactly as the request at hand says it.
+The nodes of a request belong to that request. Where the cluster's state has a source, the nodes that differ from it
+are overlaid for one decision. Where it has none, the cluster consists of the nodes of requests, each with its last
+content; the nodes of the current request are exact.
 
 Objects are decoded once per content: the JSON of the last one of each name is compared byte by byte, since a
-resourceVersion is only a claim.
+resourceVersion cannot be trusted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from koordpolicy.engine.source import PolicyError
 from .bodies import ExcessiveError, MalformedBody, SentNode, weight_of
 
 NODE_SECONDS: Final = 3600.0
-"""How long a node that came with a request is remembered after the last request that named it."""
+"""The time for which a node is cached after the last request that named it."""
 MOST_BYTES: Final = 224 * 1024 * 1024
-"""What remembered nodes may take in memory, with their JSON, at worst: 5,000 ordinary nodes take half of it."""
+"""The maximum memory of cached nodes, with their JSON: 5,000 ordinary nodes take half of it."""
 
 _LONGEST_MESSAGE: Final = 1024
 _NODE_BYTES: Final = 700
-"""What remembering a node takes beside its content."""
+"""The memory of a cached node beside its content."""
 
 
 class NodesOfRequests(Protocol):
@@ -46,7 +46,7 @@ class NodesOfRequests(Protocol):
 
 @dataclass(slots=True)
 class _Remembered:
-    """The last content of a node's name; `node` is None where it cannot be used, and `fault` says why."""
+    """The last content of a node's name; `node` is None where it is malformed, and `fault` is the reason."""
 
     raw: msgspec.Raw
     weight: int
@@ -68,7 +68,7 @@ class _Remembered:
 
 
 class _Memory:
-    """What was decoded last of each name, least recently sent first, bounded by its weight."""
+    """A cache of the last decoded content of each name, in least recently sent order, bounded by weight."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -85,7 +85,7 @@ class _Memory:
         return known
 
     def add_all(self, fresh: Mapping[str, SentNode], beside: int, now: float) -> Mapping[str, _Remembered]:
-        """Decode nodes and remember them in place of the contents before; the request's others weigh `beside` bytes.
+        """Decode nodes and cache them in place of earlier contents; the request's others weigh `beside` bytes.
 
         Raises:
             ExcessiveError: the nodes of the request are too much; nothing was decoded.
@@ -142,7 +142,7 @@ class OverlaidNodes:
             if row is not None and node.version:
                 metadata = rows[row].node["metadata"]
                 if node.version == metadata.get("resourceVersion") and node.uid == metadata.get("uid"):
-                    continue  # it is as the API server said
+                    continue  # unchanged since the API server's version
             known = self._memory.find(node, self._turn)
             if known is None:
                 fresh[node.name] = node
@@ -169,9 +169,9 @@ class OverlaidNodes:
 
 
 class AdoptedNodes:
-    """For a cluster without a source: it holds the nodes of requests, as the last request that named them said.
+    """The cluster's nodes without a source: those of requests, with their last content.
 
-    Nodes are forgotten `seconds` after they were last sent, by `timer`, a clock in seconds that only goes forward.
+    Nodes are removed `seconds` after they were last sent, by `timer`, a monotonic clock in seconds.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class AdoptedNodes:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two objects of a node say the same, but for their version and the times of heartbeats."""
+    """Return whether two objects of a node are equal except for their version and the times of heartbeats."""
     if one.keys() != other.keys():
         return False
     return all(_essence(key, one[key]) == _essence(key, other[key]) for key in one)

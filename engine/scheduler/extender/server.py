@@ -59,15 +59,15 @@ DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
 """Bytes."""
 
 DECISION_SECONDS: Final = 3.0
-"""How long a call waits for its answer, and how long a decision may take."""
+"""The timeouts of calls and decisions."""
 STUCK_SECONDS: Final = 30.0
-"""How long after that /healthz goes on to say that all is well."""
+"""The time after a stuck decision until /healthz fails."""
 
 _LOG: Final = logging.getLogger(__name__)
 _LISTING_BUDGETS: Final = 10
-"""How many times as long as a decision the taking over of a listing's changes may take."""
+"""The time to apply a listing, as a multiple of a decision's time."""
 _EXPLAIN_SHARE: Final = 1 / 3
-"""Which part of a decision's time an explanation may take: a call that comes meanwhile has the rest."""
+"""The part of a decision's time that an explanation may take; the rest remains for a call that arrives meanwhile."""
 _LOOKS_PER_BUDGET: Final = 10
 _CLOSE_SECONDS: Final = 5.0
 _MOST_WAITING: Final = 32
@@ -79,10 +79,10 @@ _SMALL_BODY: Final = 64 * 1024
 
 
 class Server:
-    """Serves until it is told to stop.
+    """Serves until it is stopped.
 
-    `load` is called in the thread that decides, which from then on owns what it returns; while it runs, /healthz is
-    answered and /readyz says no.
+    `load` is called in the deciding thread, which then owns its result; while it runs, /healthz succeeds
+    and /readyz fails.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Server:
         close_seconds: float = _CLOSE_SECONDS, binds: bool = False,
         collections: ShortCollections | None = None,
     ) -> None:
-        """`health` is an address at which probes and Prometheus are answered without TLS, and nobody else is.
+        """`health` is an address that serves probes and Prometheus without TLS, and nothing else.
 
-        `binds` is whether /bind is answered, by `Loaded.bind`. `collections` settle when a
+        `binds` is whether /bind is served, by `Loaded.bind`. `collections` settle when a
         cluster that is listed again is loaded and when the changes of a listing are applied, and are closed at the end.
 
-        Who shows the `token` may promote the shadow and go back to earlier generations; without one nobody may.
+        The `token` authorizes to promote the shadow and to roll back to earlier generations; without one nobody is.
         A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the server not
-        ready; `stuck_seconds` after that it is not healthy either. At the end what is loaded has `close_seconds` to
+        ready; `stuck_seconds` after that it is not healthy either. At the end the loaded parts have `close_seconds` to
         close.
         """
         self.metrics = Metrics()
@@ -112,8 +112,8 @@ class Server:
         self._intake = Intake(max_body, most=2 * max_body)
         self._waiting = 0
         self._explaining = False
-        # What is shown is put together beside the event loop, which moves the bytes of calls; Prometheus waits for
-        # nothing that people ask for.
+        # Responses for display are built beside the event loop, which moves the bytes of calls; Prometheus
+        # never waits for requests of users.
         self._explainer = Daemons(2, "explain")
         self._scraper = Daemons(1, "metrics")
         self._teller = Daemons(1, "status")
@@ -127,7 +127,7 @@ class Server:
         self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
         self.metrics.watchdog = self._watchdog
         self.abandoned = ""
-        """What did not return when the server ended; empty where everything did. Its thread still runs."""
+        """The task that did not return when the server ended; empty where all did. Its thread still runs."""
 
     async def run(
         self, host: str, port: int, stop: asyncio.Event, *, bound: Callable[[str], None] = lambda _: None,
@@ -135,8 +135,8 @@ class Server:
     ) -> None:
         """Serve on that address until `stop` is set; port 0 takes a free one.
 
-        `bound` is told the URL once the port is open, `ready` what was loaded. Raises what `load` raises, and `OSError`
-        where the address cannot be had.
+        `bound` is called with the URL once the port is open, `ready` with what was loaded. Raises what `load` raises,
+        and `OSError` where the address is not available.
         """
         watching = asyncio.create_task(self._watch())
         try:
@@ -211,7 +211,7 @@ class Server:
                 return
         beside.shutdown(wait=False)
 
-    # What is overdue
+    # Overdue tasks
 
     async def _watch(self) -> None:
         """Look at the thread that decides, a few times in the time that a decision may take."""
@@ -272,9 +272,9 @@ class Server:
             raise DeclinedError(503, f"no answer within {budget:g} s", **_LATER) from None
 
     async def _in_turn_to_the_end(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
-        """Return what `fn` does in the thread that decides; declines where its turn does not come.
+        """Return the result of `fn` in the deciding thread; decline where its turn does not come.
 
-        Once it has begun its end is waited for: nobody else may touch before that what it works on.
+        Once begun, its end is awaited: nothing else may use its data before that.
         """
         self._decline_late()
         budget = self._decision_seconds * _LISTING_BUDGETS
@@ -343,7 +343,7 @@ class Server:
     async def _warn_of_lacks(self, loaded: Loaded) -> None:
         """Log which kinds plugins read that the source lacks, where other policies or another listing changed that."""
         extender, key = loaded.extender, None
-        known: frozenset[Lack] | None = None  # of the first ones whoever started the server was told
+        known: frozenset[Lack] | None = None  # the first ones are reported when the server starts
         while True:
             before, key = key, (extender.scheduler.profiles[0].generation, extender.cluster.kinds)
             if key != before:
@@ -439,7 +439,7 @@ class Server:
         except TimeoutError:
             return None
         finally:
-            job.cancel()  # where nobody waits for it any more, its turn is left out
+            job.cancel()  # where no call waits for it any more, its task is skipped
 
     def _decide(
         self, loaded: Loaded, verb: Verb, body: bytearray, tell: Callable[[bytes | Exception], None],
@@ -451,7 +451,7 @@ class Server:
             # The frames that it went through hold the body, which would stay until the next garbage collection.
             tell(_bare(error))
             return
-        except Exception as error:  # whoever waits for it is told
+        except Exception as error:  # the caller gets the error
             tell(error)
             return
         record = reply.record
@@ -461,7 +461,7 @@ class Server:
         loaded.extender.review()  # the answer is on its way: this delays nothing but the next question
 
     async def _bind(self, request: web.Request) -> web.Response:
-        """Bind a pod, as kube-scheduler asks for where the extender has a `bindVerb`."""
+        """Bind a pod, for an extender with a `bindVerb`."""
         loaded = self._loaded
         if loaded is None or loaded.bind is None:
             return _refuse(503, "policies and cluster are not loaded yet")
@@ -475,7 +475,7 @@ class Server:
             await asyncio.get_running_loop().run_in_executor(self._binder, loaded.bind, binding)
         except PolicyError as error:
             fault = "; ".join(problem.message for problem in error.problems)
-        except Exception:  # whatever it was, kube-scheduler is told, and tries again
+        except Exception:  # the error is returned to kube-scheduler, which retries
             _LOG.exception("binding %s/%s failed", binding.namespace, binding.name)
             fault = "an unexpected error, which is in the log of koord-policy"
         if fault:
@@ -486,7 +486,7 @@ class Server:
         self.metrics.bound("error" if fault else "ok")
         return _json(_dumped({"Error": f"koord-policy: {fault}" if fault else ""}))
 
-    # What people may change
+    # Administrative changes
 
     async def _promote(self, request: web.Request) -> web.Response:
         loaded, data = await self._admitted(request)
@@ -531,7 +531,7 @@ class Server:
         return web.json_response({letter: getattr(scheduler.debug, name) for letter, (name, _) in FLAGS.items()})
 
     async def _admitted(self, request: web.Request) -> tuple[Loaded, Any]:
-        """Return what a request of somebody who may change things is about, and its body."""
+        """Return the target of an authorized change, and the body."""
         if self._token is None:
             raise DeclinedError(403, "nothing can be changed over HTTP: start the server with `--admin-token-file`")
         if not await asyncio.to_thread(self._token.fits, request.headers.get("Authorization", "")):
@@ -546,7 +546,7 @@ class Server:
             except (ValueError, RecursionError):
                 raise DeclinedError(400, "the body is no JSON") from None
 
-    # What people and probes ask
+    # Status, explanations and probes
 
     async def _healthz(self, _: web.Request) -> web.Response:
         lost = self._watchdog.lost
@@ -655,13 +655,13 @@ def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRe
 def _settle(
     loop: asyncio.AbstractEventLoop, future: asyncio.Future[bytes | Exception], answer: bytes | Exception,
 ) -> None:
-    """Give an answer to whoever waits for it in the event loop; called from the thread that decides."""
+    """Pass a response to its waiter in the event loop; called from the deciding thread."""
 
     def settle() -> None:
         if not future.done():  # else the client went away
             future.set_result(answer)
 
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed: there is no waiter any more
         loop.call_soon_threadsafe(settle)
 
 

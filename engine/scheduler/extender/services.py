@@ -35,7 +35,7 @@ _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 class UnknownPathError(LookupError):
-    """Nothing answers at a path; the message says what does."""
+    """No endpoint at a path; the message lists the endpoints."""
 
 
 def paths(scheduler: Scheduler) -> list[str]:
@@ -44,10 +44,10 @@ def paths(scheduler: Scheduler) -> list[str]:
 
 
 def answer(scheduler: Scheduler, path: str, query: Mapping[str, str]) -> Any:
-    """Return what stands at a path, as plain data.
+    """Return the response of the endpoint at a path, as plain data.
 
     Raises:
-        UnknownPathError: nothing answers there, or what it is about is not known.
+        UnknownPathError: there is no endpoint, or its object is unknown.
         ValueError: the query has a parameter that the path does not take.
     """
     if path == f"{ROOT}/__services__":
@@ -72,11 +72,11 @@ def answer(scheduler: Scheduler, path: str, query: Mapping[str, str]) -> Any:
 
 
 def switched(debug: Debug, letter: str, text: str) -> Debug:
-    """Return the flags with one of them set to what a text says.
+    """Return the flags with one of them set from a text.
 
     Raises:
         UnknownPathError: there is no such flag.
-        ValueError: it cannot be that.
+        ValueError: the value is invalid.
     """
     if letter not in FLAGS:
         known = ", ".join(f"`{each}` ({what})" for each, (_, what) in FLAGS.items())

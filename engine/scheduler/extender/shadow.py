@@ -1,8 +1,8 @@
-"""What policies that are not in force would have answered, beside what was: counted, and sampled.
+"""The shadow: policies that are not active are evaluated beside the active ones; differences are counted and sampled.
 
-Two things are compared with each answer: a whole set of policies that runs in the shadow of the one in force, and each
-plugin that only audits or warns, as if it was enforced. Comparing begins when the answer is on its way, in the thread
-that decides, over the same snapshot; what it may take of that thread is bounded.
+Two things are compared with each response: a whole set of policies that runs in the shadow of the active one, and each
+plugin that only audits or warns, as if it was enforced. Comparing begins when the response is being sent, in the
+deciding thread, over the same snapshot; its part of that thread's time is bounded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..profiles.profile import Profile
 SHARE: Final = 0.25
 """Of the time of the thread that decides, for decisions in the shadow."""
 SAMPLE: Final = 20
-"""How many differences are remembered."""
+"""The number of sampled differences."""
 
 _MOST_SAVED_S: Final = 0.5
 _NAMES_SHOWN: Final = 5
@@ -44,7 +44,7 @@ Scale: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 class ShadowResult(enum.Enum):
-    """What came of a comparison."""
+    """The result of a comparison."""
 
     SAME = "same"
     DIFFERS = "differs"
@@ -66,7 +66,7 @@ class ActiveAnswer:
 
     @property
     def verb(self) -> str:
-        """What was asked."""
+        """The kind of the call."""
         return "filter" if self.priorities is None else "prioritize"
 
 
@@ -86,10 +86,10 @@ class ShadowDifference:
     gained: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
-    """Who refuses, and with which words, the first node gained or lost."""
+    """The plugin and message that refuse the first node gained or lost."""
     gained_left_out: int = 0
     lost_left_out: int = 0
-    """How many nodes are not named."""
+    """The number of further nodes that are not named."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; `gainedLeftOut` and `lostLeftOut` count the nodes that are not named."""
@@ -105,7 +105,7 @@ def _most_nodes_first(difference: ShadowDifference) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class ShadowTally:
-    """Counts results and keeps a sample of differences, in which each has the same chance to be; for all threads."""
+    """Counts results and samples differences with equal probability; for all threads."""
 
     seed: int = 0
     most: int = SAMPLE
@@ -137,7 +137,7 @@ class ShadowTally:
 
     @property
     def compared(self) -> int:
-        """How many answers were compared, whatever came of it."""
+        """The number of compared responses, whatever the result."""
         with self._lock:
             return sum(self._counts.values()) - self._counts[ShadowResult.SKIPPED]
 
@@ -159,7 +159,7 @@ class ShadowTally:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How the shadow has compared with what is in force, since either of them changed."""
+    """The comparisons of the shadow with the active policies, since either of them changed."""
 
     shadow: str
     """The hash of the registry in the shadow."""
@@ -170,16 +170,16 @@ class Agreement:
     """In how many decisions expressions of a plugin failed in the shadow."""
 
     def fail(self, name: str) -> None:
-        """Count a decision in which a plugin failed; names beyond the first few hundred are not kept."""
+        """Count a decision in which a plugin failed; names beyond the first few hundred are not counted."""
         if name in self.failing or len(self.failing) < _MOST_PLUGINS:
             self.failing[name] += 1
 
 
 class Shadow:
-    """Decides once more, under policies that are not in force, and compares; `compare` is for the thread that decides.
+    """Decides again under policies that are not active, and compares; `compare` is for the deciding thread.
 
-    `timer` tells seconds of a clock that only goes forward; `share` (0 to 1) is how much of that thread's time may go
-    into it. `reloader` keeps the shadow's own policies up to date.
+    `timer` returns seconds of a monotonic clock; `share` (0 to 1) is the maximum part of that thread's time.
+    `reloader` keeps the shadow's own policies up to date.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Shadow:
         self.totals: Counter[tuple[str, ShadowResult]] = Counter()
         """Since the start, by verb and result."""
         self.seconds = 0.0
-        """What deciding in the shadow took since the start."""
+        """The seconds of shadow decisions since the start."""
         self._scheduler = scheduler
         self._live = live
         self._active = active
@@ -206,7 +206,7 @@ class Shadow:
 
     @property
     def agreement(self) -> Agreement:
-        """What was compared since the shadow or what is in force has changed; may be asked from any thread."""
+        """The comparisons since the shadow or the active policies changed; for any thread."""
         pair = self._live.registry.digest, self._active.registry.digest
         found = self._agreement
         return found if (found.shadow, found.active) == pair else Agreement(*pair, ShadowTally())

@@ -13,12 +13,12 @@ from .protocol import Extender
 
 
 def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
-    """Return how the extender stands and what it decided last, newest first; of one `pod` with all exact totals."""
+    """Return the extender's status and its last decisions, newest first; of one `pod` with all exact totals."""
     extender = loaded.extender
     scheduler = extender.scheduler
     fault = scheduler.hot_swap.fault
     lacks = lacks_of(extender)
-    policies = loaded.reloader.status()  # once, so that what is said of them goes together
+    policies = loaded.reloader.status()  # once, so that all parts are consistent
     return {
         "ready": not policies.emptied,
         "generation": scheduler.profiles[0].generation,

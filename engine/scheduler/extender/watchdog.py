@@ -1,6 +1,6 @@
-"""Whether the thread that decides still gets on, and what keeps it where it does not.
+"""The watchdog of the deciding thread: detects an overdue task, and the code that it is in.
 
-Nothing is written down while decisions are made, so that they do not pay for it: who is to blame is read off the
+Nothing is recorded while decisions are made, so that they do not pay for it: the responsible code is read off the
 thread's stack once it is overdue.
 """
 
@@ -37,7 +37,7 @@ class Overdue:
     point: Point | None = None
     profile: Profile | None = None
     shadow: bool = False
-    """Whether the shadow's policies are at work, and not those in force."""
+    """Whether the shadow's policies run, and not the active ones."""
     trace: str = field(default="", repr=False)
     """The innermost calls of the thread, for the log."""
 
@@ -47,7 +47,7 @@ class Overdue:
         return self.plugin.span.root().name if self.plugin is not None and self.plugin.span is not None else ""
 
     def describe(self, now: float) -> str:
-        """Return one line for people: what takes how long, and in whose code."""
+        """Return one line for users: what takes how long, and in whose code."""
         about = f" about `{self.pod.key}`" if self.pod is not None else ""
         text = f"{self.what}{about} has been under way for {now - self.since:.1f} s, of {self.budget:g} s at most"
         if self.plugin is None:
@@ -105,7 +105,7 @@ class Watchdog:
 
     @property
     def lost(self) -> Overdue | None:
-        """What has been overdue for so long that only a new process helps; None where there is no such task."""
+        """The task that has been overdue for so long that only a restart helps; None where there is none."""
         overdue = self.look()
         if overdue is None or self._decider.clock() - overdue.since <= overdue.budget + self._last:
             return None
@@ -113,7 +113,7 @@ class Watchdog:
 
 
 def document_of(registry: Registry, text: Source) -> Plugin | None:
-    """Return the document that a text is a part of, by where both stand in their file; None where it is in none."""
+    """Return the document that contains a text, by their places in a file; None where it is in none."""
     root = text.whole().root()
     found: Plugin | None = None
     for plugin in registry.plugins.values():

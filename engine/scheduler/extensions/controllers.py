@@ -22,9 +22,9 @@ class _Run:
 
 
 class ControllerRuns:
-    """The controllers of all plugins that are in force; for the thread that decides.
+    """The controllers of all active plugins; for the deciding thread.
 
-    A controller that raises is logged, and is asked again when it is due again.
+    A controller that raises is logged, and runs again when it is due again.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class Domains:
 
     def __init__(self, size: int, *, overlaid: bool = False) -> None:
         self.overlaid = overlaid
-        """Whether they are those of an overlay, of which nothing is kept."""
+        """Whether they are those of an overlay, which is not cached."""
         self.identity: object = object()
         """Another one whenever a node is in another domain."""
         self.codes: _Integers = np.full(size, -1, np.int64)
@@ -59,7 +59,7 @@ class Domains:
         return self.of_nodes(self.sums(values, among))
 
     def of_nodes(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return for each node what stands for its domain, 0 where it lacks the label."""
+        """Return for each node the number of its domain, 0 where it lacks the label."""
         if not self.complete:
             values = np.append(values, 0)  # what a code of -1 reads
         found: NDArray[Any] = values[self.codes]
@@ -70,7 +70,7 @@ class Domains:
         if len(rows) == len(self.codes):
             return int(np.count_nonzero(self._sizes)) + (not self.complete)
         if 2 * len(rows) > len(self.codes):
-            # What is left out is less to look at.
+            # Omitted domains need not be compared.
             out = np.ones(len(self.codes), np.bool_)
             out[rows] = False
             sizes = self._sizes - np.bincount(self.codes[out & self.present], minlength=self.count)

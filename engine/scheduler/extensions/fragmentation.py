@@ -1,6 +1,6 @@
-"""How much of the idle GPU of a cluster the next pod could not use: fragmentation, as the openb study measures it.
+"""Fragmentation: the part of a cluster's idle GPU that the next pod could not use, as the openb study measures it.
 
-A node's fragmentation is the GPU that is idle there and of no use to a pod drawn from the workload, as an expectation
+A node's fragmentation is the idle GPU there that is useless to a pod drawn from the workload, as an expectation
 over its typical shapes (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4; the order of the tests and
 of the sums is that of hkust-adsl/kubernetes-scheduler-simulator, so that figures can be compared digit by digit).
 """
@@ -105,10 +105,10 @@ def fragment(
 
 
 class FragmentTable:
-    """The results of `fragment` for one list of typical pods, each computed once.
+    """The cached results of `fragment` for one list of typical pods.
 
-    Nodes that no typical pod can tell apart share a result: which device has how much free makes no difference, and
-    cpu counts only by which of the typical requests it covers.
+    Nodes that no typical pod distinguishes share a result: the order of devices is irrelevant, and
+    cpu counts only by which of the typical requests it satisfies.
     """
 
     def __init__(self, typical: Sequence[TypicalPod]) -> None:
@@ -132,7 +132,7 @@ class FragmentTable:
 
 
 class Fragmentation:
-    """The fragmentation of a cluster, kept up to date node by node."""
+    """The fragmentation of a cluster, updated node by node."""
 
     def __init__(self, typical: Sequence[TypicalPod], nodes: Sequence[TraceNode]) -> None:
         self._table = FragmentTable(typical)

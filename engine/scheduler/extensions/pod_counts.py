@@ -1,8 +1,8 @@
-"""How many pods of some kind run on each node, for questions about the pods that run and not about the nodes.
+"""Pod counts: cached columns with the number or weight of the running pods of some kind on each node.
 
-Thousands of pods have a handful of different sets of labels. What a question can see of a pod is its *kind*; a question
-is answered once per kind, and its column follows each pod that comes or goes. So a decision costs the kinds that are
-new since the question was last asked, and not the pods that run.
+Thousands of pods have a handful of different sets of labels. The fields of a pod that selectors can see are its
+*kind*; a column's weight is computed once per kind, and the column is updated for each pod that comes or goes. So a
+decision costs the kinds that are new since the column was last used, and not the number of running pods.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(slots=True, eq=False)
 class PodKind:
-    """What pods of one kind agree on: all that selectors, affinity terms and ports see of them."""
+    """The fields that pods of one kind share: all that selectors, affinity terms and ports see of them."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -41,15 +41,15 @@ class PodKind:
     terms: AffinityTerms
     ports: frozenset[HostPort]
     where: dict[int, int] = field(default_factory=dict)
-    """How many of them run, by row."""
+    """The number of running pods by row."""
     columns: list[tuple[_Column, int]] = field(default_factory=list)
-    """Which columns count them, and what each one of them counts there."""
+    """The columns that count them, with the weight in each."""
     listed: bool = False
     """Whether any of them ever ran."""
 
 
 Weight = Callable[[PodKind], int]
-"""What one pod of a kind counts; it must not change for one and the same question."""
+"""The weight of one pod of a kind; it must not change for one cache key."""
 
 
 class _Column:
@@ -58,9 +58,9 @@ class _Column:
     def __init__(self, size: int, places: Sequence[int] | None) -> None:
         self.values: Counts = np.zeros(size, np.int64)
         self.places = places
-        """Where a row counts; -1 for nowhere. None: under its own number."""
+        """The row under which a row counts; -1 for none. None: under its own number."""
         self.seen = 0
-        """Of how many of the kinds it knows what they count."""
+        """The number of kinds whose weight is known."""
 
     def add(self, row: int, amount: int) -> None:
         """Count more, or less, on a node."""
@@ -70,7 +70,7 @@ class _Column:
 
 
 class PodCounts:
-    """The pods of one cluster by kind and row, and the columns that were asked for; see `pod_counts`."""
+    """The pods of one cluster by kind and row, and the cached columns; see `pod_counts`."""
 
     def __init__(self, size: int, most_bytes: int = _MOST_BYTES) -> None:
         self._size = size
@@ -86,7 +86,7 @@ class PodCounts:
         self._order: list[PodKind] = []
         self._columns: dict[Hashable, _Column] = {}
         self.seen: PodsSeen | None = None
-        """What was last looked at: several plugins look at one snapshot, one after the other."""
+        """The last snapshot: several plugins use one snapshot, one after the other."""
         self.terms_version = 0
         """Grows whenever the terms that some running pod has may have become others."""
 
@@ -161,7 +161,7 @@ class PodCounts:
 
     @property
     def version(self) -> int:
-        """Another one whenever pods have come or gone."""
+        """A different value whenever pods have come or gone."""
         return self._stamp
 
     def kind_of(self, pod: PodInfo) -> PodKind:
@@ -197,7 +197,7 @@ class PodCounts:
     ) -> AffinityTerms:
         if not text:
             return NO_TERMS
-        # Only these keys make the terms hang on the pod's own labels.
+        # Only these keys make the terms depend on the pod's own labels.
         own = tuple(sorted(labels.items())) if "LabelKeys" in text else ()
         key = (namespace, text, own)
         terms = self._terms.get(key)
@@ -209,7 +209,7 @@ class PodCounts:
 
     @property
     def any_ports(self) -> bool:
-        """Whether any running pod takes host ports."""
+        """Whether any running pod has host ports."""
         return self._with_ports > 0
 
     def affine(self) -> Iterable[AffinityTerms]:
@@ -236,7 +236,7 @@ class PodCounts:
     def _make_room(self) -> None:
         if len(self._columns) < self._most:
             return
-        # Those that nobody has asked for longest; several at once, because all kinds have to forget them.
+        # The least recently used; several at once, because all kinds have to forget them.
         gone = {self._columns.pop(question) for question in list(self._columns)[: self._most // 8]}
         for kind in self._order:
             kind.columns = [each for each in kind.columns if each[0] not in gone]
@@ -253,7 +253,7 @@ class PodCounts:
 
 
 class PodsSeen:
-    """The pods as one snapshot shows them; an overlay is seen as it is, and nothing is kept of it."""
+    """The pods of one snapshot; an overlay is included, and nothing is cached of it."""
 
     __slots__ = ("_counts", "_moved", "snapshot", "version")
 
@@ -269,7 +269,7 @@ class PodsSeen:
 
     @property
     def any_ports(self) -> bool:
-        """Whether any running pod may take host ports."""
+        """Whether any running pod may have host ports."""
         return self._counts.any_ports or any(kind.ports for _, kind, _ in self._moved)
 
     @property
@@ -284,9 +284,9 @@ class PodsSeen:
         return {*self._counts.affine(), *moved} if moved else self._counts.affine()
 
     def column(self, question: Hashable, weight: Weight) -> Counts:
-        """Return the sums of the weights of the pods on each node, int64[nodes], not to be written.
+        """Return the sums of the weights of the pods on each node, int64[nodes], read-only.
 
-        `question` says what `weight` is about: columns of equal questions are one and the same.
+        `question` is the cache key of `weight`: columns of equal keys are shared.
         """
         values = self._counts.column(question, weight)
         if self._moved:

@@ -1,8 +1,8 @@
-"""Reservations: resources that are held on a node for pods to come, and the pods that stand for them meanwhile.
+"""Reservations: resources held on a node for future pods, and the reserve pods that hold them.
 
-A Reservation is decided about as a *reserve pod*, which waits in the queue and holds its place on the node like any
-other pod. `ReservePods` keeps these pods in step with the objects; `ReservationInfo` is what plugins are told of a
-reservation that has its place. (Koordinator's pkg/util/reservation, frameworkext.ReservationInfo.)
+A Reservation is scheduled as a *reserve pod*, which waits in the queue and holds its place on the node like any
+other pod. `ReservePods` keeps these pods in step with the objects; `ReservationInfo` is the form in which plugins get
+a placed reservation. (Koordinator's pkg/util/reservation, frameworkext.ReservationInfo.)
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ def problem_of(item: Json | None) -> str:
 
 
 def is_reserve_pod(pod: PodInfo) -> bool:
-    """Whether the pod stands for a Reservation."""
+    """Return whether the pod is a reserve pod."""
     return _annotations(pod.object).get(RESERVE_POD) == "true"
 
 
 def reservation_of(pod: PodInfo) -> str:
-    """Return the name of the Reservation that a reserve pod stands for."""
+    """Return the name of the Reservation of a reserve pod."""
     return str(_annotations(pod.object).get(RESERVATION_NAME) or "")
 
 
 def reserve_pod(item: Json) -> PodInfo:
-    """Return the pod that stands for a Reservation: named by its uid, never preempted unless it says a priority.
+    """Return the reserve pod of a Reservation: named by its uid, never preempted unless it has a priority.
 
     Raises:
         ValueError: its template is no pod; the message begins with the field's path.
@@ -115,7 +115,7 @@ def reserve_pod(item: Json) -> PodInfo:
 
 
 def reserve_pod_of(item: Json) -> PodInfo | None:
-    """Return the pod that stands for a Reservation, or None where its template is no pod."""
+    """Return the reserve pod of a Reservation, or None where its template is no pod."""
     try:
         return reserve_pod(item)
     except ValueError:
@@ -130,7 +130,7 @@ def _priority(labels: Json) -> int:
 
 
 def _resized(pod_spec: dict[str, Any], status: Json) -> dict[str, Any]:
-    """Return a template's spec as it is where the node gave other amounts than it asks for."""
+    """Return a template's spec with the amounts that the node gave, where these differ from its requests."""
     asked = PodInfo.of({"metadata": {"name": "template"}, "spec": pod_spec}).requests
     given = resource_list(status, "allocatable", "status")
     if given == asked:
@@ -189,7 +189,7 @@ def _is_owner(pod: PodInfo, owner: Json) -> bool:
 
 
 def _agrees(wanted: Json, found: Json) -> bool:
-    """Whether what is wanted and not empty is found."""
+    """Return whether a non-empty requirement is met."""
     return all(wanted.get(name) in (None, "") or wanted[name] == value for name, value in found.items())
 
 
@@ -209,9 +209,9 @@ def _owners_problem(owners: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReservationInfo:
-    """A reservation on its node, or a pod that acts as one; amounts in canonical units.
+    """A placed reservation, or a pod that acts as one; amounts in canonical units.
 
-    Everything is derived of the object once; only `consumers` changes while it stands.
+    Everything is derived from the object once; only `consumers` changes afterwards.
     """
 
     uid: str
@@ -224,17 +224,17 @@ class ReservationInfo:
     resource_names: tuple[str, ...]
     """The resources that its consumers are counted in, sorted."""
     reserved: ResourceList = field(default_factory=ResourceList)
-    """What of it nobody may take."""
+    """The part that no pod may use."""
     owners: tuple[Json, ...] = ()
     parse_error: str = ""
     allocate_once: bool = True
     policy: str = ""
     """`Aligned`, `Restricted`, or empty for the default one."""
     order: int = 0
-    """Lower is taken first; 0 says nothing."""
+    """Lower is taken first; 0 means no order."""
     is_available: bool = False
     is_taken: bool = False
-    """Whether it was given to somebody who does not show among the consumers."""
+    """Whether it is allocated to a pod that is not among the consumers."""
     unschedulable: bool = False
     taints: tuple[Json, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -338,12 +338,12 @@ class ReservationInfo:
 
 
 def is_operating_pod(pod: PodInfo) -> bool:
-    """Whether a pod acts as a reservation."""
+    """Return whether a pod acts as a reservation."""
     return (pod.object["metadata"].get("labels") or {}).get(OPERATING_MODE) == "Reservation"
 
 
 def allocated_uid(item: Json) -> str:
-    """Return the uid of the reservation that a pod object says it uses; empty for none."""
+    """Return the uid of the reservation that a pod object records; empty for none."""
     try:
         uid = _json(_annotations(item), RESERVATION_ALLOCATED_ANNOTATION).get("uid")
     except ValueError:
@@ -380,12 +380,12 @@ def _json(annotations: Json, name: str) -> Json:
 
 
 class ReservePods:
-    """Keeps the pods that stand for Reservations in step with the objects, and with those that use them.
+    """Keeps reserve pods in step with their Reservations and consumers.
 
-    A Reservation without a node waits as a pod without one, where its scheduler is one of `ours`; an available one
-    holds its place as a pod on the node; one that ended or cannot be used has no pod. The pod on the node asks for what
-    consumers leave of the reservation, for they are on the node themselves. `upsert` and `delete` change the cluster:
-    what follows from pods that come, move and go follows for these too.
+    A Reservation without a node has a pending pod, where its scheduler is one of `ours`; an available one
+    has a pod on the node; one that ended or is malformed has none. The pod on the node requests the unused rest
+    of the reservation, since the consumers are on the node themselves. `upsert` and `delete` change the cluster:
+    consequences of pods that come, move and go are applied through these too.
     """
 
     def __init__(
@@ -441,7 +441,7 @@ class ReservePods:
         return info if not problem_of(item) and self._ours(scheduler) else None
 
     def _fit(self, uid: str) -> None:
-        """Let the pod of a reservation ask for what its consumers leave."""
+        """Set the requests of a reserve pod to the unused rest of its reservation."""
         name = self._names.get(uid)
         if name is None:
             if not self._consumers.get(uid):
@@ -460,9 +460,9 @@ def _is_another(old: PodInfo, new: PodInfo) -> bool:
 
 
 def follow(cluster: Cluster, ours: Callable[[str], bool] = lambda _: True) -> None:
-    """Keep the pods that stand for a cluster's Reservations in the cluster itself, from now on.
+    """Maintain the reserve pods of a cluster's Reservations in the cluster itself, from now on.
 
-    `ours` says which schedulers' Reservations wait here to be decided about.
+    `ours` returns whether a scheduler's Reservations are scheduled here.
     """
     pods = ReservePods(cluster.upsert, lambda key: cluster.delete("Pod", key), ours)
     cluster.listen(pods.on_event)

@@ -1,6 +1,6 @@
-"""The NUMA topology manager: brings together from which NUMA nodes of a node a pod's resources could come.
+"""The NUMA topology manager: merges the topology hints of plugins into the NUMA nodes of a pod.
 
-Every plugin with topology hints says per resource which sets of NUMA nodes would do; one set that suits all of them is
+Every plugin with topology hints returns per resource the sets of NUMA nodes that suffice; one set for all of them is
 chosen by the policy of node or pod, and every one of these plugins then tries to allocate from it. (Koordinator
 frameworkext/topologymanager semantics.)
 """
@@ -30,11 +30,11 @@ POLICIES: Final = (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE)
 EXCLUSIVE_REQUIRED: Final = "Required"
 
 _MOST_COMBINATIONS: Final = 4_096
-"""Of hints, one per resource, that are gone through as they are; of more, equal ones are taken together."""
+"""The number of combinations up to which hints are merged as they are; beyond that, equal hints are merged first."""
 
 
 class NumaState(enum.Enum):
-    """Who has cpus of a NUMA node: nobody, pods that live in it alone, or some pod that spans several."""
+    """The use of a NUMA node's cpus: idle, by pods inside of it alone, or by some pod that spans several."""
 
     IDLE = "idle"
     SINGLE = "single"
@@ -43,7 +43,7 @@ class NumaState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopologyDemand:
-    """What the manager has to go by on one node; NUMA nodes are numbers, states default to idle."""
+    """The demand on the manager for one node; NUMA nodes are numbers, states default to idle."""
 
     numa_nodes: Sequence[int]
     policy: str
@@ -120,9 +120,9 @@ def admit(
     state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, *, providers: Sequence[TopologyHints],
     demand: TopologyDemand,
 ) -> Refusal | None:
-    """Choose an affinity for the pod on the node and remember it; return why there is none.
+    """Choose an affinity for the pod on the node and store it; return why there is none.
 
-    One that was chosen already for the same view of the node is used again.
+    One that was chosen already for the same row of the snapshot is reused.
     """
     affinity = affinity_of(state, snapshot, row)
     if affinity is None:
@@ -232,7 +232,7 @@ def _best(choices: Sequence[Sequence[_MergedHint]], everything: int, demand: Top
     for choice in choices:
         partials = [partial.with_(each) for partial in partials for each in choice]
         if len(partials) > _MOST_COMBINATIONS:
-            # In the order of enumeration; which of several that are as good is found then hangs on repetitions.
+            # In the order of enumeration; which of several equally good ones is found then depends on repetitions.
             partials = list(dict.fromkeys(partials))
     best = _MergedHint(TopologyHint(everything, False))
     for partial in partials:
@@ -256,7 +256,7 @@ def _is_better(hint: TopologyHint, best: TopologyHint) -> bool:
 
 
 def _violates(mask: int, demand: TopologyDemand) -> bool:
-    """Whether a pod that wants NUMA nodes to itself must not share these."""
+    """Return whether a pod that requires exclusive NUMA nodes must not share these."""
     if demand.exclusive != EXCLUSIVE_REQUIRED:
         return False
     unwanted = NumaState.SINGLE if mask.bit_count() > 1 else NumaState.SHARED

@@ -1,4 +1,4 @@
-"""What plugins count by themselves, through the handle that they are given."""
+"""Counters that plugins maintain through their handle."""
 
 from __future__ import annotations
 

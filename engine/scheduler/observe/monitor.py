@@ -15,9 +15,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class Monitor:
-    """Attempts that have begun; `start` and `complete` are called by who decides, `check` by anybody, any time.
+    """The attempts under way; `start` and `complete` are called by the deciding thread, `check` by any, any time.
 
-    `timer` tells seconds of a clock that only goes forward. An attempt that takes longer than `timeout` seconds is
+    `timer` returns seconds of a monotonic clock. An attempt that takes longer than `timeout` seconds is
     logged and counted once, as `scheduling_timeout` under the profile's name (`schedulerName`).
     """
 
@@ -43,7 +43,7 @@ class Monitor:
             self._told.discard(pod)
 
     def check(self) -> dict[str, float]:
-        """Return the attempts that take too long, with the seconds that they take already; new ones are told."""
+        """Return the attempts that exceed the timeout, with their seconds so far; new ones are logged."""
         found = self._overdue()
         self._report(found)
         return found

@@ -1,7 +1,7 @@
-"""What decisions cost and why pods found no node, measured while they are made: for reports.
+"""Profiling of decisions for reports: the cost of plugins and expressions, and the reasons of refusals.
 
-The plugins of a profile are replaced by ones that look at a clock, the expressions of documents too. What is decided
-stays the same, answers that are kept between decisions are kept as ever, and who does not measure pays nothing.
+The plugins of a profile, and the expressions of documents, are wrapped by timers. Decisions and cached results
+stay the same, and without profiling there is no cost.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..profiles.profile import Active, Profile
 from .tracing import TracedPlugin, watched
 
 OTHER_REASONS: Final = "other reasons"
-"""What stands for the rest where a plugin gives another reason for every node."""
+"""The label of the rest where a plugin has a different reason for every node."""
 _MOST_REASONS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who refused and why: a plugin, the rule that it names (or nothing), and the words of the rule."""
+    """The origin of a refusal: a plugin, its rule (or empty), and the rule's message."""
 
     plugin: str
     rule: str
@@ -39,26 +39,26 @@ class Blame:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """A pod that found no node: the how manieth it was to be decided about (from 0), and by whom how many nodes."""
+    """A pod without a node: the number of its decision (from 0), and the number of nodes by origin of the refusal."""
 
     number: int
     nodes: Mapping[Blame, int]
-    """Where it was refused before any node was looked at, that one refused all."""
+    """A refusal before any node is filtered refuses all nodes."""
 
 
 @dataclass(slots=True)
 class PluginCost:
-    """What a plugin cost: how often each of its methods was called, and the seconds of all calls together."""
+    """The cost of a plugin: the number of calls of each method, and the seconds of all calls together."""
 
     calls: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     refused: int = 0
-    """How many nodes it was the first to refuse, also to pods that found another one; each decision anew."""
+    """The number of nodes that it was the first to refuse, including pods with a node; summed over decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpressionCost:
-    """What an expression of a document cost; `rows` and `errors` as `/status` counts them."""
+    """The cost of an expression of a document; `rows` and `errors` as `/status` counts them."""
 
     plugin: str
     point: str
@@ -73,20 +73,20 @@ class ExpressionCost:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What was measured: seconds are those of one thread, and of decisions only."""
+    """The measurements: seconds are those of one thread, and of decisions only."""
 
     decisions: int
     seconds: float
-    """Of all decisions together."""
+    """The seconds of all decisions together."""
     plugins: Mapping[str, PluginCost]
-    """The most expensive first, with those that were never asked."""
+    """The most expensive first, with those that never ran."""
     expressions: tuple[ExpressionCost, ...]
     """Likewise."""
     unplaced: tuple[Unplaced, ...]
 
 
 class DecisionMeter:
-    """Measures the decisions that a scheduler makes through it. For one thread; `timer` tells seconds."""
+    """Measures the decisions that a scheduler makes through it. For one thread; `timer` returns seconds."""
 
     def __init__(self, timer: Callable[[], float]) -> None:
         self._timer = timer
@@ -109,7 +109,7 @@ class DecisionMeter:
             verdict = scheduler.schedule(pod)
         finally:
             self._seconds += self._timer() - begun
-            # Whoever reads the reasons of a verdict asks plugins again: that is no part of deciding.
+            # Reading the reasons of a verdict calls plugins again, which is not part of the decision.
             self._deciding = False
         for step in verdict.filters:
             if step.enforcement is Enforcement.ENFORCE:
@@ -161,13 +161,13 @@ class DecisionMeter:
 
     @property
     def deciding(self) -> bool:
-        """Whether a decision is being made right now."""
+        """Whether a decision is under way."""
         return self._deciding
 
     def _blamed(self, verdict: Verdict) -> Mapping[Blame, int]:
         if verdict.refusal is not None:
             plugin, _, refusal = verdict.refusal
-            # Its words may differ from pod to pod: the first ones stand for the rule.
+            # Its message may differ from pod to pod: the first one represents the rule.
             first = Blame(plugin, refusal.rule, refusal.message)
             return {self._known.setdefault((plugin, refusal.rule or refusal.message), first): verdict.size}
         found: Counter[Blame] = Counter()

@@ -1,4 +1,4 @@
-"""What plugins are asked during decisions, in which order, what they answer, and how long that takes."""
+"""Tracing of the calls of plugins during decisions: order, results, and times."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class PluginCall:
 Record = Callable[[PluginCall], None]
 
 _HIDDEN: Final = frozenset((Cacheable.cache_key.__name__,))
-"""A plugin that is traced is asked itself every time: kept answers would leave nothing to see."""
+"""A traced plugin has no cache key: with cached results there would be no calls to trace."""
 
 
 class TracedPlugin:
-    """A plugin of which every answer is told; it has the methods that the plugin has, but for those that are hidden.
+    """A plugin whose calls are reported; it has the methods of the plugin, except for hidden ones.
 
-    `tell` is given the method, the seconds, the answer (or what was raised, and then true) and the arguments.
+    `tell` is called with the method, the seconds, the result (or the exception, and then true) and the arguments.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TracedPlugin:
                 tell(name, timer() - begun, error, True, arguments)
                 raise
             tell(name, timer() - begun, answer, False, arguments)
-            # It is the plugin that is watched, not what it says beforehand.
+            # The plugin is traced, not its cache keys.
             return answer._replace(vectorized=None) if isinstance(answer, CacheKey) else answer
 
         self.__dict__[name] = ask  # from now on it is found without this
@@ -84,7 +84,7 @@ def watched(profile: Profile, watch: Callable[[Active], Any]) -> Profile:
 
 
 def traced(profile: Profile, record: Record, *, timer: Callable[[], float] = time.perf_counter) -> Profile:
-    """Return the profile with plugins that are the same and tell `record` of everything that they are asked."""
+    """Return the profile with the same plugins, which report all calls to `record`."""
 
     def trace(active: Active) -> TracedPlugin:
         def tell(method: str, seconds: float, answer: Any, raised: bool, arguments: tuple[Any, ...]) -> None:

@@ -13,7 +13,7 @@ _TYPES: Final[Mapping[type, str]] = {
 
 
 def check_fields(args: Mapping[str, Any], fields: Mapping[str, type]) -> Mapping[str, Any]:
-    """Return the arguments without what says nothing to a plugin (`apiVersion`, `kind`).
+    """Return the arguments without the fields that no plugin uses (`apiVersion`, `kind`).
 
     Raises:
         ValueError: there is no such field, or its value is of another type.

@@ -63,7 +63,7 @@ class SchedulerConfiguration:
     initial_backoff: int = 1 * SECOND
     longest_backoff: int = 10 * SECOND
     warnings: tuple[Problem, ...] = ()
-    """What the file asks for and this scheduler does otherwise, or not at all."""
+    """The settings of the file that this scheduler treats differently, or not at all."""
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -77,12 +77,12 @@ def load(path: Path, registry: Registry) -> SchedulerConfiguration:
 
 
 def read(source: Source, registry: Registry) -> SchedulerConfiguration:
-    """Read a configuration; `registry` has the plugins that it may name, and says which are defaults.
+    """Read a configuration; `registry` has the plugins that it may name, and the default ones.
 
-    A manifest of a ConfigMap that holds one under a key is one too.
+    A manifest of a ConfigMap that holds one under a key is accepted too.
 
     Raises:
-        PolicyError: with everything that is wrong with it, each complaint with its place and what to do.
+        PolicyError: everything that is wrong with it, each complaint with its place and what to do.
     """
     source = configuration_in(source, KIND)
     documents = read_nodes(source)
@@ -229,7 +229,7 @@ class _Reading:
                               "name the profile as pods do")
 
     def check_queue(self, node: YamlNode, profiles: Sequence[ProfileSpec]) -> None:
-        """Check that all profiles sort the queue alike: there is one queue."""
+        """Check that all profiles have the same queue sort: there is one queue."""
         sorting = frozenset({Point.QUEUE_SORT})
         sorts = [[choice.name for choice in profile.enabled if choice.points == sorting] for profile in profiles]
         for place, names in zip(self.profiles(node), sorts, strict=True):
@@ -246,7 +246,7 @@ class _Reading:
                               "all profiles share one queue: enable the same")
 
     def warn_of_unused(self, node: YamlNode) -> None:
-        """Say what the file asks for and is done otherwise here."""
+        """Return the settings of the file that are treated differently here."""
         self.warnings.extend(ignored(node, IGNORED))
         for profile in self.profiles(node):
             if profile is not None:

@@ -38,7 +38,7 @@ from ..cycle.rowwise import RowwiseFilter, RowwiseScore, describe, has
 EVERYTHING: Final = "*"
 _MOST_SKIPPED: Final = 64
 POINTS: Final = FRAMEWORKS[Framework.SCHEDULER]
-"""The points that a scheduler asks, in its order."""
+"""The extension points of the scheduler, in their order."""
 
 CAPABILITIES: Final[Mapping[type, Point]] = {
     BeforePreFilter: Point.PRE_FILTER,
@@ -72,10 +72,10 @@ class PluginChoice:
 
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """What a configuration says about a profile; what it names must exist.
+    """The plugins that a configuration enables and disables for a profile; named ones must exist.
 
-    `disabled` holds names (`*` for all) that are not active by themselves, per point, under None for all points. What
-    `enabled` names is active, whatever is disabled.
+    `disabled` holds names (`*` for all) that are not active by default, per point, under None for all points.
+    Plugins in `enabled` are active, whatever is disabled.
     """
 
     name: str = "default-scheduler"
@@ -84,7 +84,7 @@ class ProfileSpec:
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Arguments by plugin, also of plugins that are active by themselves; those of `enabled` win."""
     named_only: bool = False
-    """Whether Python plugins are active only where they are named; documents are active by themselves in any case."""
+    """Whether Python plugins are active only where they are named; documents are active by default in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Active:
 
     @property
     def enforced(self) -> bool:
-        """Whether what it says counts, and is not only reported."""
+        """Whether its results are enforced, and not only reported."""
         return self.plugin.enforcement is Enforcement.ENFORCE
 
 
@@ -123,7 +123,7 @@ class Profile:
         self.repeating = {point: frozenset(
             each.name for each in found if each.enforced and has(each.ask, *methods_of(Cacheable))
         ) for point, found in at.items()}
-        """By point, which plugins may say what their answers hang on, so that these are kept."""
+        """By point, the plugins with a cache key, whose results are cached."""
 
     @classmethod
     def of(cls, spec: ProfileSpec, registry: Registry, instances: Adoption) -> Profile:
@@ -169,28 +169,28 @@ class Profile:
 
     @property
     def pre_filters(self) -> tuple[Active, ...]:
-        """What is asked before any node."""
+        """The plugins that run before any node is filtered."""
         return self.at[Point.PRE_FILTER]
 
     @property
     def filters(self) -> tuple[Active, ...]:
-        """What is asked about nodes."""
+        """The plugins that filter nodes."""
         return self.at[Point.FILTER]
 
     @property
     def scores(self) -> tuple[Active, ...]:
-        """What scores nodes."""
+        """The plugins that score nodes."""
         return self.at[Point.SCORE]
 
     @property
     def reserves(self) -> tuple[Active, ...]:
-        """What reserves."""
+        """The plugins that reserve."""
         return self.at[Point.RESERVE]
 
     def having(self, capability: type) -> tuple[Active, ...]:
-        """Return the plugins that fulfil a protocol, in the order of the point that it goes with (`CAPABILITIES`).
+        """Return the plugins that fulfil a protocol, in the order of its extension point (`CAPABILITIES`).
 
-        What goes with no point is asked of every plugin that is active somewhere, in the profile's order.
+        For a protocol without a point, these are all plugins active at any point, in the profile's order.
         """
         found = self._having.get(capability)
         if found is None:
@@ -246,7 +246,7 @@ def _checked(
             checked = plugin.check_args(args) if plugin.check_args is not None else args
         except PolicyError as error:
             problems.extend(error.problems)
-        except BaseException as error:  # a plugin's own code: whatever it raises is its fault, and is told as that
+        except BaseException as error:  # a plugin's own code: any exception is its fault, and is reported as that
             must_be_survived(error)
             problems.append(_fault_of(plugin, error))
         else:

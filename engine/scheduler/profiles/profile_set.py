@@ -34,9 +34,10 @@ class ProfileSet:
 class HotSwap:
     """Replaces the active profile set when the registry is replaced; never within a cycle.
 
-    `stage` makes the plugins of a registry that is about to become the live one; any thread may call it. `activate`
-    makes the set of the live registry the active one; only the owner of the cluster calls it, between cycles. A
-    registry whose plugins cannot be made changes nothing: the active set stays, and `fault` says why.
+    `stage` instantiates the plugins of a registry that is about to become the live one; any thread may call it.
+    `activate` makes the set of the live registry the active one; only the owner of the cluster calls it, between
+    cycles. A registry whose plugins cannot be instantiated changes nothing: the active set stays, and `fault` is the
+    reason.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class HotSwap:
 
     @property
     def in_making(self) -> bool:
-        """Whether the calling thread makes or starts plugins."""
+        """Whether the calling thread instantiates or starts plugins."""
         return self._making == threading.get_ident()
 
     def stage(self, registry: Registry) -> None:

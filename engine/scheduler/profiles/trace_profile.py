@@ -22,18 +22,18 @@ TRACE_PLUGINS: Final = (
     PluginChoice("NodeResourcesFit", points=frozenset({Point.FILTER})),
     PluginChoice("GpuShare"),
 )
-"""What decides about the pods of a trace beside what is named and documents."""
+"""The plugins that decide about the pods of a trace, beside enabled ones and documents."""
 _TYPICAL: Final = "typicalPods"
 
 
 def trace_profile(
     profile: ProfileSpec, typical: Sequence[TypicalPod], plugins: Iterable[Plugin],
 ) -> ProfileSpec:
-    """Return the profile as it decides about the pods of a trace: with GPU sharing and filters of nodes.
+    """Return the profile for the pods of a trace: with GPU sharing and filters of nodes.
 
-    Kubernetes' other default plugins have nothing to tell nodes of a trace apart by, and are off unless the profile
-    names them. Plugins that are active and take `typicalPods` get the trace's: an argument of a Python plugin, or a
-    param of a document; one that the profile gives stays as it is.
+    The nodes of a trace do not differ for Kubernetes' other default plugins, which are off unless the profile
+    names them. Active plugins that take `typicalPods` get the trace's: as an argument of a Python plugin, or a
+    param of a document; one that the profile sets is unchanged.
     """
     plugins = tuple(plugins)
     known, named = {plugin.name for plugin in plugins}, {choice.name for choice in profile.enabled}
@@ -55,5 +55,5 @@ def _takes(plugin: Plugin, args: Mapping[str, object]) -> bool:
 
 
 def trace_settings(registry: Registry) -> Settings:
-    """Return the settings of a replay that says nothing: one profile for all pods, see `trace_profile`."""
+    """Return the default settings of a replay: one profile for all pods, see `trace_profile`."""
     return Settings((trace_profile(ProfileSpec(), (), registry.of_framework(Framework.SCHEDULER)),))

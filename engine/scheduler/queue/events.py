@@ -1,4 +1,4 @@
-"""How plugins hear of changes in the cluster: in the thread that decides, each object once from the beginning on."""
+"""Cluster events for plugins: dispatched in the deciding thread, existing objects first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Subscriber:
 
 
 class EventHub:
-    """Tells subscribers what changes in a cluster. A callback that raises is logged, and stops nobody else's."""
+    """Dispatches the changes of a cluster to subscribers. An exception of a callback is logged, and stops no other."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -46,7 +46,7 @@ class EventHub:
         self._lock = threading.Lock()
         self._new: list[tuple[Subscriber, frozenset[str], Callable[[Event], None]]] = []
         self._by_kind: dict[str, list[tuple[Subscriber, Callable[[Event], None]]]] = {}
-        # From the beginning: plugins hear of a change before the queue asks them what it means.
+        # Subscribed first: plugins process a change before the queue calls their requeue hints.
         cluster.listen(self._publish)
 
     def subscriber(self) -> Subscriber:

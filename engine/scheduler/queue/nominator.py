@@ -9,7 +9,7 @@ from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
 
 
 def nominated_node(pod: PodInfo) -> str:
-    """Return the node that a pod's status says it is nominated for, or an empty text."""
+    """Return the nominated node of a pod's status, or an empty text."""
     return str((pod.object.get("status") or {}).get("nominatedNodeName") or "")
 
 
@@ -25,7 +25,7 @@ class Nominations:
         return tuple(self._by_node.get(node, {}).values())
 
     def node_of(self, pod: PodInfo) -> str | None:
-        """Return the pod's nominated node: as recorded here, else as its status says."""
+        """Return the pod's nominated node: as recorded here, else that of its status."""
         known = self._pods.get(pod.key)
         return (known[1] if known is not None else nominated_node(pod)) or None
 
@@ -55,7 +55,7 @@ class Nominations:
                 del self._by_node[known[1]]
 
     def update(self, before: PodInfo, pod: PodInfo) -> None:
-        """Take over what a pending pod's status says, if it says something else than before.
+        """Apply the nomination of a pending pod's status, if it has changed.
 
         An update without a node must not undo a nomination that has not reached the API server yet.
         """

@@ -1,9 +1,10 @@
-"""The scheduling queue: pods that are to be decided about, those that wait for something to change, and those gated.
+"""Scheduling queue: pods waiting for a decision, pods waiting for an event that may help, and gated pods.
 
-As in kube-scheduler there are an *active* heap, a *backoff* heap (a pod that failed is not tried again before one
-second, doubled with each attempt up to ten) and the *unschedulable* pods. What may help an unschedulable pod is derived
-from what refused it: a document's expressions are read at exact paths (`plugins.Depends`), other plugins may say it
-(`plugins.Hinted`), and for those that say nothing every change counts. As a net, nobody waits longer than five minutes.
+As in kube-scheduler there are an *active* heap, a *backoff* heap (a failed pod is not tried again before one
+second, doubled with each attempt up to ten) and the *unschedulable* pods. The events that may help an unschedulable pod
+are derived from the plugins that refused it: a document's expressions read exact paths (`Depends`), other plugins may
+have a requeue hint (`Hinted`), and for those without one every event counts. No pod stays unschedulable for longer than
+five minutes.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ LONGEST_WAIT: Final = 300 * SECOND
 """kube-scheduler's podInitialBackoffSeconds, podMaxBackoffSeconds and podMaxInUnschedulablePodsDuration."""
 
 _MOST_EVENTS: Final = 1000
-"""So many events are kept for pods that are being decided about, wait for a permit or are being bound."""
+"""The number of events that are stored for pods being decided, waiting for a permit or being bound."""
 
 Hint: TypeAlias = Callable[[Event, PodInfo], bool]
-"""Whether a pod is worth another try after an event."""
+"""Returns whether a pod is worth another attempt after an event."""
 
 
 def by_priority(queued: QueuedPod) -> tuple[int, int]:
@@ -41,13 +42,13 @@ def by_priority(queued: QueuedPod) -> tuple[int, int]:
 
 
 def any_change(event: Event, pod: PodInfo) -> bool:  # noqa: ARG001 - a hint is given both
-    """Say yes to everything: for plugins that do not say what they depend on."""
+    """Return true: the hint of plugins without declared dependencies."""
     return True
 
 
 @dataclass(frozen=True)
 class PathHint:
-    """What may help a pod that was refused because of what stands at some paths of the variables of filters."""
+    """The requeue hint of a refusal that depends on paths of the variables of filters."""
 
     paths: frozenset[Path]
     _by_kind: Mapping[str, tuple[Path, ...]] = field(init=False, repr=False, compare=False)
@@ -62,7 +63,7 @@ class PathHint:
 
     @property
     def timed(self) -> bool:
-        """Whether the answer may change with time alone."""
+        """Whether the result may change with time alone."""
         return any(path[0] in ("now", "metricAge") or path in _EXPIRING for path in self.paths)
 
     def __call__(self, event: Event, pod: PodInfo) -> bool:
@@ -80,7 +81,7 @@ class PathHint:
 
 
 class _Comparable:
-    """What a plugin sorts by, where it may be anything: what cannot be compared goes by the names of the types."""
+    """A sort key of any type: keys that cannot be compared are ordered by the names of their types."""
 
     __slots__ = ("_key",)
 
@@ -114,7 +115,7 @@ _NODE_FACTS: Final[Mapping[str, Path]] = {
     "gpuModel": ("metadata", "labels"), "gpuFree": ("status",), "gpuFreeDevices": ("status",),
 }
 _EXPIRING: Final[frozenset[Path]] = frozenset((("nodeInfo",), ("nodeInfo", "measured")))
-"""What changes when a metric gets too old."""
+"""The change of a metric that expires."""
 
 
 def _kinds(path: Path) -> tuple[str, ...]:
@@ -154,12 +155,12 @@ def _differs(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool
             if not below and len(path) > 1:
                 return False
         case _:
-            return False  # nodes come and go, but this says nothing of what runs on them or was measured
+            return False  # nodes come and go, independently of what runs on them or was measured
     return key_of(value_at(old, below)) != key_of(value_at(new, below))
 
 
 def _moved(event: Event) -> bool:
-    """Whether a pod came to a node, left one, or is another one there."""
+    """Return whether a pod came to a node, left one, or was replaced there."""
     before = "" if event.old_pod is None else event.old_pod.node_name
     after = "" if event.new_pod is None else event.new_pod.node_name
     return bool(before or after) and (before != after or event.old != event.new)
@@ -208,7 +209,7 @@ class _Waiting:
         for hints, group in self._groups.items():
             some = next(iter(group.values())).queued.pod
             if any(hint is any_change or (isinstance(hint, PathHint) and hint(event, some)) for hint in hints):
-                # Whether the event is about one of the pods themselves has been found out already.
+                # Events about the pods themselves have been handled already.
                 found.update((key, entry) for key, entry in group.items() if entry is not own)
                 continue
             others = [hint for hint in hints if not isinstance(hint, PathHint)]
@@ -235,7 +236,7 @@ class SchedulingQueue:
         self._numbers = itertools.count()
         self._active: list[tuple[Any, int, str]] = []
         self._ready: dict[str, tuple[int, QueuedPod]] = {}
-        """What stands in the heap `_active`, with its number: entries of other numbers are out of date."""
+        """The number of the valid entry in the heap `_active`; entries of other numbers are out of date."""
         self._timers: list[tuple[int, int, str]] = []
         self._unschedulable = _Waiting()
         self._gated = _Waiting()
@@ -244,7 +245,7 @@ class SchedulingQueue:
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self._happened = 0
         self._reconsidered: dict[str, None] = {}
-        """The gated pods that somebody wants to be tried."""
+        """The gated pods that are to be tried."""
 
     def sort_by(self, key: Callable[[QueuedPod], Any]) -> None:
         """Sort the active pods by another key."""
@@ -284,13 +285,13 @@ class SchedulingQueue:
     # Changes
 
     def add(self, pod: PodInfo, *, since: int | None = None) -> None:
-        """Let a pod wait to be decided about, from now on unless `since` says otherwise; one that is here stays."""
+        """Add a pod to the active queue, from now on unless `since` is set; one that is present stays."""
         known = self._take(pod.key)
         self._activate(QueuedPod(pod, self._clock() if since is None else since) if known is None
                        else replace(known, pod=pod))
 
     def gate(self, pod: PodInfo, hints: Iterable[Hint]) -> None:
-        """Keep a pod out until one of the hints says that something may have changed for it."""
+        """Add a pod to the unschedulable pods, until one of the hints returns that an event may help."""
         known = self._take(pod.key)
         queued = QueuedPod(pod, self._clock()) if known is None else replace(known, pod=pod)
         self._gated.add(_Entry(queued, tuple(dict.fromkeys(hints))))
@@ -410,7 +411,7 @@ class SchedulingQueue:
         return key if plain else _Comparable(key)
 
     def _helped_meanwhile(self, pod: PodInfo, hints: tuple[Hint, ...]) -> bool:
-        """Whether something that happened since the attempt began may help; what is not known any more may."""
+        """Return whether an event since the attempt began may help; true where the events are not stored any more."""
         count = self._happened - self._early.get((pod.key, pod.uid), self._happened)
         if count > len(self._events):
             return True

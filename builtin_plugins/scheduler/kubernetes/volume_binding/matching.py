@@ -255,7 +255,7 @@ def _only_label(terms: Sequence[Json]) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _requested(claim: Json) -> int:
-    """Return the bytes that a claim requests, 0 for any."""
+    """Return the bytes that a claim requests, `_NO_SIZE` for any."""
     requests: Json = (_spec(claim).get("resources") or {}).get("requests") or {}
     return _amount(requests.get("storage"))
 
