@@ -1,4 +1,4 @@
-"""Plans bound to the constants and the decision: of their inputs only numeric columns are left."""
+"""Bound plans: plans with their CONSTANT and DECISION values, whose only inputs are numeric columns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class BoundColumn(Protocol):
     """An input of a bound plan: a numeric column of the frame, or another bound plan."""
 
     def gathered(self, frame: Frame, rows: Rows, known: Known, /) -> Vector | None:
-        """Return the values in these rows (of no overlay); None where one of them is missing or may fail."""
+        """Return the values in these rows (of no overlay); None if one is missing or may fail."""
         ...
 
 
 class BoundPlan:
     """A generated function with all of its arguments but numeric columns.
 
-    It refers to no frame, and is valid in all that have the same CONSTANT and DECISION values.
+    It references no frame, and is valid in all frames with the same CONSTANT and DECISION values.
     """
 
     __slots__ = ("_doubles", "_fused", "_given", "_inputs", "_kind")
@@ -41,9 +41,9 @@ class BoundPlan:
         self._doubles = doubles
 
     def values(self, frame: Frame, rows: Rows, known: Known) -> NDArray[Any] | None:
-        """Return the values of these rows (of no overlay) in a new array; None where something is missing or may fail.
+        """Return the values of these rows (of no overlay) in a new array; None if one is missing or may fail.
 
-        `known` holds the variables computed of the same rows of the same frame: each is computed once.
+        `known` has the variables of the same rows of the same frame, so that each is computed once.
         """
         given = self._given.copy()
         for at, column in self._inputs:
@@ -59,7 +59,7 @@ class BoundPlan:
             return self._fused(*given)
 
     def gathered(self, frame: Frame, rows: Rows, known: Known) -> Vector | None:
-        """Return the values as a column that others are computed of."""
+        """Return the values as an input column of other expressions."""
         if self in known:
             return known[self]
         values, vector = self.values(frame, rows, known), None
@@ -70,11 +70,11 @@ class BoundPlan:
 
 
 def computed_vector(values: NDArray[Any], kind: str) -> Vector:
-    """Return computed values as a column that others are computed of; ints with the bounds of what is there."""
+    """Return computed values as an input column of other expressions; ints with the bounds of these values."""
     if kind != "i" or not len(values):
         return Vector(values)
     return Vector(values, None, int(values.min()), int(values.max()))
 
 
 Known: TypeAlias = dict[BoundPlan, Vector | None]
-"""The variables that were computed of the same rows of the same frame."""
+"""The variables of the same rows of the same frame that are computed already."""

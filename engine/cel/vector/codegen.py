@@ -1,9 +1,9 @@
-"""A numeric expression as one function of numpy arrays, for rows in which nothing is missing and nothing can fail.
+"""Vector code generator: a numeric expression as one function of numpy arrays, for rows without missing values.
 
-Operators compute for each result the rows in which it is exact. Mostly these are all rows, and then the masks cost
-more than the numbers. Here the whole expression is written as one Python function for that case alone. The function
-gives up (None) as soon as the case is another one: a bound beyond 64 bits, a divisor that may be 0, a NaN that is
-ordered. Then the operators run instead; so the function needs no errors and no masks.
+Operators compute for each result the rows in which it is exact. Usually these are all rows, and the masks cost more
+than the arithmetic. For that case the whole expression is compiled to one Python function. It returns None in any
+other: a bound beyond 64 bits, a divisor that may be 0, an order with NaN. Then the operators run; so the function needs
+neither errors nor masks.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ _EXTREMES: Final = {"math.greatest": "maximum", "math.least": "minimum"}
 _NAMES: Final = {function: name for name, function in vectors.OPERATORS.items()}
 
 _BLOCK: Final = 8_192
-"""Rows that are computed together: what an expression needs for them at a time, a dozen columns of 64 KiB, fits into
-the second level of the processor's cache, and no memory is requested of the system for each step."""
+"""Rows that are computed together: the columns of an expression, a dozen of 64 KiB, fit into the second-level cache of
+the processor, and their memory is reused."""
 
 Fused: TypeAlias = Callable[..., "NDArray[Any] | None"]
-"""Takes values, lowest and highest of each input in turn; returns a new array, or None where it gives up."""
+"""Takes values, lowest and highest of each input in turn; returns a new array, or None if it does not apply."""
 
 
 class CannotFuse(Exception):  # not an error: the operators run instead
-    """A part of the expression is not of a kind that this writes."""
+    """A part of the expression is not supported by generated code."""
 
 
 class Fusible(Protocol):
     """A part of an expression."""
 
     def fuse(self, writing: Writing, /) -> Term:
-        """Write the part down; raises `CannotFuse`."""
+        """Generate the part; raise `CannotFuse`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a part is called in the function: its values, and for ints the bounds that all of them lie within."""
+    """The names of a part in the function: its values and, for ints, their bounds."""
 
     kind: str
     """numpy's letter: b, i or f."""
@@ -66,13 +66,13 @@ class Term:
 
 
 class Writing:
-    """A function while it is being written."""
+    """A function that is being generated."""
 
     def __init__(self, kind_of: Callable[[Any], str] | None = None) -> None:
-        """`kind_of` returns the kind of a part whose type does not say it, as it is at present."""
+        """`kind_of` returns the present kind of a part whose type does not determine it."""
         self._kind_of = kind_of
         self.inputs: list[tuple[Any, str, bool]] = []
-        """What the function is given: parts, each with its kind, and whether it is a column."""
+        """The parameters of the function: parts, each with its kind, and whether it is a column."""
         self.doubles = False
         self._terms: dict[tuple[Any, str], Term] = {}
         self._definitions: dict[Fusible, Term] = {}
@@ -81,7 +81,7 @@ class Writing:
         self._count = 0
 
     def input(self, part: Any, kind: str, *, is_array: bool) -> Term:
-        """Return the term of a part that is given to the function."""
+        """Return the term of a part that is a parameter of the function."""
         if kind == "?" and self._kind_of is not None:
             kind = self._kind_of(part)
         if kind not in {"b", "i", "f"}:
@@ -161,7 +161,7 @@ class Writing:
         return Term("b", self._line(" | ".join(f"({term.values} == {self._named(number)})" for number in numbers)))
 
     def function(self, part: Fusible) -> Fused:
-        """Write a whole expression down and return what was written. Raises `CannotFuse`."""
+        """Return the generated function of a whole expression; raise `CannotFuse`."""
         result = part.fuse(self)
         if not result.is_array or any(result.values == term.values for term in self._terms.values()):
             raise CannotFuse  # nothing to compute
@@ -206,7 +206,7 @@ class Writing:
         return Term("b", self._line(f"{a.values} {sign} {b.values}"))
 
     def _bounded(self, value: str, low: str, high: str) -> Term:
-        """Return what is computed where its bounds show that it fits."""
+        """Return the term of a computed int, with a check that its bounds fit into 64 bits."""
         name = self._name()
         self._write(f"{name}l = {low}; {name}h = {high}")
         self._write(f"if {name}l < {_LOWEST} or {name}h > {_HIGHEST}: return None")
@@ -249,7 +249,7 @@ class Writing:
 
     def _rest(self, a: Term, b: Term) -> Term:
         self._check_divisor(b)
-        # The lowest number has no counterpart.
+        # The lowest int has no counterpart.
         self._write(f"if {a.low} == {_LOWEST} and {b.low} <= -1 <= {b.high}: return None")
         name = self._line(f"fmod({a.values}, {b.values})")
         self._write(f"{name}l = min({a.low}, 0); {name}h = max({a.high}, 0)")
@@ -297,7 +297,7 @@ def operand_of(value: object) -> object:
 
 
 def _in_blocks(function: Fused, columns: Sequence[int], arguments: Sequence[Any]) -> NDArray[Any] | None:
-    """Return what the function returns for long columns; `columns` are the places of the arguments that are such."""
+    """Return the result of the function for long columns, by blocks; `columns` are the arguments that are columns."""
     size = len(arguments[columns[0]])
     whole: NDArray[Any] | None = None
     part = list(arguments)

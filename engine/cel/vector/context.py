@@ -1,4 +1,4 @@
-"""What the operators of one evaluation have in common."""
+"""Shared state of the operators of one evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CACHE_KEY: Final = "columns"
 
 
 class RequestedRows:
-    """The rows that a decision requires: operands are valid in these, and may be invalid in all others."""
+    """The rows that a decision requires: operands may be invalid in all others."""
 
     __slots__ = ("operands", "partial", "rows")
 
@@ -23,11 +23,11 @@ class RequestedRows:
         self.rows = rows
         self.operands: dict[object, object] = {}
         self.partial = False
-        """Whether some row that is not required was left out."""
+        """Whether a row that is not required was omitted."""
 
 
 class VectorContext:
-    """One evaluation over one frame: what the operators share."""
+    """One evaluation over one frame, shared by its operators."""
 
     __slots__ = ("_results", "decision_cache", "frame", "numbers", "operands", "requested", "size")
 
@@ -42,7 +42,7 @@ class VectorContext:
         self.operands = self.decision_cache
         """Operands of operators and variables, in the required rows."""
         if rows is not None:
-            # The expressions of a decision mostly require the same rows: what they share is computed once.
+            # The expressions of a decision usually require the same rows: they share operands.
             requested = self.decision_cache.get(RequestedRows)
             if not isinstance(requested, RequestedRows) or requested.rows is not rows:
                 requested = self.decision_cache[RequestedRows] = RequestedRows(rows)

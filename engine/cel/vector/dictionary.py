@@ -1,4 +1,4 @@
-"""Dictionary-encoded evaluation: rows that agree on everything that a part reads share one code and one result."""
+"""Dictionary-encoded evaluation: rows with equal inputs of a part share one code and one result."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .kinds import DTYPES, letter_of
 from .vectors import Vector, alike
 
 UNEVALUATED: Final = object()
-"""In the place of a result that no row was evaluated for yet."""
+"""Placeholder of a result that is not computed yet."""
 
 
 class EncodedRows:
-    """Rows encoded by everything that a part reads of them: equal codes, equal results."""
+    """Rows encoded by all paths that a part reads of them: equal codes, equal results."""
 
     __slots__ = ("_columns", "_paths", "_table", "codes", "count", "stamp")
 
@@ -39,7 +39,7 @@ class EncodedRows:
         self.count = len(table)
 
     def refresh(self, frame: Frame, stamp: int, rows: Rows) -> bool:
-        """Encode the rows that changed; return False where all rows must be encoded anew."""
+        """Encode the changed rows; return False if all rows must be encoded again."""
         for path, column in zip(self._paths, self._columns, strict=True):
             if frame.codes(path).values is not column:
                 return False
@@ -56,7 +56,7 @@ class EncodedRows:
 
 
 class DistinctResults:
-    """The results of the scalar evaluator by code, as far as they were required; errors are results too."""
+    """The results of the scalar evaluator by code, computed as required; errors are results too."""
 
     __slots__ = (
         "_by_code",
@@ -78,24 +78,24 @@ class DistinctResults:
         self._kind = kind
         self._by_code: NDArray[Any] = np.empty(0, dtype=DTYPES.get(kind, np.object_))
         self._valid: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        """By code: whether there is a result, and it is a value of the kind."""
+        """By code: whether there is a result that is a value of the kind."""
         self._error: EvaluationError | None = None
         self._fails: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        """By code: whether the result is `_error`, the first error that there was."""
+        """By code: whether the result is `_error`, the first error."""
         self._evaluated: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        """By code: whether the arrays hold a result, a value or an error."""
+        """By code: whether the arrays have a result, a value or an error."""
         self._complete_at = -1
         """The stamp of the inputs at which every row had a result."""
         self._vector: Vector | None = None
         self._vector_stamp = -1
 
     def extend(self) -> list[object]:
-        """Make room for new codes; return the results by code, `UNEVALUATED` where there is none yet."""
+        """Grow to the codes; return the results by code, `UNEVALUATED` for missing ones."""
         known, count = len(self.values), self.inputs.count
         if count > known:
             self.values.extend([UNEVALUATED] * (count - known))
             if count > len(self._valid):
-                # Twice as many as needed: inputs that come and go must not cost a copy each time.
+                # Twice as many as needed: not every new input must cost a copy.
                 self._by_code = np.concatenate((self._by_code, np.zeros(2 * count, dtype=self._by_code.dtype)))
                 self._valid = np.concatenate((self._valid, np.zeros(2 * count, dtype=np.bool_)))
                 self._fails = np.concatenate((self._fails, np.zeros(2 * count, dtype=np.bool_)))
@@ -163,7 +163,7 @@ class DistinctResults:
                 self._valid[code] = True
 
     def gathered(self, rows: Rows | None = None) -> Vector:
-        """Return the results of all rows; where all of `rows` have a value, other rows hold any."""
+        """Return the results of all rows; if all of `rows` have a value, those of other rows are arbitrary."""
         inputs = self.inputs
         if rows is not None and self._complete_at != inputs.stamp:
             codes = inputs.codes
@@ -188,5 +188,5 @@ class DistinctResults:
 
     @property
     def bytes(self) -> int:
-        """About how much memory this takes."""
+        """Approximate size in memory."""
         return 500 + 100 * self.inputs.count + 9 * len(self.inputs.codes)

@@ -1,4 +1,4 @@
-"""Values of rows as columns: numbers as arrays, everything else as codes of what is equal."""
+"""Columns of the values of rows: numbers as arrays, other values dictionary-encoded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Stands for a value that is not there: after how many steps of the path the walk ended, and at what.
+    """An absent value: the number of steps of the path that exist, and the value at the last of them.
 
-    -1 steps are those of a variable that has no value itself.
+    -1 steps: the variable itself has no value.
     """
 
     depth: int
@@ -28,7 +28,7 @@ class Absent:
 
 
 def value_at(value: object, keys: Sequence[str]) -> object:
-    """Return what stands below `value` under these keys, or `Absent`."""
+    """Return the value below `value` at these keys, or `Absent`."""
     for depth, key in enumerate(keys):
         if not isinstance(value, Mapping):
             return Absent(depth, (key_of(value),))
@@ -42,8 +42,8 @@ def value_at(value: object, keys: Sequence[str]) -> object:
 
 
 def key_of(value: object) -> Hashable:
-    """Return a key that only values get that no expression can tell apart."""
-    # Python calls 1, 1.0 and True equal, CEL does not; maps that differ in order differ when they are walked through.
+    """Return a key that two values share only if no expression can distinguish them."""
+    # 1, 1.0 and True are equal in Python but not in CEL; the order of a map shows when it is iterated.
     if value.__class__ is str:
         return value
     if isinstance(value, Absent):
@@ -60,7 +60,7 @@ def is_number(value: object) -> bool:
 
 
 class NumberColumn:
-    """A numeric column that follows its rows. Rows whose value is of another kind than most are absent."""
+    """A cached numeric column, refreshed row by row. A value of another kind than most is absent."""
 
     __slots__ = ("_absent", "_bounds", "_kind", "_present", "_values")
 
@@ -75,7 +75,7 @@ class NumberColumn:
 
     @classmethod
     def of(cls, values: Sequence[object]) -> NumberColumn | None:
-        """Return the values as a column; None where there are no numbers, or more of something else."""
+        """Return the values as a column; None if there are no numbers, or more of other values."""
         ints = sum(1 for value in values if value.__class__ is int and is_number(value))
         floats = sum(1 for value in values if value.__class__ is float)
         absent = sum(1 for value in values if value.__class__ is Absent)
@@ -101,17 +101,17 @@ class NumberColumn:
                 self._bounds = min(low, int(value)), max(high, int(value))  # type: ignore[call-overload]
 
     def copy(self) -> NumberColumn:
-        """Return a column that can be written without this one noticing."""
+        """Return an independent copy."""
         return NumberColumn(self._values.copy(), self._present.copy())
 
     @property
     def numbers(self) -> Numbers:
-        """The column as frames hand it out."""
+        """The column as frames return it."""
         return Numbers(self._values, self._present if self._absent else None, self._bounds)
 
 
 class CodeColumn:
-    """A dictionary-encoded column that follows its rows."""
+    """A cached dictionary-encoded column, refreshed row by row."""
 
     __slots__ = ("_table", "_values")
 
@@ -131,23 +131,23 @@ class CodeColumn:
         self._values[row] = self._table.setdefault(key_of(value), len(self._table))
 
     def copy(self) -> CodeColumn:
-        """Return a column that can be written without this one noticing."""
+        """Return an independent copy."""
         return CodeColumn(self._values.copy(), dict(self._table))
 
     @property
     def overgrown(self) -> bool:
-        """Whether so many values came and went that the codes should be made anew."""
+        """Whether so many codes are unused that all rows should be encoded again."""
         return len(self._table) > 2 * len(self._values) + 64
 
     @property
     def codes(self) -> Codes:
-        """The column as frames hand it out."""
+        """The column as frames return it."""
         return Codes(self._values, len(self._table))
 
 
 @dataclass(slots=True)
 class _Cached:
-    """A column (None: not numeric) and the stamp up to which it follows its rows."""
+    """A column (None: not numeric) and the stamp of its last refresh."""
 
     column: NumberColumn | CodeColumn | None
     stamp: int
@@ -165,9 +165,9 @@ class KeptPaths:
     def numbers(
         self, path: Path, size: int, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
     ) -> NumberColumn | None:
-        """Return the numeric column of a path, None where it is none.
+        """Return the numeric column of a path, None if it is not numeric.
 
-        `value` reads a row; `stamp` is that of the path now, and `changed` says which rows changed since another.
+        `value` reads a row; `stamp` is the present one of the path; `changed` returns the rows changed since another.
         """
         cached = self._numbers.get(path)
         if cached is None or not _refresh(cached, value, stamp, changed):
@@ -189,7 +189,7 @@ class KeptPaths:
 def _refresh(
     cached: _Cached, value: Callable[[int], object], stamp: int, changed: Callable[[int], Rows | None],
 ) -> bool:
-    """Refresh a cached column; return False where it must be built anew."""
+    """Refresh a cached column; return False if it must be built again."""
     if cached.stamp == stamp:
         return True
     rows = changed(cached.stamp)

@@ -1,4 +1,4 @@
-"""Where an expression gets its values from when it is evaluated for many rows at once."""
+"""Frames: the values that an expression reads when it is evaluated for many rows at once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ Rows: TypeAlias = NDArray[np.intp]
 
 
 class Numbers(NamedTuple):
-    """A numeric column that a frame keeps: int64 or float64 values, and which rows have one.
+    """A numeric column of a frame: int64 or float64 values, and the rows that have one.
 
-    `present` is None where every row has a value. What stands in `values` for absent rows means nothing.
-    `bounds` are a lowest and a highest number between which everything in an int64 `values` lies; they need not be
-    met. They spare a search for overflows.
+    `present` is None if every row has a value. `values` of absent rows are arbitrary. `bounds` are a lower and an upper
+    bound of all int64 `values`, not necessarily the closest; they replace a search for overflows.
     """
 
     values: NDArray[np.int64] | NDArray[np.float64]
@@ -34,7 +33,7 @@ class Numbers(NamedTuple):
 class Codes:
     """A dictionary-encoded column: rows with equal codes agree on everything at and below the path.
 
-    Codes are small ints from 0; `count` is one more than the largest in use. Absence has a code of its own.
+    Codes are small ints from 0; `count` is one more than the largest in use. Absent values have a code of their own.
     """
 
     values: NDArray[np.int32]
@@ -42,9 +41,9 @@ class Codes:
 
 
 class Frame(Protocol):
-    """One decision's input: some values for all rows, some per row, and cached columns of the latter.
+    """The input of one decision: values for all rows, values per row, and cached columns of the latter.
 
-    A frame never copies what it hands out: callers do not write into it.
+    Returned arrays are not copies: callers must not write to them.
     """
 
     @property
@@ -57,11 +56,11 @@ class Frame(Protocol):
         ...
 
     def row_value(self, name: str, row: int) -> object:
-        """Return a ROW variable's value at a row, as plain data; raise `EvaluationError` where it has none."""
+        """Return a ROW variable's value at a row, as plain data; raise `EvaluationError` if it has none."""
         ...
 
     def numbers(self, path: Path) -> Numbers | None:
-        """Return the numeric column at a path below a ROW variable, or None where there is no such column."""
+        """Return the numeric column at a path below a ROW variable, or None if there is none."""
         ...
 
     def codes(self, path: Path) -> Codes:
@@ -73,12 +72,12 @@ class Frame(Protocol):
         ...
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
-        """Return the rows that changed at one of the paths since that stamp; None if that is not known any more."""
+        """Return the rows that changed at one of the paths since that stamp; None if that is unknown."""
         ...
 
     @property
     def base(self) -> tuple[Frame, Rows] | None:
-        """For an overlay: the frame that it overrides, with the same values, and its overridden rows; else None."""
+        """Of an overlay: its base, with the same values, and the overridden rows; else None."""
         ...
 
     @property
@@ -99,16 +98,16 @@ class Frame(Protocol):
 class Column(NamedTuple):
     """One value for each required row, and an error for the rows that have none.
 
-    `values` is of dtype bool, int64, float64 or object; what it holds for rows of `errors` means nothing.
+    `values` is of dtype bool, int64, float64 or object, and arbitrary for rows of `errors`.
     """
 
     values: NDArray[np.bool_] | NDArray[np.int64] | NDArray[np.float64] | NDArray[np.object_]
     errors: Mapping[int, EvaluationError] = MappingProxyType({})
-    """By row of the frame."""
+    """Errors by row of the frame."""
 
 
 class ByColumn(Protocol):
-    """What evaluates an expression for all rows of a frame at once."""
+    """Evaluation of an expression for all rows of a frame at once."""
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
         """Return the values of all rows, or of `rows`; see `plan.evaluate`."""

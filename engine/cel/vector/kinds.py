@@ -1,4 +1,4 @@
-"""The kinds of values that columns hold, as the letters that numpy gives them."""
+"""Kinds of the values of columns, as numpy's letters."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .encoding import is_number
 from .vectors import NotColumnar, Vector
 
 KINDS: Final = {BOOL: "b", INT: "i", DOUBLE: "f", DYN: "?"}
-"""`?`: known only from the values."""
+"""`?`: known from the values only."""
 CLASSES: Final = {"b": bool, "i": int, "f": float}
 DTYPES: Final[Mapping[str, Any]] = {"b": np.bool_, "i": np.int64, "f": np.float64}
 NUMERIC: Final = frozenset({INT, DOUBLE, DYN, BOOL})
 
 
 def letter_of(value: object) -> str:
-    """Return numpy's letter of the kind of array that holds such values."""
+    """Return numpy's letter of the array of such values."""
     if value.__class__ is bool:
         return "b"
     return "O" if not is_number(value) else "i" if value.__class__ is int else "f"

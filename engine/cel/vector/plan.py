@@ -1,15 +1,14 @@
-"""Evaluation of an expression for all rows of a frame at once.
+"""Plans: evaluation of an expression for all rows of a frame at once.
 
-An expression is split up once, when its plan is made (`planner`):
+An expression is split once, when its plan is made (`planner`):
 
-- what reads no row variable is evaluated once per decision, by the scalar evaluators;
-- numbers of the frame's numeric columns are computed with numpy (`vectors`);
-- anything else is evaluated once per *distinct input*: the paths that it reads are dictionary-encoded, the scalar
+- a part that reads no row variable is evaluated once per decision, by the scalar evaluators;
+- a part of numeric columns is computed by numpy (`vectors`);
+- any other part is evaluated once per *distinct input*: the paths that it reads are dictionary-encoded, the scalar
   evaluators run once per code, and the results are gathered by code (`dictionary`).
 
-The result is exact in some rows. In all others the whole expression is evaluated by row, and that result is taken,
-value or error. Columns are cached while what they depend on does not change, and refreshed in the rows that changed
-(`result_cache`).
+The result is exact in some rows. In all others the whole expression is evaluated by row. Columns are cached while their
+dependencies are unchanged, and refreshed in the changed rows (`result_cache`).
 """
 
 from __future__ import annotations
@@ -47,18 +46,18 @@ from .vectors import Failure, Mask, NotColumnar, Operand, Unknown, Vector
 __all__ = ["ColumnPlan", "evaluate", "plan_of"]
 
 _FEW_ROWS: Final = 24
-"""Up to so many rows are evaluated faster by row than by column."""
+"""Up to this many rows are evaluated faster by row than by column."""
 _FEW_CHANGES: Final = 8
-"""Up to so many changed rows of a cached column are refreshed by row."""
+"""Up to this many changed rows of a cached column are refreshed by row."""
 _MANY: Final = 4
-"""Where no more than one row in so many is required, only these are evaluated."""
+"""If at most one row in this many is required, only these are evaluated."""
 
 
 def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column:
     """Return the program's value for all rows of the frame, or for `rows` (ascending).
 
-    The column has one place per required row; errors go by row of the frame. It must not be written to: it may be
-    cached.
+    The column has one place per required row; errors are by row of the frame. It must not be written to, as it may
+    be cached.
     """
     plan = program.column_plan or program.use_plan(plan_of(program.checked))
     return plan.column(frame, rows)
@@ -73,7 +72,7 @@ def plan_of(checked: Checked) -> ColumnPlan:
 
 
 class AdaptedFunction(NamedTuple):
-    """A function for values of unknown type that have the kinds they had when it was made; None where there is none."""
+    """A function for the kinds that values of unknown type had when it was generated; None if there is none."""
 
     fused: Fused | None
     inputs: list[tuple[Operator, str, bool]]
@@ -81,7 +80,7 @@ class AdaptedFunction(NamedTuple):
 
 
 class ColumnPlan:
-    """How one expression is evaluated by column. Made once per expression; holds no values."""
+    """The plan of one expression: its operators. Made once per expression, without values."""
 
     __slots__ = (
         "__weakref__", "_adapted", "_checked", "_decision", "_declared", "_doubles", "_fallback", "_fused", "_inputs",
@@ -100,10 +99,10 @@ class ColumnPlan:
         self._doubles = False
         self._adapted: AdaptedFunction | None = None
         self.kind = KINDS.get(checked.type, "O")
-        """numpy's letter of its values; `?` where they may be of several kinds, `O` where they are no numbers."""
+        """numpy's letter of its values; `?` if they may be of several kinds, `O` if they are no numbers."""
         planner = Planner(checked, plan_of)
         self.numeric = planner.numeric
-        """Whether nothing is evaluated once per distinct input: then a few rows cost what they are, without more."""
+        """Whether no part is evaluated once per distinct input: then the cost is proportional to the rows."""
         self.operator = planner.operator
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:
@@ -130,13 +129,13 @@ class ColumnPlan:
         return Column(column.values[rows], errors)
 
     def reads(self, frame: Frame) -> frozenset[Path]:
-        """Return the ROW paths that the values depend on, given the decision's own values: not all that it names."""
+        """Return the ROW paths that the values depend on, given the values of the decision: some of those it names."""
         return outermost(self.operator.reads(VectorContext(frame)))
 
     def bind(self, frame: Frame) -> BoundPlan | None:
-        """Return the plan bound to this frame's CONSTANT and DECISION variables; None where it reads more than numbers.
+        """Return the plan bound to this frame's CONSTANT and DECISION variables; None if it reads more than numbers.
 
-        A numeric expression of numeric columns can be bound. The bound plan does not refer to the frame.
+        The bound plan does not reference the frame.
         """
         cache, key = frame.decision_cache, (BoundPlan, self)
         if key not in cache:
@@ -162,7 +161,7 @@ class ColumnPlan:
             given += (operand_of(value), value, value)
         return BoundPlan(self._fused, self.kind, given, inputs, doubles=self._doubles)
 
-    # How columns come about
+    # Columns
 
     def _is_pure(self) -> bool:
         if self._pure is None:
@@ -170,11 +169,11 @@ class ColumnPlan:
         return self._pure
 
     def _is_few(self, rows: Rows, frame: Frame) -> bool:
-        """Return whether rows are so few that only they are evaluated."""
+        """Return whether rows are so few that only these are evaluated."""
         return self.numeric and len(rows) * _MANY <= frame.size
 
     def _of_some(self, frame: Frame, rows: Rows) -> Column:
-        """Return the column of rows from columns of these rows alone."""
+        """Return the column of these rows, evaluated without the others."""
         found, _ = self._fresh(VectorContext(SomeRows(frame, rows)))
         if not found.errors:
             return found
@@ -202,7 +201,7 @@ class ColumnPlan:
         return column
 
     def _everywhere(self, frame: Frame, rows: Rows | None) -> Column:
-        """Return the column of what is the same for all rows."""
+        """Return the column of an expression that reads no row."""
         value = frame.decision_cache.get(self, UNEVALUATED)
         if value is UNEVALUATED:
             value = frame.decision_cache[self] = self._fallback.once(frame)
@@ -213,7 +212,7 @@ class ColumnPlan:
         return Column(filled(size, value).values)
 
     def is_fused(self) -> bool:
-        """Return whether there is one function for the whole expression."""
+        """Return whether there is a generated function for the whole expression."""
         if self._inputs is None:
             writing = Writing()
             if self._is_pure():
@@ -223,7 +222,7 @@ class ColumnPlan:
         return self._fused is not None
 
     def _adapt(self, context: VectorContext) -> AdaptedFunction:
-        """Return one function for the whole expression, for the kinds that values of unknown type have at present."""
+        """Return a generated function for the whole expression and the present kinds of values of unknown type."""
 
         def kind_of(part: Operator) -> str:
             try:
@@ -240,7 +239,7 @@ class ColumnPlan:
         return AdaptedFunction(fused, writing.inputs, writing.doubles)
 
     def _computed(self, context: VectorContext) -> NDArray[Any] | None:
-        """Return the values of all rows where every one can be computed and nothing fails; else None."""
+        """Return the values of all rows if each can be computed by generated code; else None."""
         fused, inputs, doubles = self._fused, self._inputs, self._doubles
         if fused is None and self.is_fused():
             fused, inputs, doubles = self._fused, self._inputs, self._doubles
@@ -270,7 +269,7 @@ class ColumnPlan:
             return fused(*arguments)
 
     def operand(self, context: VectorContext) -> Operand:
-        """Return what the expression is in all rows, for expressions that read it as a variable."""
+        """Return the operand of all rows, for expressions that read this one as a variable."""
         values = self._computed(context)
         return self.operator.run(context) if values is None else computed_vector(values, self.kind)
 
@@ -338,14 +337,14 @@ class ColumnPlan:
         return _with(Column(np.zeros(len(results), dtype)), requested, range(len(results)), results)
 
     def _refreshed(self, kept: CachedColumn, frame: Frame, stamp: int, requested: Rows | None) -> Column | None:
-        """Return the cached column with the changed rows evaluated anew; None where they are too many."""
+        """Return the cached column with the changed rows evaluated; None if they are too many."""
         if kept.stamp == stamp:
             return kept.column
         changed = frame.changed(self._row_paths, kept.stamp)
         if changed is None or len(changed) > _FEW_CHANGES:
             return None
         if requested is not None and len(changed) and not self.numeric:
-            # What costs more than a few numbers is evaluated in required rows only.
+            # Anything but cheap arithmetic is evaluated in required rows only.
             holds = np.ones(frame.size, dtype=np.bool_) if kept.holds is None else kept.holds.copy()
             holds[changed] = False
             wanted = np.intersect1d(changed, requested, assume_unique=True)
@@ -383,7 +382,7 @@ def _some_exhausted(results: Sequence[object]) -> bool:
 
 
 def _with(column: Column, rows: Sequence[int], places: Sequence[int], results: Sequence[object]) -> Column:
-    """Return a copy of a column with other results, values or errors, in some rows, which stand at these places."""
+    """Return a copy of a column with other results, values or errors, in some rows, at these places."""
     values: NDArray[Any] = column.values
     errors = dict(column.errors)
     if not rows:

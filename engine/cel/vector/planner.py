@@ -1,4 +1,4 @@
-"""How an expression is split up into operators."""
+"""Planner: splits an expression into operators."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from .vectors import OPERATORS, Operand, invert, vectorized
 
 _LONGEST_LIST: Final = 32
 _MOST_PARTS: Final = 200
-"""Terms that one expression is split up into: each may become a program of its own."""
+"""Most parts of one expression: each may become a program of its own."""
 
 
 class Planner:
-    """Splits one expression up into operators."""
+    """Planner of one expression."""
 
     def __init__(
         self, checked: Checked, plan_of: Callable[[Checked], VariablePlan],
         record: Callable[[Expr, Callable[[], Operator]], Operator] | None = None,
     ) -> None:
-        """`plan_of` returns the plan of a variable. `record` is called for each node, outermost first, and plans it."""
+        """`plan_of` returns the plan of a variable. `record` is called for each node, outermost first, to plan it."""
         self._checked = checked
         self._plan_of = plan_of
         self._split_up: Callable[[Expr], Operator] = self._planned
@@ -56,7 +56,7 @@ class Planner:
         return part
 
     def _planned(self, node: Expr) -> Operator:
-        """Return the operator of a node, and plan what stands below it."""
+        """Return the operator of a node, with those of the nodes below it."""
         checked = self._checked
         if checked.scopes[node.id] is not Scope.ROW:
             if isinstance(node, Literal) and not node.unsigned and node.value.__class__ in (bool, int, float):
@@ -112,7 +112,7 @@ class Planner:
 
 
 def _by_column(reference: CallReference) -> Callable[..., Operand] | None:
-    """Return what computes a function on columns, where it says how."""
+    """Return the implementation of a function on columns, if it has one."""
     if len(reference.overloads) != 1:
         return None
     (overload,) = reference.overloads

@@ -13,7 +13,7 @@ from .frame import Column, Frame, Rows
 from .vectors import Mask
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
-"""Bound of all that is cached for one cluster."""
+"""Most bytes that are cached for one cluster."""
 
 
 class CachedColumn:
@@ -45,7 +45,7 @@ class ColumnCache:
         self._constants: dict[Path, tuple[object, Hashable]] = {}
         self.inputs: dict[tuple[Path, ...], EncodedRows] = {}
         self.seen: set[int] = set()
-        """Hashes of keys that were looked up once: what is never looked up again is not worth caching."""
+        """Hashes of keys that were looked up once: only keys that are looked up again are cached."""
 
     def get(self, key: Hashable) -> CachedColumn | DistinctResults | None:
         """Return the entry of a key."""
@@ -55,7 +55,7 @@ class ColumnCache:
         return entry
 
     def put(self, key: Hashable, entry: CachedColumn | DistinctResults, size: int) -> None:
-        """Cache an entry of about so many bytes."""
+        """Cache an entry of approximately this many bytes."""
         self._bytes += size - self._sizes.get(key, 0)
         self._sizes[key] = size
         self._entries[key] = entry
@@ -65,14 +65,14 @@ class ColumnCache:
             self._bytes -= self._sizes.pop(oldest)
 
     def constant_key(self, path: Path, value: object) -> Hashable:
-        """Return the key of a CONSTANT value, which mostly is the object that it was before: a long list, say."""
+        """Return the key of a CONSTANT value (a long list, say), which usually is the same object as before."""
         known = self._constants.get(path)
         if known is None or known[0] is not value:
             known = self._constants[path] = value, key_of(value)
         return known[1]
 
     def seen_before(self, key: Hashable) -> bool:
-        """Return whether this was called for the key before."""
+        """Return whether the key was looked up before, and record that it was."""
         number = hash(key)
         if number in self.seen:
             return True
@@ -82,7 +82,7 @@ class ColumnCache:
         return False
 
     def encoded(self, frame: Frame, paths: tuple[Path, ...], path_set: frozenset[Path]) -> EncodedRows:
-        """Return the rows of a frame encoded by these paths, refreshed for those that changed."""
+        """Return the rows of a frame encoded by these paths, refreshed for changed rows."""
         known = self.inputs.get(paths)
         stamp = frame.stamp(path_set)
         if known is not None:

@@ -1,4 +1,4 @@
-"""Rows that are plain mappings: pods, containers, the nodes of a test."""
+"""Frames over rows that are plain mappings: pods, containers, the nodes of a test."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 class RowFrame:
     """A frame (see `frame.Frame`) over mappings from ROW variables to values; `values` are all other variables.
 
-    A variable's value may be an `EvaluationError`: then reading it is that error. Rows never change, so columns that
-    were made once stay good for as long as the frame lives.
+    The value of a variable may be an `EvaluationError`, which reading it raises. Rows never change, so columns are
+    valid for as long as the frame lives.
     """
 
     __slots__ = ("_codes", "_numbers", "_rows", "_values", "cross_version_cache", "decision_cache")
@@ -59,7 +59,7 @@ class RowFrame:
         return value
 
     def numbers(self, path: Path) -> Numbers | None:
-        """Return the numeric column at a path, or None where it holds no numbers."""
+        """Return the numeric column at a path, or None if it is not numeric."""
         if path not in self._numbers:
             read = self._reader(path)
             self._numbers[path] = NumberColumn.of([read(row) for row in range(self.size)])
@@ -95,6 +95,6 @@ class RowFrame:
             except EvaluationError as error:
                 return Absent(0, (error.message, error.reason))
             except KeyError:
-                return Absent(-1)  # no variable, which is another error than no field of it
+                return Absent(-1)  # an absent variable is another error than an absent field
 
         return read

@@ -1,4 +1,4 @@
-"""A part of an expression evaluated row by row, by the scalar evaluators."""
+"""Scalar fallback: a part of an expression, evaluated row by row."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ScalarFallback:
         return self._call
 
     def once(self, frame: Frame) -> object:
-        """Return the one value, or the `EvaluationError`, of what no row variable is part of."""
+        """Return the value, or the `EvaluationError`, of a part that reads no row variable."""
         call = self._call or self._prepare()
         meter = self.program.meter
         spent = meter.spent
@@ -51,7 +51,7 @@ class ScalarFallback:
             value = call(*[frame.value(name) for name, _ in self._scopes])
         except EvaluationError as error:
             value = error
-        except KeyError:  # a variable that is not given may not be read either
+        except KeyError:  # a missing variable may not be read
             return self.reader(frame)(-1)
         if meter.spent != spent:
             Budget.of(frame, self._checked).spend(meter.spent)
@@ -83,7 +83,7 @@ class ScalarFallback:
 
         def evaluate_row(row: int) -> object:
             nonlocal budget, seen, spent_out
-            # An expression that never spends anything need not stop for those that do.
+            # An expression that spends no units runs even if the budget is spent.
             if spent_out and meter.spent:
                 return exhausted(self._checked)
             complete = not incomplete
@@ -92,7 +92,7 @@ class ScalarFallback:
                     for position, name in per_row:
                         arguments[position] = row_value(name, row)
                 except (EvaluationError, KeyError):
-                    # A variable may have no value here, which matters only where it is read.
+                    # A variable without a value is an error only where it is read.
                     complete = False
             value: object
             try:
@@ -119,7 +119,7 @@ class _RowBindings(dict[str, object]):
         self._row = row
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a variable's value; raise `EvaluationError` where it has none in this row."""
+        """Return a variable's value; raise `EvaluationError` if it has none in this row."""
         try:
             return self._frame.value(key)
         except KeyError:

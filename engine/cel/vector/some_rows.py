@@ -1,4 +1,4 @@
-"""A few rows of a frame, as a frame of their own: to evaluate what changed without the rest."""
+"""A few rows of a frame as a frame of their own, to evaluate them without the others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SomeRows:
         return self._frame.row_value(name, int(self._rows[row]))
 
     def numbers(self, path: Path) -> Numbers | None:
-        """Return the numeric column at a path, or None where it holds no numbers."""
+        """Return the numeric column at a path, or None if it is not numeric."""
         found = self._frame.numbers(path)
         if found is None:
             return None
@@ -56,7 +56,7 @@ class SomeRows:
         return Codes(found.values[self._rows], found.count)
 
     def scratch(self, rows: Rows | None) -> dict[object, object]:
-        """Return the scratch space of these rows; some of them have none that is shared."""
+        """Return the scratch space of these rows; for a part of them, a new one."""
         return self._frame.scratch(self._rows) if rows is None else {}
 
     def stamp(self, paths: frozenset[Path]) -> int:  # noqa: ARG002 - one evaluation, one moment

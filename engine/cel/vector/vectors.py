@@ -1,12 +1,12 @@
-"""Arithmetic, comparison and logic on columns, with proof: every result says which rows it vouches for.
+"""Arithmetic, comparison and logic on columns; every result has the rows in which it is exact.
 
-A row is vouched for where the result is exactly what CEL gives: the inputs were there, nothing overflowed, nothing was
-divided by zero, no NaN was ordered. What happens in the other rows is not told here: they are evaluated by row.
-Int columns carry bounds, so that most overflows are ruled out by arithmetic on two numbers instead of on all rows.
+A row is exact if the result is CEL's: all inputs are present, nothing overflows, nothing is divided by zero, no NaN is
+ordered. Other rows are evaluated by row. Int columns have bounds, so that most overflows are excluded by arithmetic on
+two numbers instead of on all rows.
 
-No error is made here. But one that the row evaluator gave for an *input* (a field that the pod does not have, a metric
-that half of the nodes lack) is carried to the rows where it is certain to be the result, so that what fails in all
-rows alike is not evaluated in each of them.
+No error is made here. But an error of the scalar evaluator for an *input* (a field that the pod does not have, a metric
+that half of the nodes lack) is passed on to the rows in which it is certain to be the result: an error of all rows is
+not evaluated in each of them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Values: TypeAlias = NDArray[Any]
 Mask: TypeAlias = NDArray[np.bool_]
 
 
-class NotColumnar(Exception):  # not an error: the sign that this is answered otherwise
-    """These values are not of kinds that columns are computed with."""
+class NotColumnar(Exception):  # not an error: another strategy applies
+    """The values are of kinds without arithmetic on columns."""
 
 
 class Vector:
-    """One value per row, of dtype bool, int64, float64 or object, and the rows that it vouches for (None: all).
+    """One value per row, of dtype bool, int64, float64 or object, and its exact rows (None: all).
 
     `low` and `high` bound all values of an int column, those of other rows included. `borrowed`: the array belongs to
-    a frame, which may write it after the decision. Where `error` is given, it is the result in the rows `failed`, none
-    of which is vouched for.
+    a frame, which may write to it after the decision. If there is an `error`, it is the result in the rows `failed`,
+    none of which is exact.
     """
 
     __slots__ = ("borrowed", "error", "failed", "high", "low", "valid", "values")
@@ -54,7 +54,7 @@ class Vector:
         self.failed: Mask | None = None
 
     def failing(self, error: EvaluationError | None, rows: Mask | None) -> Vector:
-        """Return this column with an error in some rows that it does not vouch for."""
+        """Return this column with an error in some rows that are not exact."""
         vector = Vector(self.values, self.valid, self.low, self.high)
         vector.borrowed, vector.error, vector.failed = self.borrowed, error, rows
         return vector
@@ -68,7 +68,7 @@ class Vector:
 
     @staticmethod
     def full(size: int, value: Any) -> Vector:
-        """Return a column that holds one value in all rows."""
+        """Return a column with one value in all rows."""
         if value.__class__ is bool or value.__class__ is float:
             return Vector(np.full(size, value))
         if value.__class__ is int and _LOWEST <= value <= _HIGHEST:
@@ -77,7 +77,7 @@ class Vector:
 
 
 class Failure:
-    """A column without values: an error in some rows (None: in all), and nothing known of the others."""
+    """A column without values: an error in some rows (None: in all), the others unknown."""
 
     __slots__ = ("error", "rows")
 
@@ -87,7 +87,7 @@ class Failure:
 
 
 class Unknown:
-    """Stands for a column that vouches for no row."""
+    """A column without exact rows."""
 
     __slots__ = ()
 
@@ -127,7 +127,7 @@ def _bounds(operand: Operand) -> tuple[int, int]:
 
 
 def and_masks(first: Mask | None, second: Mask | None) -> Mask | None:
-    """Return the rows of both; None stands for all."""
+    """Return the rows of both; None: all."""
     if first is None:
         return second
     return first if second is None else first & second
@@ -190,7 +190,7 @@ def multiply(a: Operand, b: Operand) -> Operand:
 
 
 def _divisor(a: Operand, b: Operand) -> tuple[Any, Any, Mask | None]:
-    """Return dividend and divisor of two int operands, the divisor without zeros, and the rows to vouch for."""
+    """Return dividend and divisor of two int operands, the divisor without zeros, and the exact rows."""
     x, y = _values(a), _values(b)
     valid = and_masks(_valid(a), _valid(b))
     low, high = _bounds(b)
@@ -224,7 +224,7 @@ def divide(a: Operand, b: Operand) -> Operand:
 
 
 def _quotient_of_doubles(x: Any, y: Any) -> Values:
-    # A dividend below 2^53 is an exact double, and its rounded quotient never reaches the next whole number, whatever
+    # A dividend below 2^53 is an exact double, and its rounded quotient never reaches the next integer, whatever
     # the divisor: dividing doubles takes a third of the time of dividing ints.
     result: Values = np.divide(x, y).astype(np.int64)
     return result
@@ -362,14 +362,14 @@ def within(a: Operand, numbers: Sequence[int]) -> Operand:
 
 
 def alike(first: EvaluationError, second: EvaluationError) -> bool:
-    """Return whether nobody can tell two errors apart."""
+    """Return whether two errors are indistinguishable."""
     return first is second or (
         first.message == second.message and first.offset == second.offset and first.reason == second.reason
     )
 
 
 def choose(condition: Vector, a: Operand, b: Operand) -> Operand:
-    """Return `condition ? a : b`, both branches known (or not) for all rows."""
+    """Return `condition ? a : b`, with operands of both branches for all rows."""
     true, false = decided(condition)
     failures = [(condition.error, condition.failed)]
     for branch, taken in ((a, true), (b, false)):
@@ -406,7 +406,7 @@ def choose(condition: Vector, a: Operand, b: Operand) -> Operand:
 def _largest(
     failures: Sequence[tuple[EvaluationError | None, Mask | None]],
 ) -> tuple[EvaluationError | None, Mask | None]:
-    """Return the failure of the most rows, joined with those that are like it; the others are forgotten."""
+    """Return the failure of the most rows, joined with equal ones; the others are dropped."""
     best: tuple[EvaluationError | None, Mask | None] = (None, None)
     most = -1
     for error, rows in failures:
@@ -441,7 +441,7 @@ def invert(a: Operand) -> Operand:
 
 
 def vectorized(function: Callable[..., tuple[Any, Any]], kinds: str) -> Callable[..., Operand]:
-    """Return what computes a function of plain arrays (`environment.Overload.by_column`) on columns.
+    """Return the operation of a function of plain arrays (`environment.Overload.by_column`) on columns.
 
     `kinds` are numpy's letters of the parameters, and after them of the result.
     """
@@ -456,7 +456,7 @@ def vectorized(function: Callable[..., tuple[Any, Any]], kinds: str) -> Callable
         size = next(len(operand.values) for operand in operands if isinstance(operand, Vector))
         try:
             values, sure = function(*map(_values, operands))
-        except Exception as error:  # foreign code: whatever it raises, the function of one row says what is wrong
+        except Exception as error:  # foreign code: whatever it raises, the function for one row reports the error
             raise NotColumnar from error
         if values.__class__ is not np.ndarray or values.dtype.kind != result or values.shape != (size,):
             raise NotColumnar

@@ -1,4 +1,4 @@
-"""The interface of operators: parts of an expression that are evaluated for all rows at once."""
+"""Interface of operators, which evaluate a part of an expression for all rows at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..vectors import Operand
 
 
 class Strategy(enum.Enum):
-    """How a part of an expression is evaluated for all rows."""
+    """The strategy by which a part of an expression is evaluated for all rows."""
 
     CONSTANT = "constant"
     DECISION = "once per decision"
@@ -25,11 +25,11 @@ class Strategy(enum.Enum):
 
 
 class Rank(enum.IntEnum):
-    """What an operator costs beside others: of a chain of `&&` or `||`, the cheaper ones run first."""
+    """Relative cost of operators: in a chain of `&&` or `||` the cheaper ones run first."""
 
     CONSTANT = 0
     DECISION = 1
-    """One evaluation per decision; its value is known without looking at a row."""
+    """One evaluation per decision, without reading a row."""
     COLUMN = 2
     DISTINCT = 3
 
@@ -45,11 +45,11 @@ class Operator(Protocol):
         ...
 
     def fuse(self, writing: Writing, /) -> Term:
-        """Write the part down where nothing can fail; raise `CannotFuse` (see `codegen`)."""
+        """Generate the part for rows in which nothing fails; raise `CannotFuse` (see `codegen`)."""
         ...
 
     def reads(self, context: VectorContext, /) -> frozenset[Path]:
-        """Return the ROW paths that the values depend on, given the decision's own values."""
+        """Return the ROW paths that the values depend on, given the values of the decision."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A call of a function that columns compute."""
+"""Calls of functions with an implementation on columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .base import Operator, Rank, Strategy, union_of_reads
 
 
 class CallOperator:
-    """A function that columns can compute."""
+    """A call of a function with an implementation on columns."""
 
     __slots__ = ("_arguments", "_function")
     strategy: ClassVar[Strategy] = Strategy.COLUMN
@@ -35,7 +35,7 @@ class CallOperator:
                 some = True
                 if operand.valid is not None:
                     if error is None and operand.error is not None:
-                        # The leftmost error is the result, where all that stands left of it has a value.
+                        # The leftmost error is the result if all operands left of it have a value.
                         error, failed = operand.error, and_masks(certain, operand.failed)
                     certain = and_masks(certain, operand.valid)
             elif isinstance(operand, Failure):

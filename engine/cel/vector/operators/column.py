@@ -42,7 +42,7 @@ class ColumnOperator:
             if numbers is None:
                 if self._kind == "?":
                     raise NotColumnar
-                # By its type it should be a number: no row has one.
+                # It is declared as a number, but no row has one.
                 nothing = np.zeros(context.size, dtype=DTYPES[self._kind])
                 numbers = Numbers(nothing, np.zeros(context.size, dtype=np.bool_))
             vector = Vector.of(numbers)
@@ -56,14 +56,14 @@ class ColumnOperator:
         return vector if vector.valid is None else self._failing(context, vector, vector.valid)
 
     def gathered(self, frame: Frame, rows: Rows, _: Known) -> Vector | None:
-        """Return the column of these rows (of no overlay); None where one of them has no number of the kind."""
+        """Return the column of these rows (of no overlay); None if one has no number of the kind."""
         scratch = frame.scratch(rows)
         vector = scratch.get(self._key)
         if vector is None:
             numbers = frame.numbers(self._path)
             if numbers is not None and numbers.present is None and numbers.values.dtype.kind == self._kind:
                 vector = scratch[self._key] = Vector(numbers.values[rows], None, *(numbers.bounds or ()))
-                vector.borrowed = True  # by all that are asked about these rows
+                vector.borrowed = True  # shared by all expressions that require these rows
             else:
                 try:
                     vector = self.run(VectorContext(SomeRows(frame, rows)))
@@ -78,7 +78,7 @@ class ColumnOperator:
         return frozenset((self._path,))
 
     def _failing(self, context: VectorContext, vector: Vector, valid: Mask) -> Vector:
-        """Return the column with the error of the first row that has no number, in all rows that are like it."""
+        """Return the column with the error of the first row without a number, in all rows with the same error."""
         known = context.decision_cache.get(self)
         if known is None:
             known = vector

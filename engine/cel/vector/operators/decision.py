@@ -1,4 +1,4 @@
-"""What is the same for all rows."""
+"""Parts that read no row: one value for all rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .base import NO_PATHS, Rank, Strategy
 
 
 class DecisionOperator:
-    """What is the same for all rows: evaluated once per decision."""
+    """A part that reads no row, evaluated once per decision."""
 
     __slots__ = ("_fallback", "_kind")
     strategy: ClassVar[Strategy] = Strategy.DECISION

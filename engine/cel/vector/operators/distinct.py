@@ -1,4 +1,4 @@
-"""Dictionary-encoded evaluation: anything that no other operator computes."""
+"""Dictionary-encoded evaluation of parts that no other operator supports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .base import Rank, Strategy
 
 
 class DistinctOperator:
-    """Anything else: the scalar fallback runs once per distinct input."""
+    """Dictionary-encoded evaluation: the scalar fallback runs once per distinct input."""
 
     __slots__ = ("_decision", "_declared", "_fallback", "_kind", "_paths", "_paths_set")
     strategy: ClassVar[Strategy] = Strategy.DISTINCT

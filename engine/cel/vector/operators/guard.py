@@ -1,4 +1,4 @@
-"""An operator with dictionary-encoded evaluation in reserve."""
+"""Numeric operators with dictionary-encoded evaluation as fallback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .distinct import DistinctOperator
 
 
 class GuardOperator:
-    """An operator that may meet values that are no numbers; then the part is evaluated once per distinct input."""
+    """A numeric operator with a fallback: if values are no numbers, one evaluation per distinct input."""
 
     __slots__ = ("_checked", "_node", "_otherwise", "part")
     strategy: ClassVar[Strategy] = Strategy.COLUMN

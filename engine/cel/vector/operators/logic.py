@@ -16,7 +16,7 @@ from .base import NO_PATHS, Operator, Rank, Strategy, union_of_reads
 
 
 class LogicOperator:
-    """A chain of `&&` or `||`; cheap terms run first, and no more run once all rows are decided."""
+    """A chain of `&&` or `||`; cheap terms run first, until all rows are decided."""
 
     __slots__ = ("_conjunction", "_parts")
     strategy: ClassVar[Strategy] = Strategy.COLUMN
@@ -30,7 +30,7 @@ class LogicOperator:
         conjunction = self._conjunction
         stop = not conjunction
         stopped: Mask | None = None
-        """Rows that one operand has decided, whatever the others are (None: none)."""
+        """Rows that one operand decides, whatever the others are (None: none)."""
         known: Mask | None = None
         """Rows in which all operands so far are known (None: all)."""
         failures: list[tuple[int, EvaluationError, Mask | None]] = []

@@ -1,4 +1,4 @@
-"""Loops over few texts that are the same for all rows."""
+"""Loops over a few strings that are the same for all rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .distinct import DistinctOperator
 from .logic import LogicOperator
 
 _MOST_TEXTS: Final = 16
-"""Turns of a loop that are answered one by one."""
+"""Most iterations of a loop that is unrolled."""
 _MOST_BODIES: Final = 256
 
 
 class UnrollOperator:
-    """`all` or `exists` over texts that are the same for all rows: a chain of `&&` or `||` with a term for each."""
+    """`all` or `exists` over strings that are the same for all rows: a chain of `&&` or `||` with a term for each."""
 
     __slots__ = ("_bodies", "_checked", "_conjunction", "_loop", "_otherwise", "_plan", "_range")
     strategy: ClassVar[Strategy] = Strategy.COLUMN
@@ -40,7 +40,7 @@ class UnrollOperator:
         self._range = DecisionOperator(checked, loop.range)
         self._otherwise = DistinctOperator(checked, loop)
         self._bodies: dict[str, Operator] = {}
-        """What the body is for a text. The same texts come again: there are few selectors."""
+        """The operator of the body by string, cached: the strings of few selectors repeat."""
 
     def run(self, context: VectorContext) -> Operand:
         value = self._range.value(context)
@@ -72,7 +72,7 @@ class UnrollOperator:
 
 
 def unrolls(node: Expr, checked: Checked) -> TypeGuard[Comprehension]:
-    """Return whether a loop is evaluated as a chain of terms, one for each text."""
+    """Return whether a loop is evaluated as a chain of terms, one for each string."""
     return (
         isinstance(node, Comprehension) and node.macro in (Macro.ALL, Macro.EXISTS) and node.variable2 is None
         and checked.scopes[node.range.id] is not Scope.ROW and looks_up(checked, node)

@@ -1,4 +1,4 @@
-"""`variables.x`."""
+"""Variables of a document: `variables.x`."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _READS: Final = "reads"
 
 
 class VariablePlan(Protocol):
-    """The plan of a variable, as expressions use it that read the variable."""
+    """The plan of a variable, as used by expressions that read it."""
 
     kind: str
     numeric: bool
     operator: Operator
 
     def operand(self, context: VectorContext, /) -> Operand:
-        """Return what the variable is in all rows."""
+        """Return the operand of the variable in all rows."""
         ...
 
     def is_fused(self) -> bool:
-        """Return whether there is one function for the whole variable."""
+        """Return whether there is a generated function for the whole variable."""
         ...
 
     def bind(self, frame: Frame, /) -> BoundPlan | None:
-        """Return what computes it in every frame with this one's CONSTANT and DECISION variables."""
+        """Return the plan bound to this frame's CONSTANT and DECISION variables."""
         ...
 
 
@@ -52,7 +52,7 @@ class VariableOperator:
         operand = operands.get(self._plan)
         if operand is None:
             operand = operands[self._plan] = self._plan.operand(context)
-        # The place of a definition's own fault lies in another text: here it is that of the name.
+        # The definition's own error has a place in another text: here it is that of the name.
         if isinstance(operand, Failure):
             return Failure(self._here(operand.error), operand.rows)
         if isinstance(operand, Vector) and operand.error is not None:
@@ -64,7 +64,7 @@ class VariableOperator:
         return self._plan.bind(frame)
 
     def fuse(self, writing: Writing) -> Term:
-        # Ints are given with the bounds of what is there, which are narrower than those that follow from the text.
+        # Ints have the bounds of the actual values, which are narrower than those of the expression.
         if self._plan.kind == "f" and self._plan.is_fused():
             return writing.definition(self._plan.operator)
         return writing.input(self, self._plan.kind, is_array=True)
