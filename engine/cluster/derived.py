@@ -1,8 +1,9 @@
 """What is computed of the rows of nodes: cached across versions of the cluster, refreshed for the changed rows only.
 
-Three classes share one cache. `Derived` is a column: a number or an object for each node. `DerivedObjects` holds an
-object for each node, with numbers that sum it up for those who look at all nodes at once. `DerivedState` holds anything
-that can be brought up to date row by row, such as a sum over all nodes.
+They share one cache. `Derived` is a column: a number or an object for each node. `DerivedObjects` holds an object for
+each node, with numbers that sum it up for those who look at all nodes at once. `DerivedState` holds anything that can
+be brought up to date row by row, such as a sum over all nodes; `DerivedOfBase` does so for readers that account for
+what an overlay changes themselves.
 
 All of them know overlays: the overridden rows are computed of the overlay and belong to it, nothing of them is cached
 across versions. A row counts as overridden only where the overlay may differ at the paths that are read.
@@ -23,7 +24,10 @@ from koordpolicy.engine.cel.vector.frame import Rows
 
 from .snapshot import Cluster, Snapshot
 
-__all__ = ["Derived", "DerivedObjects", "DerivedState", "Refreshable", "RowObjects", "all_rows"]
+__all__ = [
+    "Derived", "DerivedObjects", "DerivedOfBase", "DerivedState", "Overlayable", "Refreshable", "RowObjects",
+    "all_rows",
+]
 
 _MOST_KEYS: Final = 512
 _MOST_BYTES: Final = 32 * 1024 * 1024
@@ -43,19 +47,24 @@ class Refreshable(Protocol):
         """Compute again what depends on these rows; at first, all of them are named."""
         ...
 
+
+class Overlayable(Refreshable, Protocol):
+    """One that can be shown as an overlay shows the nodes."""
+
     def copy(self) -> Self:
         """Return a value that can be refreshed for an overlay without this one changing."""
         ...
 
 
-_State = TypeVar("_State", bound=Refreshable)
+_Base = TypeVar("_Base", bound=Refreshable)
+_State = TypeVar("_State", bound=Overlayable)
 
 
 @dataclass(slots=True, eq=False)
-class _Entry(Generic[_State]):
+class _Entry(Generic[_Base]):
     """A cached value, and up to where it follows the cluster."""
 
-    state: _State
+    state: _Base
     paths: frozenset[Path]
     stamp: int
     version: int
@@ -68,7 +77,7 @@ class _Entry(Generic[_State]):
         return self.stamp, self.generation, self.extra
 
 
-class _Cache(Generic[_State]):
+class _Cache(Generic[_Base]):
     """Values by key, in the cross-version cache of the cluster that they were computed of; the least recently used go.
 
     The refreshed rows are those in the cluster's change log for the value's paths, and those of nodes in `forget`.
@@ -87,9 +96,9 @@ class _Cache(Generic[_State]):
             self._forgotten.clear()
             self._floor = self._generation
 
-    def hit(self, cluster: Cluster, key: Hashable, extra: Hashable) -> _State | None:
+    def hit(self, cluster: Cluster, key: Hashable, extra: Hashable) -> _Base | None:
         """Return the value of the cluster itself where it is cached and up to date."""
-        entries = cast("dict[Hashable, _Entry[_State]] | None", cluster.cross_version_cache.get(self))
+        entries = cast("dict[Hashable, _Entry[_Base]] | None", cluster.cross_version_cache.get(self))
         if entries is None:
             return None
         entry = entries.get(key)
@@ -104,16 +113,16 @@ class _Cache(Generic[_State]):
         return entry.state if entry.extra == extra else None
 
     def current(
-        self, snapshot: Snapshot, key: Hashable, paths: frozenset[Path], *, new: Callable[[int], _State],
+        self, snapshot: Snapshot, key: Hashable, paths: frozenset[Path], *, new: Callable[[int], _Base],
         most: Callable[[int], int], extra: Hashable = None,
-    ) -> _Entry[_State]:
+    ) -> _Entry[_Base]:
         """Return the value of the cluster itself, up to date; `snapshot` is no overlay.
 
         A new one is made by `new(number of nodes)` where there is none, or it was made with another `extra`; so many of
         them as `most(number of nodes)` are cached.
         """
         cluster = snapshot.cluster
-        entries = cast("dict[Hashable, _Entry[_State]] | None", cluster.cross_version_cache.get(self))
+        entries = cast("dict[Hashable, _Entry[_Base]] | None", cluster.cross_version_cache.get(self))
         if entries is None:
             entries = {}
             cluster.cross_version_cache[self] = entries
@@ -130,7 +139,7 @@ class _Cache(Generic[_State]):
         entries[key] = entry
         return entry
 
-    def _refresh(self, entry: _Entry[_State], snapshot: Snapshot) -> None:
+    def _refresh(self, entry: _Entry[_Base], snapshot: Snapshot) -> None:
         cluster = snapshot.cluster
         stamp, rows = cluster.stamp(entry.paths), None
         if entry.generation == self._generation and entry.stamp == stamp:
@@ -150,49 +159,71 @@ class _Cache(Generic[_State]):
             entry.state.refresh(snapshot, rows)
         entry.stamp, entry.version, entry.generation = stamp, cluster.version, self._generation
 
-    def overlaid(self, snapshot: Snapshot, key: Hashable, entry: _Entry[_State]) -> _State:
-        """Return the value as an overlay shows the nodes; it belongs to the overlay."""
-        rows = snapshot.overridden_at(entry.paths)
-        if not len(rows):
-            return entry.state
-        mine = snapshot.overlay_cache
-        found = cast("tuple[Hashable, _State] | None", mine.get((self, key)))
-        if found is not None and found[0] == entry.mark:
-            return found[1]
-        state = entry.state.copy()
-        state.refresh(snapshot, rows)
-        mine[self, key] = (entry.mark, state)
-        return state
+
+def _overlaid(cache: _Cache[_State], snapshot: Snapshot, key: Hashable, entry: _Entry[_State]) -> _State:
+    """Return a value as an overlay shows the nodes; it belongs to the overlay."""
+    rows = snapshot.overridden_at(entry.paths)
+    if not len(rows):
+        return entry.state
+    mine = snapshot.overlay_cache
+    found = cast("tuple[Hashable, _State] | None", mine.get((cache, key)))
+    if found is not None and found[0] == entry.mark:
+        return found[1]
+    state = entry.state.copy()
+    state.refresh(snapshot, rows)
+    mine[cache, key] = (entry.mark, state)
+    return state
 
 
-class DerivedState(Generic[_State]):
-    """A value that is computed of all nodes' rows, and depends on what stands at `paths` of each of them.
+class DerivedOfBase(Generic[_Base]):
+    """A value that is computed of all nodes' rows of the cluster itself, whatever an overlay overrides.
 
-    `new(number of nodes)` makes an empty one; it is refreshed for all rows, and later for those that changed.
+    It depends on what stands at `paths` of each row. `new(number of nodes)` makes an empty one; it is refreshed for all
+    rows, and later for those that changed. `most` bounds how many keys are cached; the least recently used go.
     """
 
-    def __init__(self, paths: frozenset[Path], new: Callable[[int], _State], most: int = _MOST_KEYS) -> None:
-        """`most` bounds how many keys are cached."""
+    def __init__(
+        self, paths: frozenset[Path] = frozenset(), new: Callable[[int], _Base] | None = None, most: int = _MOST_KEYS,
+    ) -> None:
+        """`paths` and `new` may be left out where each read brings its own."""
         self._paths = paths
         self._new = new
         self._most: Callable[[int], int] = lambda _: most
-        self._cache: _Cache[_State] = _Cache()
+        self._cache: _Cache[_Base] = _Cache()
 
-    def of(self, snapshot: Snapshot, key: Hashable = None) -> _State:
-        """Return the value for a key, valid until the cluster changes."""
-        entry = self._current(snapshot.base, key)
-        return self._cache.overlaid(snapshot, key, entry) if snapshot.overridden else entry.state
-
-    def of_base(self, snapshot: Snapshot, key: Hashable = None) -> _State:
-        """Return the value of the cluster itself, whatever an overlay overrides."""
-        return self._current(snapshot.base, key).state
+    def of_base(
+        self, snapshot: Snapshot, key: Hashable = None, new: Callable[[int], _Base] | None = None,
+        paths: frozenset[Path] | None = None,
+    ) -> _Base:
+        """Return the value for a key, valid until the cluster changes; the key determines `new` and `paths`."""
+        hit = self._cache.hit(snapshot.cluster, key, None)
+        return self._current(snapshot.base, key, new, paths).state if hit is None else hit
 
     def forget(self, node: str) -> None:
         """Refresh the node's row at the next read: something that is computed with, beside the row, has changed."""
         self._cache.forget(node)
 
-    def _current(self, base: Snapshot, key: Hashable) -> _Entry[_State]:
-        return self._cache.current(base, key, self._paths, new=self._new, most=self._most)
+    def _current(
+        self, base: Snapshot, key: Hashable, new: Callable[[int], _Base] | None = None,
+        paths: frozenset[Path] | None = None,
+    ) -> _Entry[_Base]:
+        new = new or self._new
+        if new is None:
+            raise TypeError("`new` is given neither to the constructor nor to the read")
+        return self._cache.current(base, key, self._paths if paths is None else paths, new=new, most=self._most)
+
+
+class DerivedState(DerivedOfBase[_State]):
+    """A value that is computed of all nodes' rows, as a snapshot shows them: of an overlay it is the overlay's own."""
+
+    def of(
+        self, snapshot: Snapshot, key: Hashable = None, new: Callable[[int], _State] | None = None,
+        paths: frozenset[Path] | None = None,
+    ) -> _State:
+        """Return the value for a key, valid until the cluster changes; the key determines `new` and `paths`."""
+        if not snapshot.overridden:
+            return self.of_base(snapshot, key, new, paths)
+        return _overlaid(self._cache, snapshot, key, self._current(snapshot.base, key, new, paths))
 
 
 class RowObjects(Generic[_Value]):
@@ -389,7 +420,7 @@ class Derived(Generic[_Dtype]):
             if rows is not None:
                 known = np.setdiff1d(rows, snapshot.overridden_at(paths), assume_unique=True)
             column.fill(base, known, computed)
-            column = self._cache.overlaid(snapshot, key, entry)
+            column = _overlaid(self._cache, snapshot, key, entry)
         column.fill(snapshot, rows, computed)
         return column.values
 

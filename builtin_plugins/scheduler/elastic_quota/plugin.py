@@ -166,16 +166,16 @@ class ElasticQuota:
 
     def _overlaid(self, snapshot: Snapshot) -> Iterator[tuple[PodInfo, int]]:
         """Yield the pods that a what-if puts onto nodes (1) or takes off them (-1)."""
-        for index, row in snapshot.overridden.items():
-            there = snapshot.cluster.rows[index].pods
-            for key, pod in there.items():
-                counted = self.pods.get(key)
-                if key not in row.pods and counted is not None and counted.assigned:
-                    yield pod, -1
-            for key, pod in row.pods.items():
-                counted = self.pods.get(key)
-                if key not in there and not _is_reserve_pod(pod) and (counted is None or not counted.assigned):
-                    yield pod, 1
+        changes = list(snapshot.pod_changes())
+        put_on = {(row, pod.key) for row, pod, sign in changes if sign > 0}
+        taken_off = {(row, pod.key) for row, pod, sign in changes if sign < 0}
+        for row, pod, sign in changes:
+            if (row, pod.key) in put_on & taken_off:
+                continue  # the pod stays, as another object
+            counted = self.pods.get(pod.key)
+            is_counted = counted is not None and counted.assigned
+            if is_counted if sign < 0 else not is_counted and not _is_reserve_pod(pod):
+                yield pod, sign
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002

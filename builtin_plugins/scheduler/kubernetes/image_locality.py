@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import DerivedState
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Scores
@@ -42,6 +43,7 @@ class ImageLocality:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
         self._one_size = args.get("sizes", _FIRST_NODE) == _FIRST_NODE
+        self._images = DerivedState(_PATHS, _Images)
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -54,20 +56,12 @@ class ImageLocality:
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes."""
         images = tuple(_images_of(pod))
-        cluster = snapshot.cluster
-        if any(row.node is not cluster.rows[index].node for index, row in snapshot.overridden.items()):
-            held = _Images(snapshot.size)
-            held.write(range(snapshot.size), snapshot)
-            return Scores(_scores(held, images, one_size=self._one_size))
-        kept = cluster.cross_version_cache.get(self)
-        if not isinstance(kept, _Images):
-            kept = cluster.cross_version_cache[self] = _Images(snapshot.size)
-        kept.follow(Snapshot(cluster, snapshot.now))
-        values = kept.scores.get(images)
+        held = self._images.of(snapshot)
+        values = held.scores.get(images)
         if values is None:
-            if len(kept.scores) >= _MOST_SHAPES:
-                kept.scores.clear()
-            values = kept.scores[images] = _scores(kept, images, one_size=self._one_size)
+            if len(held.scores) >= _MOST_SHAPES:
+                held.scores.clear()
+            values = held.scores[images] = _scores(held, images, one_size=self._one_size)
         return Scores(values)
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
@@ -87,21 +81,17 @@ class _Images:
         self.sizes: dict[str, dict[int, int]] = {}
         self.scores: dict[tuple[str, ...], NDArray[np.int64]] = {}
         self._names: list[tuple[str, ...]] = [()] * nodes
-        self._stamp = -1
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """Take over what changed on the nodes."""
-        frame = snapshot.frame({})
-        stamp = frame.stamp(_PATHS)
-        if stamp != self._stamp:
-            changed = frame.changed(_PATHS, self._stamp) if self._stamp >= 0 else None
-            self.write(range(self.nodes) if changed is None else changed.tolist(), snapshot)
-            self.scores.clear()
-            self._stamp = stamp
+    def copy(self) -> _Images:
+        """Return images that can be refreshed without these changing."""
+        twin = _Images(self.nodes)
+        twin.sizes, twin._names = {name: dict(sizes) for name, sizes in self.sizes.items()}, list(self._names)
+        return twin
 
-    def write(self, rows: Iterable[int], snapshot: Snapshot) -> None:
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
         """Take over the images of some nodes."""
-        for row in rows:
+        self.scores.clear()
+        for row in rows.tolist():
             for name in self._names[row]:
                 del self.sizes[name][row]
             found: dict[str, int] = {}

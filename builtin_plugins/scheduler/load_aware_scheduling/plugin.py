@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.explain.clauses import nearest
 from koordpolicy.engine.cel.vector.frame import Rows
-from koordpolicy.engine.cluster.derived import Derived
+from koordpolicy.engine.cluster.derived import Derived, DerivedState
 from koordpolicy.engine.cluster.edits import Edit, request_edits, usage_edits
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -117,14 +117,22 @@ class _Expected:
     prod: bool
 
 
-class _Period(NamedTuple):
-    """A time in which metrics neither change nor expire."""
+@dataclass(slots=True)
+class _Period:
+    """A time in which metrics neither change nor expire; one that ends before it begins has to be computed."""
 
-    stamp: int
-    since: int
-    until: int
-    plain: bool
+    since: int = 0
+    until: int = 0
+    plain: bool = False
     """Whether all nodes have a valid metric, and the same thresholds."""
+
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - of all nodes together
+        """Have it computed again."""
+        self.since = self.until = 0
+
+    def copy(self) -> _Period:
+        """Return one for an overlay."""
+        return replace(self)
 
 
 class LoadAwareScheduling:
@@ -148,6 +156,7 @@ class LoadAwareScheduling:
         self._places_of_nodes = Derived(_THRESHOLDS, np.int64, self._place_of, distinct=True)
         self._metrics = Derived(_METRIC, np.int64, _metric_row, width=4)
         self._capacity = Derived(_CAPACITY, np.int64, self._capacity_row, width=len(self._names))
+        self._periods = DerivedState(_METRICS_AND_THRESHOLDS, lambda size: _Period())  # noqa: ARG005 - one for all
         self._usages: dict[Query, Derived[np.int64]] = {}
         self._limits: dict[tuple[int, bool], tuple[_Floats | None, Query]] = {}
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
@@ -310,23 +319,21 @@ class LoadAwareScheduling:
         return period.since, period.until
 
     def _period(self, snapshot: Snapshot) -> _Period:
-        """Return the period that it is; `snapshot` is no overlay."""
-        kept, stamp = snapshot.cluster.cross_version_cache, snapshot.cluster.stamp(_METRICS_AND_THRESHOLDS)
-        period = kept.get(self)
-        if not isinstance(period, _Period) or period.stamp != stamp or not period.since <= snapshot.now < period.until:
+        """Return the period that it is."""
+        period = self._periods.of(snapshot)
+        if not period.since <= snapshot.now < period.until:
             metrics = self._metrics.of(snapshot)
             there = metrics[_UPDATED][(metrics[_PRESENT] > 0) & (metrics[_UPDATED] != NEVER)]
             ends = there + self._lifetime
             fresh = ends > snapshot.now
             alike = not self._places_of_nodes.of(snapshot).any()
-            period = kept[self] = _Period(
-                stamp, int(ends[~fresh].max(initial=NEVER)), int(ends[fresh].min(initial=_NEVER_EXPIRES)),
-                alike and bool((metrics[_COUNTED] > self._oldest(snapshot)).all()),
-            )
+            period.since = int(ends[~fresh].max(initial=NEVER))
+            period.until = int(ends[fresh].min(initial=_NEVER_EXPIRES))
+            period.plain = alike and bool((metrics[_COUNTED] > self._oldest(snapshot)).all())
         return period
 
     def _is_plain(self, snapshot: Snapshot) -> bool:
-        return not snapshot.overridden and self._period(snapshot).plain
+        return self._period(snapshot).plain
 
     def _oldest(self, snapshot: Snapshot) -> int:
         """Return the time up to which a metric must have been updated not to count any more; never was before."""

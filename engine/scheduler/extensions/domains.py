@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import DerivedState, all_rows
 from koordpolicy.engine.cluster.snapshot import Snapshot
 
 _Integers = NDArray[np.int64]
@@ -22,13 +23,13 @@ class Domains:
     """
 
     __slots__ = (
-        "_numbers", "_sizes", "_stamp", "codes", "complete", "count", "identity", "overlaid", "present",
-        "unique",
+        "_key", "_numbers", "_sizes", "codes", "complete", "count", "identity", "overlaid", "present", "unique",
     )
 
-    def __init__(self, size: int, *, overlaid: bool = False) -> None:
-        self.overlaid = overlaid
-        """Whether they are those of an overlay, which is not cached."""
+    def __init__(self, size: int, key: str) -> None:
+        self._key = key
+        self.overlaid = False
+        """Whether they are those of an overlay."""
         self.identity: object = object()
         """Another one whenever a node is in another domain."""
         self.codes: _Integers = np.full(size, -1, np.int64)
@@ -39,7 +40,6 @@ class Domains:
         self.unique = False
         """Whether no two nodes share a domain."""
         self._numbers: dict[str, int] = {}
-        self._stamp = -1
 
     def sums(self, values: _Integers, among: _Booleans | None = None) -> _Integers:
         """Return the sums of `values` per domain, int64[count], over the nodes `among` (None: all) with the label."""
@@ -85,27 +85,14 @@ class Domains:
         found: _Booleans = np.bincount(self.codes[self.present & among], minlength=self.count) > 0
         return found
 
-    def _write(self, row: int, node: Mapping[str, Any], key: str) -> None:
-        value = ((node.get("metadata") or {}).get("labels") or {}).get(key)
-        self.codes[row] = -1 if value is None else self._numbers.setdefault(value, len(self._numbers))
-
-    def follow(self, snapshot: Snapshot, key: str) -> None:
-        """Take over what changed in the cluster beneath the snapshot."""
-        cluster = snapshot.cluster
-        paths = frozenset({("node", "metadata", "labels", key)})
-        stamp = cluster.stamp(paths)
-        if stamp == self._stamp:
-            return
-        changed = cluster.changed(paths, self._stamp)
-        if changed is None or len(self._numbers) > 2 * len(self.codes):
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
+        """Read the label of these nodes again."""
+        if len(self._numbers) > 2 * len(self.codes):  # so many values came and went
             self._numbers.clear()
-            changed = np.arange(len(self.codes))
-        for row in changed.tolist():
-            self._write(row, cluster.rows[row].node, key)
-        self._stamp = stamp
-        self._sum_up()
-
-    def _sum_up(self) -> None:
+            rows = all_rows(len(self.codes))
+        for row in rows.tolist():
+            value = ((snapshot.node(row).get("metadata") or {}).get("labels") or {}).get(self._key)
+            self.codes[row] = -1 if value is None else self._numbers.setdefault(value, len(self._numbers))
         self.count = len(self._numbers)
         self.present = self.codes >= 0
         self.complete = bool(self.present.all())
@@ -113,25 +100,17 @@ class Domains:
         self.unique = bool((self._sizes <= 1).all())
         self.identity = object()
 
-    def in_overlay(self, snapshot: Snapshot, key: str) -> Domains:
-        """Return the domains as an overlay shows the nodes."""
-        of = snapshot.cluster.rows
-        rows = [row for row, overridden in snapshot.overridden.items() if overridden.node is not of[row].node]
-        if not rows:
-            return self
-        copy = Domains(0, overlaid=True)
-        copy.codes, copy._numbers = self.codes.copy(), dict(self._numbers)
-        for row in rows:
-            copy._write(row, snapshot.overridden[row].node, key)
-        copy._sum_up()
-        return copy
+    def copy(self) -> Domains:
+        """Return domains for an overlay, which can be refreshed without these changing."""
+        twin = Domains(0, self._key)
+        twin.codes, twin._numbers, twin.overlaid = self.codes.copy(), dict(self._numbers), True
+        return twin
+
+
+_DOMAINS: Final[DerivedState[Domains]] = DerivedState()
 
 
 def domains(snapshot: Snapshot, key: str) -> Domains:
     """Return the domains of a label, as the snapshot shows the nodes."""
-    kept = snapshot.cluster.cross_version_cache
-    found = kept.get((Domains, key))
-    if not isinstance(found, Domains):
-        found = kept[Domains, key] = Domains(snapshot.size)
-    found.follow(snapshot, key)
-    return found.in_overlay(snapshot, key) if snapshot.overridden else found
+    path: Path = ("node", "metadata", "labels", key)
+    return _DOMAINS.of(snapshot, key, lambda size: Domains(size, key), frozenset((path,)))

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import DerivedOfBase
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -75,7 +77,6 @@ class PodCounts:
     def __init__(self, size: int, most_bytes: int = _MOST_BYTES) -> None:
         self._size = size
         self._most = max(_FEWEST_COLUMNS, most_bytes // (8 * max(size, 1)))
-        self._stamp = -1
         self._rows: list[dict[str, tuple[PodInfo, PodKind]]] = [{} for _ in range(size)]
         self._kinds: dict[Hashable, PodKind] = {}
         self._running: dict[PodKind, int] = {}
@@ -87,21 +88,18 @@ class PodCounts:
         self._columns: dict[Hashable, _Column] = {}
         self.seen: PodsSeen | None = None
         """The last snapshot: several plugins use one snapshot, one after the other."""
+        self.version = 0
+        """Grows whenever pods have come or gone."""
         self.terms_version = 0
         """Grows whenever the terms that some running pod has may have become others."""
 
     # Following the cluster
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """Take note of the pods that came and went in the cluster beneath the snapshot."""
-        cluster = snapshot.cluster
-        stamp = cluster.stamp(_PODS)
-        if stamp == self._stamp:
-            return
-        changed = cluster.changed(_PODS, self._stamp)
-        for index in range(self._size) if changed is None else changed.tolist():
-            self._follow_row(index, cluster.rows[index])
-        self._stamp = stamp
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
+        """Take note of the pods that came to these nodes and went from them."""
+        for index in rows.tolist():
+            self._follow_row(index, snapshot.row(index))
+        self.version += 1
         if len(self._kinds) > 2 * len(self._running) + _MOST_SEEN:
             self._forget_kinds()
 
@@ -158,11 +156,6 @@ class PodCounts:
         else:
             del self._affine[kind.terms]
             self.terms_version += 1
-
-    @property
-    def version(self) -> int:
-        """A different value whenever pods have come or gone."""
-        return self._stamp
 
     def kind_of(self, pod: PodInfo) -> PodKind:
         """Return the kind of a pod, wherever it runs; it is one and the same for pods that agree."""
@@ -243,13 +236,7 @@ class PodCounts:
 
     def moved(self, snapshot: Snapshot) -> list[tuple[int, PodKind, int]]:
         """Return what an overlay changes: rows, kinds, and how many pods more or fewer there are."""
-        found: list[tuple[int, PodKind, int]] = []
-        rows = snapshot.cluster.rows
-        for index, row in snapshot.overridden.items():
-            before = rows[index].pods
-            found += ((index, self.kind_of(pod), 1) for key, pod in row.pods.items() if before.get(key) is not pod)
-            found += ((index, self.kind_of(pod), -1) for key, pod in before.items() if row.pods.get(key) is not pod)
-        return found
+        return [(row, self.kind_of(pod), change) for row, pod, change in snapshot.pod_changes()]
 
 
 class PodsSeen:
@@ -261,7 +248,7 @@ class PodsSeen:
         self._counts = counts
         self.snapshot = snapshot
         self.version = counts.version
-        self._moved = counts.moved(snapshot) if snapshot.overridden else []
+        self._moved = counts.moved(snapshot)
 
     def kind_of(self, pod: PodInfo) -> PodKind:
         """Return the kind of a pod, also of one that does not run."""
@@ -326,13 +313,12 @@ class PodsSeen:
         return self.snapshot.version_of("Namespace")
 
 
+_COUNTS: Final = DerivedOfBase(_PODS, PodCounts)
+
+
 def pod_counts(snapshot: Snapshot) -> PodsSeen:
     """Return the counts of the pods that a snapshot shows."""
-    kept = snapshot.cluster.cross_version_cache
-    counts = kept.get(PodCounts)
-    if not isinstance(counts, PodCounts):
-        counts = kept[PodCounts] = PodCounts(snapshot.size)
-    counts.follow(snapshot)
+    counts = _COUNTS.of_base(snapshot)
     seen = counts.seen
     if seen is None or seen.snapshot is not snapshot or seen.version != counts.version:
         seen = counts.seen = PodsSeen(counts, snapshot)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
 from koordpolicy.engine.scheduler.extensions.domains import domains
@@ -50,7 +51,7 @@ def test_columns_that_nobody_asks_for_give_way():
     counts = PodCounts(2, most_bytes=1)
 
     def count(question):
-        counts.follow(cluster.snapshot())
+        counts.refresh(cluster.snapshot(), all_rows(2))
         return counts.column(question, lambda kind: int(kind.labels.get("app") == "web")).tolist()
 
     for turn in range(100):
