@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from koordpolicy.engine.cluster.derived import DerivedOfBase
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.extensions.topology import affinity_of
 from koordpolicy.plugin import CycleState
 
-from ..allocation.kept_outcomes import KeptOutcomes, Trials
 from ..allocation.resource_scoring import AllocationScorer
+from ..allocation.trials import Outcomes, Trials
 from ..reservation.holdings import RESTRICTED as RESTRICTED_RESERVATION
 from ..reservation.holdings import Reserved, anything_restored, first_fitting, restored_on
 from .allocation import Allocation, Choosing, DeviceDemand, Given, Wishes, allocate, completed, demand_on, score_pool
@@ -185,12 +186,12 @@ class Candidates:
                          None if affinity is None else affinity.mask)
 
     def trials(
-        self, outcomes: KeptOutcomes, state: CycleState, snapshot: Snapshot, pod_devices: PodDevices,
+        self, outcomes: DerivedOfBase[Outcomes], state: CycleState, snapshot: Snapshot, pod_devices: PodDevices,
     ) -> Trials | None:
         """Return the cached results of pods of the same kind; None where results are not cacheable."""
         if not is_cacheable(state, pod_devices):
             return None
-        return Trials(outcomes.of(snapshot, pod_devices.kind), lambda row: self._cache.likeness(snapshot, row))
+        return Trials(outcomes.of_base(snapshot, pod_devices.kind), lambda row: self._cache.likeness(snapshot, row))
 
 
 def is_cacheable(state: CycleState, pod_devices: PodDevices) -> bool:

@@ -16,8 +16,8 @@ from koordpolicy.engine.scheduler.extensions.topology import affinities_of
 from koordpolicy.plugin import CycleState
 
 from ..allocation.annotations import labels_of
-from ..allocation.kept_outcomes import KeptOutcomes, refuse_one_by_one
 from ..allocation.row_refusals import RowRefusals
+from ..allocation.trials import derived_outcomes, refuse_one_by_one
 from .adapters import ISOLATION_LABEL
 from .args import DeviceShareArgs
 from .cache import OUTCOME_PATHS, DeviceCache, label_paths
@@ -35,7 +35,7 @@ class DeviceFilter:
         self._args = args
         self._cache = cache
         self._candidates = candidates
-        self._outcomes = KeptOutcomes(OUTCOME_PATHS)
+        self._outcomes = derived_outcomes(OUTCOME_PATHS)
         self._by_labels = Derived(_ISOLATION_PATHS | _MODEL_PATHS, np.bool_, distinct=True)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:

@@ -13,8 +13,8 @@ from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
 from koordpolicy.engine.scheduler.extensions.topology import affinities_of
 from koordpolicy.plugin import CycleState, Handle
 
-from ..allocation.kept_outcomes import KeptOutcomes, score_one_by_one
 from ..allocation.resource_scoring import AllocationScorer
+from ..allocation.trials import derived_outcomes, score_one_by_one
 from ..reservation.holdings import Reserved, nominated_reservation
 from .cache import OUTCOME_PATHS, DeviceCache
 from .candidates import Candidates
@@ -30,7 +30,7 @@ class DeviceScorer:
         self._cache = cache
         self._candidates = candidates
         self._handle = handle
-        self._scores = KeptOutcomes(OUTCOME_PATHS)
+        self._scores = derived_outcomes(OUTCOME_PATHS)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         """Prefer nodes by how much of their devices is allocated, the best one 100."""

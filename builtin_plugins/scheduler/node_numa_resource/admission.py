@@ -6,13 +6,14 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from koordpolicy.engine.cel.check.checked_ast import Path
+from koordpolicy.engine.cluster.derived import DerivedOfBase
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.extensions.topology import KeepableHints, TopologyDemand, admit
 from koordpolicy.plugin import CycleState, Handle, TopologyHints
 
-from ..allocation.kept_outcomes import KeptOutcomes, Trials
+from ..allocation.trials import Outcomes, Trials, derived_outcomes
 from ..reservation.holdings import anything_restored
 from .cache import OUTCOME_PATHS, NumaCache
 from .numa_request import NumaRequest
@@ -46,8 +47,8 @@ class NumaAdmission:
         return found
 
     def trials(
-        self, outcomes: dict[frozenset[Path], KeptOutcomes], state: CycleState, pod: PodInfo, snapshot: Snapshot,
-        request: NumaRequest,
+        self, outcomes: dict[frozenset[Path], DerivedOfBase[Outcomes]], state: CycleState, pod: PodInfo,
+        snapshot: Snapshot, request: NumaRequest,
     ) -> Trials | None:
         """Return the cached results of pods of the same kind; None where results are not cacheable."""
         if anything_restored(state):
@@ -63,7 +64,7 @@ class NumaAdmission:
             kinds.append(found[0])
             paths |= found[1]
         if paths not in outcomes:
-            outcomes[paths] = KeptOutcomes(paths)
+            outcomes[paths] = derived_outcomes(paths)
         alone = paths == OUTCOME_PATHS
 
         def alike(row: int) -> Hashable:
@@ -73,4 +74,4 @@ class NumaAdmission:
             at = snapshot.row(row)
             return held.likeness, tuple(sorted(at.requested.items())), tuple(sorted(at.allocatable.items()))
 
-        return Trials(outcomes[paths].of(snapshot, tuple(kinds)), alike)
+        return Trials(outcomes[paths].of_base(snapshot, tuple(kinds)), alike)

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import DerivedOfBase
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.extensions.topology import affinities_of, affinity_of
 from koordpolicy.plugin import CycleState
 
-from ..allocation.kept_outcomes import KeptOutcomes, refuse_one_by_one
 from ..allocation.row_refusals import RowRefusals
+from ..allocation.trials import Outcomes, refuse_one_by_one
 from ..reservation.holdings import Reserved
 from .admission import NumaAdmission
 from .allocator import INVALID_TOPOLOGY, NumaAllocator, holds_anything
@@ -45,7 +46,7 @@ class NumaFilter:
         self._cache = cache
         self._allocator = allocator
         self._admission = admission
-        self._outcomes: dict[frozenset[Path], KeptOutcomes] = {}
+        self._outcomes: dict[frozenset[Path], DerivedOfBase[Outcomes]] = {}
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, request: NumaRequest,
@@ -128,9 +129,8 @@ class NumaFilter:
 
         def attempt(row: int) -> Refusal | None:
             refusal = self._try(state, pod, snapshot, row, request)
-            affinity = affinity_of(state, snapshot, row)
-            if trials is not None and affinity is not None and row not in snapshot.overridden:
-                trials.outcomes.affinities[row] = affinity
+            if trials is not None:
+                trials.note_affinity(snapshot, row, affinity_of(state, snapshot, row))
             return refusal
 
         refuse_one_by_one(refusals, snapshot, tried, attempt, trials)

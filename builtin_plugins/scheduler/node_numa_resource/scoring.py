@@ -10,21 +10,21 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
-from koordpolicy.engine.cluster.derived import RowObjects
+from koordpolicy.engine.cluster.derived import Derived, DerivedOfBase
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Scores
 from koordpolicy.engine.scheduler.extensions.topology import affinity_of
 from koordpolicy.plugin import CycleState
 
-from ..allocation.kept_outcomes import KeptOutcomes, score_one_by_one
 from ..allocation.resource_scoring import AllocationScorer
+from ..allocation.trials import Outcomes, score_one_by_one
 from .admission import NumaAdmission
 from .allocation import PodAllocation
 from .allocator import NumaAllocator
 from .cache import OUTCOME_PATHS, NumaCache
 from .numa_request import NumaRequest
-from .topology import ALIGNING_POLICIES, NodeTopology, amplify, sum_of_amounts
+from .topology import ALIGNING_POLICIES, amplify, sum_of_amounts
 
 
 class NumaScorer:
@@ -37,15 +37,15 @@ class NumaScorer:
         self._cache = cache
         self._allocator = allocator
         self._admission = admission
-        self._scores: dict[frozenset[Path], KeptOutcomes] = {}
-        self._whole = KeptOutcomes(OUTCOME_PATHS)
+        self._scores: dict[frozenset[Path], DerivedOfBase[Outcomes]] = {}
+        self._whole = Derived(OUTCOME_PATHS, np.int64, vectorized=True)
 
     def score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, request: NumaRequest,
     ) -> Scores:
         """Prefer nodes, or the NUMA nodes that the pod would get there, by how much of them is allocated."""
         topologies = self._cache.topologies(snapshot)
-        values = self._node_scores(request, snapshot, topologies, rows)
+        values = self._node_scores(request, snapshot, rows)
         special = rows if request.bind or request.numa_policy else topologies.present
         if len(special):
             policy, bind, valid, _, _, node_ratio = topologies.numbers[special].T
@@ -67,24 +67,14 @@ class NumaScorer:
             values[special[nothing]] = 0
         return Scores(values)
 
-    def _node_scores(
-        self, request: NumaRequest, snapshot: Snapshot, topologies: RowObjects[NodeTopology | None], rows: Rows,
-    ) -> NDArray[np.int64]:
-        """Return the scores of whole nodes, computing only the rows without a cached score."""
-        known = self._whole.of(snapshot, request.kind)
-        unknown = rows[~known.known[rows]]
-        if len(unknown) and not snapshot.overridden:
-            known.numbers[unknown] = self._whole_scores(request, snapshot, topologies, unknown)
-            known.known[unknown] = True
-        values = known.numbers.copy()
-        if snapshot.overridden:
-            unknown = np.union1d(unknown, np.array(list(snapshot.overridden), dtype=np.intp))
-            values[unknown] = self._whole_scores(request, snapshot, topologies, unknown)
-        return values
+    def _node_scores(self, request: NumaRequest, snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
+        """Return the scores of whole nodes, to be written."""
+        return self._whole.of(
+            snapshot, request.kind, lambda view, some: self._whole_scores(request, view, some), rows=rows,
+        ).copy()
 
-    def _whole_scores(
-        self, request: NumaRequest, snapshot: Snapshot, topologies: RowObjects[NodeTopology | None], rows: Rows,
-    ) -> NDArray[np.int64]:
+    def _whole_scores(self, request: NumaRequest, snapshot: Snapshot, rows: Rows) -> NDArray[np.int64]:
+        topologies = self._cache.topologies(snapshot)
         scorer = self._scorer
         names = [name for name in scorer.weights if scorer.counts(name, request.requests)]
         requested = {name: snapshot.requested(name)[rows] for name in names}

@@ -1,23 +1,22 @@
-"""What came of something that was tried on single nodes, kept for the next pod of the same kind."""
+"""Trials of pods on single nodes, and their outcomes, cached for the next pod of the same kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.derived import DerivedOfBase
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.plugin import TopologyHint
 
 from .row_refusals import RowRefusals
 
-_MOST_KINDS: Final = 128
 _Booleans = NDArray[np.bool_]
 
 
@@ -33,11 +32,12 @@ class Outcomes:
         self._refusals: list[Refusal] = []
         self._places: dict[Refusal, int] = {}
 
-    def forget(self, rows: Rows) -> None:
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - tried again when they are asked for
         """Know nothing of these rows any more."""
         self.known[rows] = False
-        for row in rows.tolist():
-            self.affinities.pop(row, None)
+        if self.affinities:
+            for row in rows.tolist():
+                self.affinities.pop(row, None)
 
     def note(self, row: int, number: int) -> None:
         """Take note of a row's number."""
@@ -45,7 +45,7 @@ class Outcomes:
         self.numbers[row] = number
 
     def learn(self, rows: Rows, compute: Callable[[int], int], alike: Callable[[int], Hashable]) -> None:
-        """Take note of the numbers of rows: those that are alike are computed once."""
+        """Take note of the numbers of rows: of those that are alike, one is computed."""
         first: dict[Hashable, int] = {}
         for row in rows.tolist():
             known = first.setdefault(alike(row), row)
@@ -73,43 +73,30 @@ class Outcomes:
                 refusals.refuse(rows & (self.numbers == number), self._refusals[number - 1])
 
 
-class KeptOutcomes:
-    """Outcomes by kind of pod, for as long as a row does not change at `paths`; those of an overlay are not kept."""
-
-    def __init__(self, paths: frozenset[Path]) -> None:
-        self._paths = paths
-
-    def of(self, snapshot: Snapshot, kind: Hashable) -> Outcomes:
-        """Return what is known of pods of this kind, to be read and written for rows that no overlay changes."""
-        frame = Snapshot(snapshot.cluster, snapshot.now).frame({})
-        stamp = frame.stamp(self._paths)
-        kept = frame.cross_version_cache.get(self)
-        if not isinstance(kept, dict):
-            kept = frame.cross_version_cache[self] = {}
-        found: tuple[int, Outcomes] | None = kept.pop(kind, None)
-        rows = None if found is None else frame.changed(self._paths, found[0])
-        if found is None or rows is None:
-            if len(kept) >= _MOST_KINDS:
-                del kept[next(iter(kept))]  # the one that nobody has asked for for the longest time
-            outcomes = Outcomes(snapshot.size)
-        else:
-            outcomes = found[1]
-            outcomes.forget(rows)
-        kept[kind] = (stamp, outcomes)
-        return outcomes
+def derived_outcomes(paths: frozenset[Path]) -> DerivedOfBase[Outcomes]:
+    """Return the outcomes by kind of pod, each known for as long as its row does not change at `paths`."""
+    return DerivedOfBase(paths, Outcomes, most=128)
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """What is known of trials of pods of one kind, and what says of two rows that the same would come of them."""
+    """The known outcomes for pods of one kind, and what is equal for rows of which one has to be tried.
+
+    An overridden row is tried by each that asks: beside its outcome, a trial writes what it chose into the cycle state.
+    """
 
     outcomes: Outcomes
     alike: Callable[[int], Hashable]
 
+    def note_affinity(self, snapshot: Snapshot, row: int, affinity: TopologyHint | None) -> None:
+        """Take note of the affinity that a trial chose, for the pods that come."""
+        if affinity is not None and not snapshot.is_overridden(row):
+            self.outcomes.affinities[row] = affinity
+
     def numbers(
         self, snapshot: Snapshot, asked: _Booleans, compute: Callable[[int], int],
     ) -> tuple[_Booleans, _Booleans]:
-        """Learn what is not known of the rows; return those that are known now, and those that an overlay changes."""
+        """Learn what is not known of the rows; return those that are known now, and those that are overridden."""
         overlaid = np.zeros(len(asked), np.bool_)
         overlaid[list(snapshot.overridden)] = True
         known = asked & ~overlaid
