@@ -35,8 +35,8 @@ def write_changes(before: Status, after: Status, registry: Registry, log: loggin
 def _write_source(
     before: SourceStatus | None, after: SourceStatus, generation: int, changed: bool, log: logging.Logger,
 ) -> None:
-    told = before is not None and (before.observed, before.problems) == (after.observed, after.problems)
-    if after.problems and not told:
+    logged = before is not None and (before.observed, before.problems) == (after.observed, after.problems)
+    if after.problems and not logged:
         what = f"{after.path} refused, " if after.observed is not None else ""
         log.error("%sgeneration %d stays active: %s", what, generation, render(after.problems))
     if before is not None and not changed and not after.problems:

@@ -51,7 +51,7 @@ class Presence(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a look without reading finds; equal stamps mean that most probably nothing has changed."""
+    """What is found without reading; equal stamps mean that most probably nothing has changed."""
 
     presence: Presence
     marks: tuple[object, ...] = ()
@@ -153,7 +153,7 @@ class Mount:
         return self._prefix + relative if relative else self.path
 
     def stamp(self) -> Stamp:
-        """Look without reading any file."""
+        """Return the stamp, without reading any file."""
         try:
             with _Closing(self._open_at) as opened:
                 presence, found = self._enter(opened, thorough=False)
@@ -188,7 +188,7 @@ class Mount:
         except OSError as error:
             return SourceReading(_absent(error))
         stamp = Stamp(presence, (found.link,) if presence is Presence.PROJECTED else tuple(marks))
-        # Whatever was renamed, added or swapped while the files were read shows in a second look.
+        # Whatever was renamed, added or swapped while the files were read shows in a second stamp.
         if torn or self.stamp() != stamp:
             return SourceReading(stamp, torn=True)
         if presence is not Presence.PROJECTED:
@@ -211,7 +211,7 @@ class Mount:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # `..data` is a directory itself: nobody swaps it, so its files are looked at one by one.
+            # `..data` is a directory itself: nobody swaps it, so each of its files has a mark.
             return Presence.DIRECTORY, _Place(opened.open(LINK, os.O_RDONLY | os.O_DIRECTORY, root))
         try:
             target = opened.open(link, os.O_RDONLY | os.O_DIRECTORY, root)
@@ -347,7 +347,7 @@ class _Place:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     name: str | None
-    """Relative to the mount; None for a file that vanished while it was looked at."""
+    """Relative to the mount; None for a file that vanished meanwhile."""
     base: str
     directory: int
     mark: tuple[object, ...]

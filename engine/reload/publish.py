@@ -1,8 +1,8 @@
 """Writing a set of policies to where a source reads them: what a promotion does.
 
 All files are written beside first and flushed, then renamed one after the other, then those that are gone are
-deleted: what can fail (no right, no space) fails before anything has changed. Who looks at the directory meanwhile may
-see some of it; the reloader does not, since it publishes in the thread that looks.
+deleted: what can fail (no right, no space) fails before anything has changed. Others that read the directory meanwhile
+may see some of it; the reloader does not, since it publishes in the thread that observes.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _replace_all(root: Path, before: Version | None, files: Mapping[str, bytes])
                 beside.chmod(stat.S_IMODE(file.stat().st_mode))
         gone = [root / name for name in (before.hashes if before is not None else ()) if name not in files]
         for file in gone:
-            # Whether it may be deleted is the directory's to say: asked before anything has changed.
+            # Whether it may be deleted depends on the directory: checked before anything has changed.
             if not os.access(file.parent, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
     except OSError:

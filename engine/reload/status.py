@@ -84,7 +84,7 @@ class Status:
     warnings: tuple[str, ...] = ()
     """About the whole: no file events, state that cannot be written, a generation that was rolled back."""
     events: bool = False
-    """Whether file events shorten the wait; if not, the sources are looked at once per interval."""
+    """Whether file events shorten the wait; if not, the sources are observed once per interval."""
     successes: int = 0
     """How often `last_success` came."""
     failures: int = 0

@@ -42,7 +42,7 @@ _ATTEMPTS: Final = 2
 """A worker may be killed by somebody else: what the second one does not survive either is refused."""
 _FIRST_BACK_OFF_S: Final = 0.5
 _LONGEST_BACK_OFF_S: Final = 30.0
-_KEPT_SETS: Final = 8
+_CACHED_SETS: Final = 8
 _MOST_REFUSED: Final = 256
 _MOST_PROBLEMS: Final = 200
 _RUN: Final = "from koordpolicy.engine.reload.vet import serve; serve()"
@@ -102,7 +102,7 @@ class Vetter:
     def start(self) -> None:
         """Start a worker, unless there is one, without waiting for it."""
         with self._lock, contextlib.suppress(_Died):
-            self._have()
+            self._worker_started()
 
     @property
     def pid(self) -> int | None:
@@ -112,14 +112,14 @@ class Vetter:
 
     def vet(self, sources: Sequence[Source]) -> None:
         """Have a set compiled; raises `PolicyError` with what is wrong with it, or what the worker did not survive."""
-        problems = self._ask("vet", sources)
+        problems = self._request("vet", sources)
         if problems:
             raise PolicyError(problems_of(problems, sources))
 
     def groups(self, sources: Sequence[Source]) -> list[frozenset[str]]:
         """Return what `Builder.groups` yields; nothing where no worker survives that, as then `vet` says why."""
         try:
-            return [frozenset(map(str, names)) for names in self._ask("groups", sources)]
+            return [frozenset(map(str, names)) for names in self._request("groups", sources)]
         except PolicyError:
             return []
 
@@ -132,20 +132,20 @@ class Vetter:
         with self._lock:
             self._drop()
 
-    def _ask(self, operation: str, sources: Sequence[Source]) -> list[Any]:
+    def _request(self, operation: str, sources: Sequence[Source]) -> list[Any]:
         with self._lock:
             self._refuse_known(sources)
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    worker = self._ready()
-                    return worker.ask(operation, sources, self._seconds)
+                    worker = self._worker_ready()
+                    return worker.request(operation, sources, self._seconds)
                 except _Died as died:
                     worker_was = self._worker
                     working_on = () if worker_was is None else worker_was.working_on(sources)
                     self._drop()
                     if not self._closed.is_set():
                         with contextlib.suppress(_Died):
-                            self._have()  # the next one is warm by the time that somebody has mended the file
+                            self._worker_started()  # the next one is warm by the time that somebody has mended the file
                     if working_on and (died.limit or attempt == _ATTEMPTS):
                         self._refuse(died, working_on, sources)
                     if attempt == _ATTEMPTS or self._closed.is_set():
@@ -167,7 +167,7 @@ class Vetter:
         self._refused = [*self._refused[1 - _MOST_REFUSED:], _Refused(tuple(held), problem)]
         raise PolicyError([problem])
 
-    def _have(self) -> _Worker:
+    def _worker_started(self) -> _Worker:
         if self._closed.is_set():
             raise _Died("the server ends")
         if self._worker is None:
@@ -180,8 +180,8 @@ class Vetter:
                 raise _Died(f"the process for it does not start: {(error.strerror or str(error)).lower()}") from None
         return self._worker
 
-    def _ready(self) -> _Worker:
-        worker = self._have()
+    def _worker_ready(self) -> _Worker:
+        worker = self._worker_started()
         try:
             worker.wait_until_ready(self._start_seconds)
         except _Died:
@@ -227,8 +227,8 @@ class VettedBuild:
 
 
 @dataclass(slots=True)
-class _Held:
-    """A text that a worker holds, by its number there, and the question that it was last part of."""
+class _SentText:
+    """A text that was sent to a worker: its number there, and the request that it was last part of."""
 
     number: int
     used: int = 0
@@ -253,9 +253,9 @@ class _Worker:
             theirs.close()
         self._is_ready = False
         self._count = itertools.count()
-        self._held: dict[Source, _Held] = {}
+        self._sent: dict[Source, _SentText] = {}
         """By identity: files that did not change are the same sources to a reloader."""
-        self._asked = 0
+        self._requests = 0
         self._on: tuple[str, ...] = ()
 
     def wait_until_ready(self, seconds: float) -> None:
@@ -264,9 +264,9 @@ class _Worker:
             self._receive(seconds, f"the process for it did not start within {seconds:g} s")
             self._is_ready = True
 
-    def ask(self, operation: str, sources: Sequence[Source], seconds: float) -> list[Any]:
+    def request(self, operation: str, sources: Sequence[Source], seconds: float) -> list[Any]:
         """Return the answer; raises `_Died`, also where one file takes longer than that."""
-        self._asked += 1
+        self._requests += 1
         self._on = ()
         # Who is stopped does not read, and then writing to it never ends.
         guard = threading.Timer(seconds * 2, self.kill)
@@ -274,24 +274,24 @@ class _Worker:
         guard.start()
         try:
             for source in sources:
-                held = self._held.get(source)
-                if held is None:
-                    held = self._held[source] = _Held(next(self._count))
+                sent = self._sent.get(source)
+                if sent is None:
+                    sent = self._sent[source] = _SentText(next(self._count))
                     # One at a time: a single call that encodes 50 MB would keep decisions waiting until it returns.
-                    self._send({"text": held.number, "name": source.name})
+                    self._send({"text": sent.number, "name": source.name})
                     self._send_bytes(source.text.encode("utf-8", "surrogatepass"))
-                held.used = self._asked
-            old = [source for source, held in self._held.items() if held.used <= self._asked - _KEPT_SETS]
-            self._send({"do": operation, "with": [self._held[source].number for source in sources],
-                        "forget": [self._held.pop(source).number for source in old]})
+                sent.used = self._requests
+            old = [source for source, sent in self._sent.items() if sent.used <= self._requests - _CACHED_SETS]
+            self._send({"do": operation, "with": [self._sent[source].number for source in sources],
+                        "forget": [self._sent.pop(source).number for source in old]})
         finally:
             guard.cancel()
         while True:
-            said = self._receive(seconds, f"took longer than {seconds:g} s")
-            if "on" in said:
-                self._on = tuple(map(str, said["on"]))
+            message = self._receive(seconds, f"took longer than {seconds:g} s")
+            if "on" in message:
+                self._on = tuple(map(str, message["on"]))
             else:
-                return list(said["answer"])
+                return list(message["answer"])
 
     def working_on(self, sources: Sequence[Source]) -> tuple[str, ...]:
         """Return the names of the files that were worked on last, the one at fault first."""
@@ -321,12 +321,13 @@ class _Worker:
         try:
             if not self._connection.poll(seconds):
                 raise _Died(late, _HELP_TIME, limit=self._is_ready)
-            said: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            message: dict[str, Any] = json.loads(self._connection.recv_bytes())
         except (OSError, EOFError):
             raise self._death() from None
-        if "failed" in said:
-            raise _Died(str(said["failed"]), _HELP_MEMORY if said.get("limit") else "", limit=bool(said.get("limit")))
-        return said
+        if "failed" in message:
+            limit = bool(message.get("limit"))
+            raise _Died(str(message["failed"]), _HELP_MEMORY if limit else "", limit=limit)
+        return message
 
     def _death(self) -> _Died:
         with contextlib.suppress(subprocess.TimeoutExpired):

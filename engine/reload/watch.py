@@ -232,7 +232,7 @@ class FileEvents:
         self._observer: Any = None
         self._watches: dict[str, tuple[tuple[int, int], ObservedWatch]] = {}
         self.trouble = ""
-        """Why some sources are looked at once per interval only; empty if there is no reason."""
+        """Why some sources are observed once per interval only; empty if there is no reason."""
 
     @property
     def working(self) -> bool:
@@ -245,20 +245,20 @@ class FileEvents:
             # A thread that reads events has ended, whatever it met: begin anew.
             self.close()
             self._observer, self._watches = None, {}
-        wanted: dict[str, bool] = {}
+        needed: dict[str, bool] = {}
         for path in paths:
             # Resolved, since a link itself has no events; a file is watched through its directory.
             real = Path(path).resolve()
             directory = str(real if real.is_dir() else real.parent)
-            wanted[directory] = wanted.get(directory, False) or real.is_dir()
-        for directory in [each for each in self._watches if each not in wanted]:
+            needed[directory] = needed.get(directory, False) or real.is_dir()
+        for directory in [each for each in self._watches if each not in needed]:
             self._forget(directory)
         troubles = []
-        for directory, recursive in wanted.items():
+        for directory, recursive in needed.items():
             try:
                 status = Path(directory).stat()
             except OSError:
-                self._forget(directory)  # it is missing, which is told elsewhere
+                self._forget(directory)  # it is missing, which the watcher reports
                 continue
             identity = status.st_dev, status.st_ino
             if directory in self._watches and self._watches[directory][0] == identity:
@@ -306,10 +306,10 @@ class FileEvents:
             observer = Observer()
             observer.start()
             self._observer = observer
-        # Not the events of opening and reading: looking at the files would wake us to look again.
-        wanted: list[type[events.FileSystemEvent]] = [
+        # Not the events of opening and reading: observing the files would wake the next pass.
+        needed: list[type[events.FileSystemEvent]] = [
             events.FileCreatedEvent, events.FileDeletedEvent, events.FileModifiedEvent, events.FileMovedEvent,
             events.FileClosedEvent, events.DirCreatedEvent, events.DirDeletedEvent, events.DirMovedEvent,
         ]
-        watch: ObservedWatch = self._observer.schedule(Handler(), directory, recursive=recursive, event_filter=wanted)
+        watch: ObservedWatch = self._observer.schedule(Handler(), directory, recursive=recursive, event_filter=needed)
         return watch

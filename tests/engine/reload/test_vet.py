@@ -204,7 +204,7 @@ def test_texts_that_are_not_used_any_more_are_forgotten_and_used_again_when_they
     vetter.vet([first])
     for number in range(20):
         vetter.vet([file(f"n{number}")])
-    assert len(vetter._worker._held) < 12
+    assert len(vetter._worker._sent) < 12
     vetter.vet([first])
 
 
