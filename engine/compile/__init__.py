@@ -1,7 +1,7 @@
-"""Documents to registry entries: every expression parsed, checked, bounded and planned.
+"""Compilation of documents to registry entries: every expression parsed, checked, bounded and planned.
 
-What runs the entries (`scheduling`, `selection`, `aggregation`) is imported from its module: it needs numpy, for which
-who only checks documents should not wait.
+The runtime of the entries (`scheduling`, `selection`, `aggregation`) is imported from its modules: it requires numpy,
+whose import time commands that only check documents should not pay.
 """
 
 from __future__ import annotations

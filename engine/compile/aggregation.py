@@ -1,4 +1,4 @@
-"""Facts of the whole: many values to one, or to one per group."""
+"""Evaluation of aggregates: many values to one, or to one per group."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from koordpolicy.engine.documents import AggregateFunction
 from .programs import AggregateProgram
 
 _EXACT_SUM: Final = 2**53
-"""Up to here integers and doubles add up to the same."""
+"""Up to this bound integers and doubles have the same sum."""
 
 
 class Facts(dict[str, Any]):
-    """What `aggregates` reads: values by name. Reading one that failed is the error that it failed with."""
+    """The variable `aggregates`: values by name. Reading a failed one raises its error."""
 
     __slots__ = ("errors",)
 
@@ -33,16 +33,16 @@ class Facts(dict[str, Any]):
         raise self.errors.get(name) or EvaluationError(f"no such key: {name}")
 
     def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002 - a failure is never a default
-        """Return the value; raise `EvaluationError` where it failed."""
+        """Return the value; raise `EvaluationError` if it failed."""
         return self[key]
 
 
 def summarize(
     aggregates: Iterable[AggregateProgram], frame_of: Callable[[AggregateProgram], tuple[Frame, Rows | None]],
 ) -> Facts:
-    """Return the facts; `frame_of` says over which rows of which frame an aggregate runs (None: all of them).
+    """Return the facts; `frame_of` returns the frame of an aggregate and its rows (None: all of them).
 
-    Rows without a metric (`NoMetric`) are left out; any other error of a row is the aggregate's error.
+    Rows without a metric (`NoMetric`) are omitted; any other error of a row is the aggregate's error.
     """
     return _facts(aggregates, lambda aggregate: _over(aggregate, *frame_of(aggregate)))
 
@@ -50,9 +50,9 @@ def summarize(
 def summarize_rows(
     aggregates: Iterable[AggregateProgram], rows_of: Callable[[AggregateProgram], Iterable[Mapping[str, object]]],
 ) -> Facts:
-    """Return the facts over rows that no frame holds, each given as the variables that an expression sees.
+    """Return the facts over rows without a frame, each given as the variables that an expression sees.
 
-    Rows without a metric and errors mean what they mean to `summarize`.
+    Rows without a metric and errors are handled as by `summarize`.
     """
     return _facts(aggregates, lambda aggregate: combine(aggregate, _measured(aggregate, rows_of(aggregate))))
 
@@ -70,7 +70,7 @@ def _facts(aggregates: Iterable[AggregateProgram], value_of: Callable[[Aggregate
 
 
 def _measured(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]]) -> Iterator[tuple[Any, Any]]:
-    """Yield group and value of every row that was measured; any other failure than `NoMetric` is the aggregate's."""
+    """Yield group and value of every row with a metric; any error other than `NoMetric` is the aggregate's."""
     for row in rows:
         try:
             group = aggregate.group_by.evaluate(row) if aggregate.group_by is not None else None
@@ -83,8 +83,8 @@ def _measured(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]])
 
 
 def _over(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Any:
-    """Return one value, or one per group, of the rows of a frame; a row without `group_by` is of the group None."""
-    asked = np.arange(frame.size) if rows is None else rows
+    """Return one value, or one per group, of the rows of a frame; without `group_by` the group of all rows is None."""
+    requested = np.arange(frame.size) if rows is None else rows
     left_out: set[int] = set()
     columns: list[NDArray[Any] | None] = []
     for program in (aggregate.group_by, aggregate.program):
@@ -98,19 +98,19 @@ def _over(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Any:
             left_out.add(row)
         columns.append(column.values)
     if left_out:
-        measured = ~np.isin(asked, list(left_out))
-        asked, columns = asked[measured], [None if column is None else column[measured] for column in columns]
+        measured = ~np.isin(requested, list(left_out))
+        requested, columns = requested[measured], [None if column is None else column[measured] for column in columns]
     groups, values = columns
     if groups is None and values is not None and values.dtype == np.int64 and len(values):
         return _of_integers(aggregate, values)
     return combine(aggregate, zip(
-        [None] * len(asked) if groups is None else groups.tolist(),
-        [True] * len(asked) if values is None else values.tolist(), strict=True,
+        [None] * len(requested) if groups is None else groups.tolist(),
+        [True] * len(requested) if values is None else values.tolist(), strict=True,
     ))
 
 
 def _of_integers(aggregate: AggregateProgram, values: NDArray[np.int64]) -> Any:
-    """Return what `_one` returns of them, without looking at each of them."""
+    """Return the result of `_one` for integers, vectorized."""
     low, high = int(values.min()), int(values.max())
     match aggregate.function:
         case AggregateFunction.MIN:
@@ -127,7 +127,7 @@ def _of_integers(aggregate: AggregateProgram, values: NDArray[np.int64]) -> Any:
 
 
 def combine(aggregate: AggregateProgram, values: Iterable[tuple[Any, Any]]) -> Any:
-    """Return one value, or one per group, of (group, value) pairs; raises `EvaluationError` where there is none."""
+    """Return one value, or one per group, of (group, value) pairs; raises `EvaluationError` if there is none."""
     groups: dict[Any, list[Any]] = {}
     for group, value in values:
         groups.setdefault(group, []).append(value)
@@ -159,7 +159,7 @@ def _one(aggregate: AggregateProgram, values: Sequence[Any]) -> Any:
 
 
 def _rank(aggregate: AggregateProgram, count: int) -> int:
-    """Return the place of the nearest rank: of the smallest value that so many percent of them do not exceed."""
+    """Return the index of the nearest-rank percentile in sorted values."""
     return max(-(-count * (aggregate.percentile or 100) // 100), 1) - 1
 
 

@@ -1,4 +1,4 @@
-"""How far the clauses of a document's expressions are from what is wanted, as findings."""
+"""Distances of an expression's clauses from an expected result, as findings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST_SOURCES: Final = 6
 
 
 def distances_to(program: Program, bindings: Mapping[str, object], *, wanted: bool = True) -> tuple[Finding, ...]:
-    """Return how far an expression is from being `wanted`; where it is so already, how far it is from ceasing.
+    """Return the distances of an expression from the result `wanted`, or, if it has that result, from losing it.
 
-    Clauses that compare nothing are told as they are written.
+    Clauses that are not comparisons are reported as their text.
     """
     ways = alternatives(program.checked, bindings, wanted)
     verb = "must be"
@@ -31,16 +31,17 @@ def distances_to(program: Program, bindings: Mapping[str, object], *, wanted: bo
         return found
     clauses = dict.fromkeys(f"`{shortened(clause.text, 120)}` is {'false' if clause.wanted else 'true'}"
                             for way in ways for clause in way)
-    told = tuple(Finding("clause", text) for text in [*clauses][:_MOST_DISTANCES])
-    return told if len(clauses) <= _MOST_DISTANCES else (*told, left_out(len(clauses) - _MOST_DISTANCES, "clause"))
+    findings = tuple(Finding("clause", text) for text in [*clauses][:_MOST_DISTANCES])
+    more = len(clauses) - _MOST_DISTANCES
+    return findings if more <= 0 else (*findings, left_out(more, "clause"))
 
 
 def distances_of(
     failing: Iterable[tuple[tuple[Clause, ...], Mapping[str, object]]], *, verb: str = "must be",
 ) -> Iterator[Finding]:
-    """Yield how far the clauses are from what is wanted, each once, with what they were computed from.
+    """Yield the distances of the clauses from their expected results, each once, with the values that they read.
 
-    After the first few a finding `more` says how many others there are.
+    A finding `more` with the number of the others follows the first few.
     """
     seen: set[str] = set()
     for place, (way, bindings) in enumerate(failing):
@@ -56,9 +57,9 @@ def distances_of(
 
 
 def distance_finding(clause: Clause, bindings: Mapping[str, object], *, verb: str = "must be") -> Finding | None:
-    """Return how far a clause is from what is wanted: `cpu 71 %, must be below 65 %: over by 6 %`.
+    """Return the distance of a clause from its expected result: `cpu 71 %, must be below 65 %: over by 6 %`.
 
-    None where there is nothing to compare: then the values of the sub-expressions say it.
+    None if the clause is no comparison: then the values of the sub-expressions explain it.
     """
     distance = distance_of(clause, bindings, unit_of)
     if distance is None:
@@ -92,7 +93,7 @@ def _is(value: object, unit: str) -> str:
 
 
 def _sources(clause: Clause, bindings: Mapping[str, object], distance: Distance) -> dict[str, str]:
-    """Return the simple values that a clause read of pod and node, where that is more than the comparison shows."""
+    """Return the scalar values that a clause read of pod and node, if the comparison does not show all of them."""
     found: dict[str, str] = {}
     for path in sorted(reads_of(clause.owner, clause.node)):
         if path[0] in ("params", "aggregates", "now"):

@@ -1,4 +1,4 @@
-"""The expressions of one document: parsed once, checked where they stand, bounded, and made programs."""
+"""Compilation of one document's expressions: parsed once, checked in their slot, bounded, and made programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _VARIABLES: Final = "variables"
 
 @dataclass(frozen=True, slots=True)
 class _Variable:
-    """A variable of the document: its tree, and which others it reads. `root` is None where it cannot be parsed."""
+    """A variable of the document: its tree, and the variables that it reads. `root` is None if it cannot be parsed."""
 
     name: str
     expression: Expression
@@ -44,7 +44,7 @@ class _Variable:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What expressions of a slot see, and why some variables cannot be read there (by name)."""
+    """The environment of a slot's expressions, and the reasons why some variables cannot be read there (by name)."""
 
     environment: Environment
     missing: Mapping[str, PolicyError]
@@ -52,9 +52,9 @@ class _Scope:
 
 @dataclass(slots=True)
 class Expressions:
-    """Compiles what one document says; problems are gathered, and what is faulty yields None.
+    """A compiler of one document's expressions; it collects problems, and returns None for a faulty expression.
 
-    `slots` are those that the document uses, the one that sees most first.
+    `slots` are those that the document uses, first the one with the most variables.
     """
 
     spec: PluginSpec
@@ -68,11 +68,11 @@ class Expressions:
     _variables: tuple[_Variable, ...] = ()
     _scopes: dict[Hashable, _Scope] = field(default_factory=dict)
     reads: set[Path] = field(default_factory=set)
-    """The paths that the programs read which were compiled so far."""
+    """The paths that the compiled programs read."""
     _names: Mapping[str, None] = field(default_factory=dict)
     """The names of all variables, in order."""
     _heights: dict[str, int] = field(default_factory=dict)
-    """How deep each variable nests, with those that it reads."""
+    """The nesting depth of each variable, including those that it reads."""
 
     def __post_init__(self) -> None:
         self._variables = tuple(self._parse_variables())
@@ -81,7 +81,7 @@ class Expressions:
     def program(
         self, expression: Expression, slot: Slot, results: tuple[Type, ...] | None = None, *, aggregates: bool = True,
     ) -> Program | None:
-        """Return the program of an expression; `results` (default: the slot's) are the types that it may have."""
+        """Return the program of an expression; `results` (default: the slot's) are its allowed types."""
         try:
             root = parse(expression.source)
         except PolicyError as error:
@@ -95,7 +95,7 @@ class Expressions:
     def optional(
         self, expression: Expression | None, slot: Slot, results: tuple[Type, ...] | None = None,
     ) -> Program | None:
-        """Return the program of an expression that may be left out."""
+        """Return the program of an optional expression; None if there is none."""
         return None if expression is None else self.program(expression, slot, results)
 
     def rule(self, item: Check | Criterion | Threshold | Condition, slot: Slot) -> Rule | None:
@@ -117,7 +117,7 @@ class Expressions:
         return tuple(rule for rule in found if rule is not None)
 
     def aggregate(self, item: Aggregate, slot: Slot) -> AggregateProgram | None:
-        """Return how an aggregate is computed, and note its type for all that reads it."""
+        """Return the program of an aggregate, and declare its type for its readers."""
         before = len(self.problems.found)
         counts = item.function is AggregateFunction.COUNT
         program = group = None
@@ -136,13 +136,13 @@ class Expressions:
         return AggregateProgram(item.name, item.over, item.function, program, group, item.percentile, item.span)
 
     def finish(self) -> None:
-        """Report the variables that can be read nowhere, with what is wrong where most is seen."""
+        """Report the variables that no slot can read, with the reason in the slot with the most variables."""
         for variable in self._variables:
             scopes = [self._scope(slot) for slot in self.slots]
             failures = [scope.missing.get(variable.name) for scope in scopes]
             if variable.root is None or not failures or failures[0] is None or None in failures:
                 continue
-            if not variable.reads & scopes[0].missing.keys():  # else it fails for another one, which is told there
+            if not variable.reads & scopes[0].missing.keys():  # else the other one is reported
                 self.problems.extend(failures[0].problems)
 
     def _parse_variables(self) -> Iterator[_Variable]:
@@ -172,9 +172,9 @@ class Expressions:
             yield _Variable(each.name, each.expression, root, reads[each.name])
 
     def _height(self, root: Expr, expression: Expression) -> int | None:
-        """Return how deep a tree nests with all variables that it reads; None, told, where that is too deep.
+        """Return the depth of a tree including all variables that it reads; report it and return None if too deep.
 
-        All stages recurse into variables as into sub-expressions: what bounds the one must bound both together.
+        All stages recurse into variables as into sub-expressions, so one bound applies to both together.
         """
         highest, deepest = 0, root
         pending = [(root, 1)]
@@ -226,7 +226,7 @@ class Expressions:
         return Program(checked)
 
     def _report_missing(self, expression: Expression, root: Expr, slot: Slot, *, aggregates: bool) -> bool:
-        """Report the variables that an expression reads and cannot; returns whether there are any."""
+        """Report the variables that an expression reads but cannot; return whether there are any."""
         scope = self._scope(slot, aggregates=aggregates)
         known = self._names
         bad = False
@@ -240,7 +240,7 @@ class Expressions:
                 bad = True
             elif node.field in scope.missing:
                 bad = True
-                # Before all aggregates are known, no scope with them may be made: it would be kept.
+                # Before all aggregates are known, no scope with them may be made: it would be cached.
                 elsewhere = [s for s in self.slots if node.field not in self._scope(s, aggregates=aggregates).missing]
                 if elsewhere or (not aggregates_seen(slot)):
                     why = scope.missing[node.field].problems[0].message
@@ -273,7 +273,7 @@ class Expressions:
             else:
                 seen = seen.with_definition(variable.name, found)
                 continue
-            # What reads it is told once, not complained about again for its type.
+            # Its readers are reported once, not again for its type.
             seen = seen.with_variables(Variable(f"{_VARIABLES}.{variable.name}", DYN))
         return _Scope(seen, missing)
 
@@ -302,14 +302,14 @@ class Expressions:
 
 
 def aggregates_seen(slot: Slot) -> bool:
-    """Return whether expressions of a slot may read aggregates: those of aggregates themselves may not."""
+    """Return whether expressions of a slot may read aggregates; those of aggregates may not."""
     return slot not in (
         Slot.SCHEDULER_NODES, Slot.SCHEDULER_PODS, Slot.QOS_PODS, Slot.DESCHEDULER_NODES, Slot.DESCHEDULER_PODS,
     )
 
 
 def _placed(error: PolicyError, slot: Slot) -> Iterator[Problem]:
-    """Say of unknown names where they are not known."""
+    """Yield the problems; those of unknown names get the slot's name."""
     for problem in error.problems:
         named = problem.code == "cel-name" and problem.message.startswith("no variable")
         place = f" at {slot.value}"
@@ -318,7 +318,7 @@ def _placed(error: PolicyError, slot: Slot) -> Iterator[Problem]:
 
 
 def _reads(root: Expr) -> Iterator[Select]:
-    """Yield where a tree reads `variables.<name>`."""
+    """Yield the selections of `variables.<name>` in a tree."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -329,7 +329,7 @@ def _reads(root: Expr) -> Iterator[Select]:
 
 
 def _path(reads: Mapping[str, frozenset[str]], start: str, goal: str) -> tuple[str, ...] | None:
-    """Return how one variable reads another, directly or by way of others."""
+    """Return the chain by which one variable reads another, directly or through others."""
     pending: list[tuple[str, ...]] = [(start,)]
     seen = {start}
     while pending:

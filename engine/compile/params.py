@@ -1,4 +1,4 @@
-"""Params: where they come from, of which type they are, and what a profile may make of them."""
+"""Params of documents: their origins, their types, and overrides by profiles."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from koordpolicy.engine.source import Problems, Span, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class ParamsSchema:
-    """The schemas that a document's params hold against.
+    """The schemas of a document's params.
 
-    `properties` are those of all schemas, by the param's name. `own` is the document's schema, which all params hold
-    against together; `origins` maps each other param to the schema of the PolicyParams document that declares it.
+    `properties` are those of all schemas, by the param's name. `own` is the document's schema, which validates all
+    params together; `origins` maps each other param to the schema of the PolicyParams document that declares it.
     """
 
     properties: Mapping[str, Any]
@@ -28,7 +28,7 @@ class ParamsSchema:
     origins: Mapping[str, Mapping[str, Any]]
 
     def faults(self, params: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield path and fault of what does not hold; all schemas were checked when their documents were read."""
+        """Yield path and fault of invalid params; the schemas were checked when their documents were read."""
         declared = {id(each): each for each in (self.own, *self.origins.values())}
         steps = Steps.for_values(count_values(params) + sum(map(count_values, declared.values())))
         schemas = {key: JsonSchema(each) for key, each in declared.items()}
@@ -43,10 +43,10 @@ class ParamsSchema:
 def gather(
     document: Document, shared: Mapping[str, Document], problems: Problems,
 ) -> tuple[dict[str, Any], ParamsSchema | None]:
-    """Return a document's params with those that it takes over (its own win), and the schemas that they hold against.
+    """Return a document's params, merged with referenced ones (its own win), and their schemas.
 
-    What nobody gives has the default of the schema; only params as such have defaults, not what is inside of them.
-    What does not hold is reported where it comes from: at the reference that brought it, else at the param.
+    A missing param has its schema's default; defaults inside of a param have no effect. An invalid param is reported
+    at its origin: at the reference that it comes from, else at the param.
     """
     spec = document.spec
     assert isinstance(spec, PluginSpec)
@@ -91,7 +91,7 @@ def gather(
 
 
 def _place(document: Document, path: Sequence[str | int], origins: Mapping[str, Span]) -> Span:
-    """Return where a param comes from: its line, the reference that brought it, or the schema that has its default."""
+    """Return the place of a param: its line, the reference that it comes from, or the schema with its default."""
     assert isinstance(document.spec, PluginSpec)
     if not path:
         return place_of(document, "spec", "params")
@@ -107,7 +107,7 @@ def type_of(params: Mapping[str, Any], schema: ParamsSchema | None) -> Typed:
 
 
 def _unreadable(params: Mapping[str, Any], declared: Typed) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield path and fault of each text that does not stand for the time or span that its schema says it is."""
+    """Yield path and fault of each text that is not of its schema's format (time or duration)."""
     types = {each.name: each for each in declared.types}
     pending: deque[tuple[tuple[str, ...], Type, object]] = deque([((), declared.type, params)])
     while pending:
@@ -133,10 +133,10 @@ _READERS: Final[Mapping[Type, Callable[[str], object]]] = {TIMESTAMP: Timestamp.
 def override(
     name: str, params: Mapping[str, Any], schema: ParamsSchema | None, given: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """Return a plugin's params with what a profile gives in their place.
+    """Return a plugin's params with a profile's overrides.
 
-    Raises `ValueError` with all complaints: params that the plugin does not have, and values of another type than
-    its expressions were checked with, or that do not hold against its own schema.
+    Raises `ValueError` with all problems: unknown params, values of another type than its expressions were checked
+    with, and values that violate its schema.
     """
     if not given:
         return params
@@ -172,6 +172,6 @@ def _fits(value: object, wanted: Type, declared: object) -> bool:
         return isinstance(value, list) and all(_fits(each, wanted.parameters[0], None) for each in value)
     if wanted.name == "map":
         return isinstance(value, Mapping) and all(_fits(each, wanted.parameters[1], None) for each in value.values())
-    if isinstance(declared, Mapping):  # an object whose fields were checked: it keeps its shape
+    if isinstance(declared, Mapping):  # an object whose fields were checked: they must be the same
         return isinstance(value, Mapping) and typed({"p": value}).types[1:] == typed({"p": declared}).types[1:]
     return True

@@ -1,4 +1,4 @@
-"""Documents to plugins: what the registry holds of them, with every complaint of all of them at once."""
+"""Compilation of documents to registry entries, with all problems of all documents at once."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from .programs import (
 )
 
 _MEASURED: Final = frozenset(("usage", "estimated", "nodeMetric", "metricAge"))
-"""The variables that hold what a NodeMetric says."""
+"""The variables that are read from a NodeMetric."""
 _PLUGINS: Final = (Kind.SCHEDULER, Kind.QOS, Kind.DESCHEDULER)
 Make = Callable[[Mapping[str, Any]], Any]
-"""Makes the instance for params that are valid."""
+"""Makes an instance from valid params."""
 Given = tuple[Mapping[str, Any], ParamsSchema | None]
-"""Params, and the schemas that they hold against."""
+"""Params and their schemas."""
 _Made = tuple[Plugin, Compiled]
 _Extensions = tuple[Function, ...]
 
@@ -65,10 +65,10 @@ def compile_documents(
 ) -> tuple[Plugin, ...]:
     """Return the plugins of documents, in order; PolicyParams and PolicyTests are none.
 
-    `shared` are PolicyParams documents of other sources that `paramsFrom` may name. With `problems`, complaints are
-    gathered there (those that loading found are not repeated) and what is valid is returned; without, `PolicyError`
-    is raised with all of them, those of loading included. `observe` is shown the programs of every valid document, for
-    those who look at expressions without running them. `extensions` are the functions that Python plugins bring.
+    `shared` are PolicyParams documents of other sources that `paramsFrom` may name. With `problems`, problems are added
+    to it (except those of loading) and the valid plugins are returned; without, `PolicyError` is raised with all of
+    them, including those of loading. `observe` is called with the programs of every valid document, for analyses of
+    expressions. `extensions` are the functions of Python plugins.
     """
     gathered = Problems() if problems is None else problems
     if isinstance(documents, Documents):
@@ -94,7 +94,7 @@ def compile_documents(
 
 
 def check_names(documents: Iterable[Document], problems: Problems) -> list[Document]:
-    """Report, and return, the documents whose kind and name another one before them has."""
+    """Report and return the documents with the kind and name of an earlier one."""
     first: dict[tuple[Kind, str], Document] = {}
     found: list[Document] = []
     for document in documents:
@@ -118,10 +118,10 @@ def _plugin(
     def merged(args: Mapping[str, Any]) -> Mapping[str, Any]:
         return override(document.name, params, schema, args)
 
-    def made(args: Mapping[str, Any], handle: Any) -> Any:  # noqa: ARG001 - documents need nothing of their host
+    def made(args: Mapping[str, Any], handle: Any) -> Any:  # noqa: ARG001 - documents do not use the handle
         return make(merged(args))
 
-    # Shared params and their types are part of what is decided: a change of theirs is a change of the plugin.
+    # Shared params and their types affect decisions: changing them changes the plugin's digest.
     text = f"{document.digest} {sorted(params.items(), key=lambda item: item[0])!r} {schema!r}"
     return Plugin(
         document.name, framework, tuple(points), made, document.origin,
@@ -140,17 +140,17 @@ def _reads_of(
 
 
 def kinds_of(framework: Framework, paths: Iterable[Path], match: PodMatch | None) -> Iterator[str]:
-    """Yield the kinds of objects, beside nodes and pods, that a document depends on."""
+    """Yield the kinds of objects that a document depends on, other than nodes and pods."""
     for path in paths:
         if path[0] == "nodeSLO":
             yield "NodeSLO"
-        # The node agent measures by itself.
+        # The node agent has its own measurements.
         elif framework is not Framework.QOS and (path[0] in _MEASURED or path[:2] == ("nodeInfo", "measured")):
             yield "NodeMetric"
     selector = None if match is None else match.namespace_selector
     if selector is not None:
         keys = {*selector.match_labels, *(each.key for each in selector.match_expressions)}
-        if keys - {NAMESPACE_NAME_LABEL}:  # which follows from the pod
+        if keys - {NAMESPACE_NAME_LABEL}:  # the name is known from the pod
             yield "Namespace"
 
 
@@ -171,7 +171,7 @@ def _compile_scheduler(
     expressions = Expressions(spec, type_of(*given), slots, problems, extensions=extensions)
     over = {Over.NODES: Slot.SCHEDULER_NODES, Over.PODS: Slot.SCHEDULER_PODS}
     aggregates = [expressions.aggregate(each, over[each.over]) for each in spec.aggregates]
-    # Where the pod alone is asked about, conditions cannot read a node.
+    # If all rules are about the pod alone, conditions cannot read a node.
     narrowest = slots[-1] if slots else Slot.FILTER
     scores = [(item, expressions.program(item.expression, Slot.SCORE)) for item in spec.score]
     compiled = CompiledScheduler(
@@ -203,7 +203,7 @@ def _sort(expressions: Expressions, keys: Iterable[SortKey], slot: Slot) -> tupl
 
 
 def _key(document: Document, *parts: str) -> str:
-    """Return what state is remembered under: the same while document, item and text are the same."""
+    """Return the key of an item's state: it is the same while document, item and text are the same."""
     return hashlib.sha256("\0".join((document.kind.value, document.name, *parts)).encode()).hexdigest()[:16]
 
 

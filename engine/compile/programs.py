@@ -1,11 +1,10 @@
-"""What documents compile to: frozen holders of programs, beside the specs that they came from.
+"""Compiled documents: immutable records of programs and their specs.
 
-The scheduler's documents become objects that fulfil the protocols of `koordpolicy.plugin` (see `scheduling`).
-Those of the QoS manager and the descheduler become the holders `CompiledQoS` and `CompiledDescheduler`, which
-their frameworks run: `Plugin.make(args, handle)` returns one, with the params of the profile in force bound to it.
+`CompiledScheduler` becomes a plugin of the scheduler (see `scheduling.DocumentScheduler`). `CompiledQoS` and
+`CompiledDescheduler` are run by their frameworks: `Plugin.make(args, handle)` returns one, with its params bound.
 
-Every program reads `params` (and, where they are declared, `aggregates` and `thresholds`) from the frame that it is
-evaluated over: a framework puts `compiled.params` and what `aggregates` yielded among the frame's values.
+Every program reads `params` (and `aggregates` and `thresholds`, if declared) from the frame that it is evaluated over:
+a framework puts `compiled.params` and the values of the aggregates among the frame's values.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A named expression that yields a bool, and what to tell where it is false (criteria: true)."""
+    """A named expression that yields a bool, and its message if it is false (criteria: true)."""
 
     name: str
     program: Program
@@ -45,13 +44,13 @@ class Rule:
     span: Span
     message: str = ""
     message_program: Program | None = None
-    """Yields the message; where it fails or is empty, `message` is used."""
+    """Yields the message; if it fails or is empty, `message` is used."""
     code: Code = Code.UNSCHEDULABLE
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateProgram:
-    """How an aggregate is computed; see `documents.Aggregate`."""
+    """A compiled aggregate; see `documents.Aggregate`."""
 
     name: str
     over: Over
@@ -64,7 +63,7 @@ class AggregateProgram:
 
 @dataclass(frozen=True, slots=True)
 class ScoreProgram:
-    """A score item, ready to run."""
+    """A compiled score item."""
 
     item: ScoreItem
     program: Program
@@ -72,7 +71,7 @@ class ScoreProgram:
 
 @dataclass(frozen=True, slots=True)
 class CompiledScheduler:
-    """The programs of a SchedulerPlugin document."""
+    """A compiled SchedulerPlugin."""
 
     document: Document
     spec: SchedulerSpec
@@ -86,7 +85,7 @@ class CompiledScheduler:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdProgram:
-    """A threshold of a QoSPlugin; times in nanoseconds. `key` names its timer: the same while its text is the same."""
+    """A threshold of a QoSPlugin; times in nanoseconds. `key` names its timer: equal while its text is the same."""
 
     rule: Rule
     for_ns: int
@@ -96,7 +95,7 @@ class ThresholdProgram:
 
 @dataclass(frozen=True, slots=True)
 class SortProgram:
-    """One key of a sort."""
+    """One compiled sort key."""
 
     program: Program
     order: SortOrder
@@ -112,13 +111,13 @@ class SuppressCPUProgram:
 
 @dataclass(frozen=True, slots=True)
 class EvictProgram:
-    """Who may go, in which order, and how much must be freed. Its rows are the pods of the node."""
+    """The eviction of a QoSPlugin: candidates, order, and the amount to free. Its rows are the pods of the node."""
 
     criteria: tuple[Rule, ...]
     sort: tuple[SortProgram, ...]
     release: EvictionRelease | None
     amount: Program | None
-    """Yields how much must be freed (int or double), per subject."""
+    """Yields the amount to free (int or double), per subject."""
 
 
 EffectProgram: TypeAlias = SuppressCPUProgram | EvictProgram
@@ -126,7 +125,7 @@ EffectProgram: TypeAlias = SuppressCPUProgram | EvictProgram
 
 @dataclass(frozen=True, slots=True)
 class ActionProgram:
-    """An action of a QoSPlugin."""
+    """A compiled action of a QoSPlugin."""
 
     name: str
     effect: EffectProgram
@@ -134,12 +133,12 @@ class ActionProgram:
     otherwise: Otherwise
     span: Span
     key: str
-    """The same while its text is the same: what its effects are remembered under."""
+    """The key of its recorded effects: equal while its text is the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledQoS:
-    """A QoSPlugin, ready to run. All programs but those of `evict` have one row per subject (`spec.for_each`)."""
+    """A compiled QoSPlugin. All programs but those of `evict` have one row per subject (`spec.for_each`)."""
 
     document: Document
     spec: QoSSpec
@@ -149,7 +148,7 @@ class CompiledQoS:
     thresholds: tuple[ThresholdProgram, ...]
     actions: tuple[ActionProgram, ...]
     reads: tuple[Read, ...] = ()
-    """The kinds of objects that it depends on beside nodes and pods."""
+    """The kinds of objects that it depends on, other than nodes and pods."""
 
     @property
     def name(self) -> str:
@@ -159,7 +158,7 @@ class CompiledQoS:
 
 @dataclass(frozen=True, slots=True)
 class CompiledDescheduler:
-    """A DeschedulerPlugin, ready to run.
+    """A compiled DeschedulerPlugin.
 
     `source`, `target` and `until` have one row per node; `criteria`, `sort` and `match_conditions` one per pod.
     """
@@ -172,7 +171,7 @@ class CompiledDescheduler:
     source: Program | None
     target: Program | None
     anomaly_key: str
-    """What the anomaly detector of each node is kept under: the same while the text of `source` is the same."""
+    """The key of each node's anomaly detector: equal while the text of `source` is the same."""
     criteria: tuple[Rule, ...]
     sort: tuple[SortProgram, ...]
     until: Program | None
@@ -184,14 +183,14 @@ class CompiledDescheduler:
 
 
 Compiled: TypeAlias = CompiledScheduler | CompiledQoS | CompiledDescheduler
-"""The programs of a document of any kind."""
+"""A compiled document of any kind."""
 
 
 _TEXTS = frozenset(("document", "spec"))
 
 
 def with_programs(holder: Any, change: Callable[[Program], Program]) -> Any:
-    """Return a holder of programs (or a tuple of them, or a program) with what `change` makes of each in its place."""
+    """Return a record of programs (or a tuple of them, or a program) with each program replaced by `change`."""
     from koordpolicy.engine.cel.scalar.program import (  # noqa: PLC0415 - who only reads documents does not wait for it
         Program,
     )

@@ -1,4 +1,4 @@
-"""Which pods and nodes a document is about, before any of its expressions runs."""
+"""Selection of the pods and nodes that a document's `match` accepts, before any of its expressions runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SYSTEM_NAMESPACE: Final = "kube-system"
 SYSTEM_CLASSES: Final = frozenset(("system-cluster-critical", "system-node-critical"))
 
 NODE_PATHS: Final[frozenset[Path]] = frozenset((("node", "metadata", "labels"), ("node", "metadata", "name")))
-"""What `match.nodes` reads."""
+"""The paths that `match.nodes` reads."""
 _MATCHES: Final = Derived(NODE_PATHS, np.bool_)
 
 
 def accepts_pod(match: PodMatch | None, pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Return whether a document is about the pod. A namespace that is not known has its name as its only label."""
+    """Return whether a document matches the pod. An unknown namespace has its name as its only label."""
     if match is None:
         return True
     if match.namespaces is not None and pod.namespace not in match.namespaces:
@@ -45,7 +45,7 @@ def accepts_pod(match: PodMatch | None, pod: PodInfo, snapshot: Snapshot) -> boo
 
 
 def exempt(match: PodMatch | None, pod: PodInfo) -> bool:
-    """Return whether the pod belongs to the system and is not named: then checks of documents leave it alone.
+    """Return whether the pod belongs to the system and the document does not name it: then no check applies to it.
 
     A document names it by its namespace or its priority class, in `match.pods`.
     """
@@ -69,7 +69,7 @@ def priority_class(pod: PodInfo) -> str:
 
 
 def node_mask(match: NodeMatch | None, digest: str, snapshot: Snapshot) -> NDArray[np.bool_] | None:
-    """Return which nodes a document is about (not to be written), or None for all.
+    """Return which nodes a document matches (read-only), or None for all.
 
     Cached under the document's digest.
     """

@@ -1,4 +1,4 @@
-"""The order that `sort` asks for, of rows that are asked one by one."""
+"""Sort keys of `sort`, for rows that are evaluated one by one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .programs import SortProgram
 
 
 def sort_key(programs: Iterable[SortProgram], bindings: Mapping[str, object]) -> tuple[Any, ...]:
-    """Return what sorts as the keys ask, the first before the others: texts and numbers alike, either way round.
+    """Return a key that sorts by the programs in turn, ascending or descending, for texts and numbers.
 
-    Raises `EvaluationError` where a key has no value.
+    Raises `EvaluationError` if a program has no value.
     """
     values = ((each.order, each.program.evaluate(bindings)) for each in programs)
     return tuple(_Reversed(value) if order is SortOrder.DESCENDING else value for order, value in values)
 
 
 class _Reversed:
-    """Sorts the other way round."""
+    """A value that sorts in reverse order."""
 
     __slots__ = ("value",)
 

@@ -87,7 +87,7 @@ class Adoption:
 class Instances:
     """The instances of one framework's plugins; `handle` makes a plugin's handle from the names of profile and plugin.
 
-    `preparing` stages a generation, `adopt` makes the staged generation the current one, and `lease` leases one. An
+    `staging` stages a generation, `adopt` makes the staged generation the current one, and `lease` leases one. An
     instance is closed (`Closeable.close`) when no staged, current or leased generation uses it. A failed close is
     reported to `failed` and stops no other one. All methods may be called from any thread; instances are made and
     closed outside the lock.
@@ -108,11 +108,11 @@ class Instances:
         self._used: dict[int, frozenset[_Key]] = {}
         self._leases: dict[int, int] = {}
         self._current: int | None = None
-        self._prepared: int | None = None
+        self._staged: int | None = None
         self._adoption: Adoption | None = None
 
     @contextlib.contextmanager
-    def preparing(self, registry: Registry) -> Iterator[Adoption]:
+    def staging(self, registry: Registry) -> Iterator[Adoption]:
         """Stage this generation: the instances that the block requests, until another generation is staged.
 
         If the block raises, its new instances are closed, and the generation staged before stays so.
@@ -133,7 +133,7 @@ class Instances:
                 self._adoption = None
                 self._instances |= adoption.made
                 self._handles |= adoption.handles
-                self._prepared = registry.generation
+                self._staged = registry.generation
                 self._used[registry.generation] = frozenset(adoption.requested)
                 unused = self._pop_unused()
             self._close(unused)
@@ -141,9 +141,9 @@ class Instances:
     def adopt(self, registry: Registry) -> None:
         """Make the staged generation the current one; raises `LookupError` for any other one."""
         with self._lock:
-            if self._prepared != registry.generation:
-                raise LookupError(f"generation {registry.generation} is not prepared")
-            self._current, self._prepared = self._prepared, None
+            if self._staged != registry.generation:
+                raise LookupError(f"generation {registry.generation} is not staged")
+            self._current, self._staged = self._staged, None
             unused = self._pop_unused()
         self._close(unused)
 
@@ -153,7 +153,7 @@ class Instances:
 
         If the block raises, its new instances are closed and the previous generation stays current.
         """
-        with self.preparing(registry) as adoption:
+        with self.staging(registry) as adoption:
             yield adoption
         self.adopt(registry)
 
@@ -175,7 +175,7 @@ class Instances:
             unused = dict(self._instances)
             self._instances.clear()
             self._used.clear()
-            self._current = self._prepared = None
+            self._current = self._staged = None
         self._close(unused)
 
     def _release(self, generation: int) -> None:
@@ -189,7 +189,7 @@ class Instances:
 
     def _pop_unused(self) -> dict[_Key, Any]:
         self._used = {generation: keys for generation, keys in self._used.items()
-                      if generation in (self._current, self._prepared) or generation in self._leases}
+                      if generation in (self._current, self._staged) or generation in self._leases}
         requested = self._adoption.requested if self._adoption is not None else set[_Key]()
         used = requested.union(*self._used.values())
         return {key: self._instances.pop(key) for key in list(self._instances) if key not in used}

@@ -91,7 +91,7 @@ class HotSwap:
         Raises:
             PolicyError: a plugin cannot be made for a profile; then nothing has changed.
         """
-        with self._instances.preparing(registry) as adoption:
+        with self._instances.staging(registry) as adoption:
             # One assignment after all plugins are made: the owner may read it at any moment.
             self._staged = self._make(registry, adoption)
 

@@ -124,11 +124,11 @@ def test_one_that_fails_to_close_is_told_and_keeps_no_other_open() -> None:
 
 
 def prepare(instances: Instances, registry: Registry) -> dict[str, Any]:
-    with instances.preparing(registry) as adoption:
+    with instances.staging(registry) as adoption:
         return {p.name: adoption.get("default", p, {}) for p in registry.plugins.values()}
 
 
-def test_what_is_prepared_runs_beside_what_is_current_until_it_is_adopted() -> None:
+def test_a_staged_generation_runs_beside_the_current_one_until_it_is_adopted() -> None:
     life: list[str] = []
     instances = Instances(lambda profile, plugin: None)
     first, second = registry(1, plugin("a", life), plugin("b", life)), registry(2, plugin("a", life), plugin("c", life))
@@ -137,11 +137,11 @@ def test_what_is_prepared_runs_beside_what_is_current_until_it_is_adopted() -> N
     assert (made["a"] is before["a"], life) == (True, ["make a", "start a", "make b", "start b", "make c", "start c"])
     instances.adopt(second)
     assert life[6:] == ["close b"]
-    with pytest.raises(LookupError, match="generation 2 is not prepared"):
+    with pytest.raises(LookupError, match="generation 2 is not staged"):
         instances.adopt(second)
 
 
-def test_only_what_was_prepared_last_is_kept() -> None:
+def test_only_the_generation_staged_last_is_kept() -> None:
     life: list[str] = []
     instances = Instances(lambda profile, plugin: None)
     adopt(instances, registry(1, plugin("a", life)))
@@ -150,13 +150,13 @@ def test_only_what_was_prepared_last_is_kept() -> None:
     last = registry(3, plugin("c", life))
     prepare(instances, last)
     assert life == ["make a", "start a", "make b", "start b", "make c", "start c", "close b"]
-    with pytest.raises(LookupError, match="generation 2 is not prepared"):
+    with pytest.raises(LookupError, match="generation 2 is not staged"):
         instances.adopt(superseded)
     instances.adopt(last)
     assert life[7:] == ["close a"]
 
 
-def test_what_cannot_be_prepared_leaves_what_was_prepared_before() -> None:
+def test_a_generation_that_cannot_be_staged_leaves_the_one_staged_before() -> None:
     life: list[str] = []
     instances = Instances(lambda profile, plugin: None)
     second = registry(2, plugin("a", life))
