@@ -1,8 +1,8 @@
-"""Text that objects, documents and files bring, made harmless for terminals, CI logs and machine-readable reports.
+"""Escaping of untrusted text for terminals, CI logs and machine-readable reports.
 
-Names, labels, messages and file names may hold whatever their authors want: sequences that steer a terminal, characters
-that turn the reading direction or are not seen, and lines that a CI system takes for its own commands. Nothing of that
-is printed; each character that is taken away leaves U+FFFD in its place, so that it is seen that something was there.
+Names, labels, messages and file names of objects, documents and files may contain terminal control sequences,
+bidirectional controls, invisible characters, and lines that a CI system interprets as commands. None of these is
+printed; each removed character is replaced by U+FFFD.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BREAKS: Final = re.compile(r"\s*\n\s*")
 
 
 def visible(text: str) -> str:
-    """Return text of any number of lines without what steers a terminal or is a command to a CI system.
+    """Return text of any number of lines without terminal control sequences and CI commands.
 
     Line feeds and tabs stay. `::` at the start of a line becomes `\\::`, `##[` becomes `#\\#[`.
     """
@@ -38,7 +38,7 @@ def one_line(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return JSON in which no such characters and commands stand in texts; it means the same."""
+    """Return equivalent JSON with all such characters and commands in its texts escaped."""
     if _HIDDEN.search(text):
         text = _HIDDEN.sub(_escaped, text)
     return text.replace("##", "#\\u0023") if "##" in text else text

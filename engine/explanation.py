@@ -1,7 +1,7 @@
-"""What was found out about a decision, as a tree: one structure for people, machines, HTTP and events.
+"""Explanations of decisions as trees of findings: one structure for people, machines, HTTP and events.
 
-A finding is a line of text, what kind of thing it says, and the facts behind it; below it stand the findings that it
-follows from. Nothing here knows what is explained: schedulers, QoS managers and deschedulers make such trees.
+A finding is a line of text, its kind, and its facts; its children are the findings that it follows from. Schedulers,
+QoS managers and deschedulers make such trees; nothing here depends on them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _NARROWEST: Final = 30
 
 
 class Mark(enum.Enum):
-    """How a finding counts; the value is the word before its text, and its name in JSON."""
+    """The mark of a finding; the value is the word before its text, and its name in JSON."""
 
     PASSED = "passed"
     REFUSED = "refused"
     ERROR = "error"
     WATCHED = "would refuse"
-    """Of a plugin that is only watched (`enforcement: Warn` or `Audit`)."""
+    """A finding of a plugin that does not enforce (`enforcement: Warn` or `Audit`)."""
     CHANGE = "change"
-    """Something that would change the outcome, and has been tried."""
+    """A change that would change the outcome, and has been tried."""
     HEADING = "heading"
     PLAIN = ""
 
@@ -49,7 +49,7 @@ Paint: TypeAlias = Callable[[str, Mark], str]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headers; columns whose cells are numbers and no words are aligned to the right."""
+    """A table with headers; columns of numbers are aligned to the right."""
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str | int, ...], ...]
@@ -69,10 +69,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found, and what it follows from.
+    """One finding, and the findings that it follows from.
 
-    `kind` says what it is about (`decision`, `node`, `plugin`, `rule`, `distance`, `value`, `change`, ...); `facts` are
-    plain data for machines: names, numbers, values.
+    `kind` is its topic (`decision`, `node`, `plugin`, `rule`, `distance`, `value`, `change`, ...); `facts` are plain
+    data for machines: names, numbers, values.
     """
 
     kind: str
@@ -82,17 +82,17 @@ class Finding:
     parts: tuple[Finding, ...] = ()
     table: Table | None = None
     lead: str = ""
-    """What stands before the text (a number, a dash); what is below the finding is indented by its width."""
+    """The text's prefix (a number, a dash); the children are indented by its width."""
 
     def as_text(self, paint: Paint = lambda text, _: text, *, width: int = 0) -> str:
         """Return the tree as lines for people, without a line break at the end.
 
-        Texts are wrapped at `width` columns, between words; 0 leaves them as long as they are. Tables are not wrapped.
+        Texts are wrapped at `width` columns, between words; 0 means no wrapping. Tables are not wrapped.
         """
         return "\n".join(self.lines("", paint, width))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tree as plain data; `truncated` is set on a finding whose facts had too many parts."""
+        """Return the tree as plain data; `truncated` is set on a finding with too many facts to include all."""
         data: dict[str, Any] = {"kind": self.kind}
         if self.text:
             data["text"] = self.text
@@ -109,14 +109,14 @@ class Finding:
         return data
 
     def find(self, kind: str) -> Iterator[Finding]:
-        """Yield all findings of a kind, this one and those below it, in order."""
+        """Yield all findings of a kind in this tree, in order."""
         if self.kind == kind:
             yield self
         for part in self.parts:
             yield from part.find(kind)
 
     def lines(self, indent: str, paint: Paint, width: int = 0) -> Iterator[str]:
-        """Yield the lines of `as_text`, each with that indentation before it."""
+        """Yield the lines of `as_text`, indented."""
         below = indent
         if self.mark is Mark.HEADING:
             if not (self.parts or self.table):
@@ -146,14 +146,14 @@ class Finding:
 
 
 def heading(text: str, parts: Sequence[Finding] = (), *, table: Table | None = None, kind: str = "part") -> Finding:
-    """Return a finding that stands above others under a heading; without any it is not shown."""
+    """Return a heading over other findings; without any it is not shown."""
     return Finding(kind, text, Mark.HEADING, {}, tuple(parts), table)
 
 
 def shown(value: object, unit: str = "") -> str:
-    """Return a value as people write it: `1.5 cores`, `2Gi`, `71 %`, `200 s`, `'eu-1'`.
+    """Return a value as text for people: `1.5 cores`, `2Gi`, `71 %`, `200 s`, `'eu-1'`.
 
-    `unit` is `milli-cores`, `cores`, `bytes`, `seconds`, `%`, or empty where it is not known.
+    `unit` is `milli-cores`, `cores`, `bytes`, `seconds`, `%`, or empty if it is not known.
     """
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
@@ -169,7 +169,7 @@ def shown(value: object, unit: str = "") -> str:
         case "cores":
             return _cores(value)
         case "bytes":
-            # What would round to 1024 of the smaller unit is 1 of the larger.
+            # A value that rounds to 1024 of the smaller unit is 1 of the larger.
             return next((f"{_short(value / size)}{suffix}" for suffix, size in _BINARY if abs(value) >= size * _WHOLE),
                         f"{_short(value)} bytes")
         case "seconds":
@@ -181,13 +181,13 @@ def shown(value: object, unit: str = "") -> str:
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def left_out(number: int, thing: str) -> Finding:
-    """Return the finding that ends a list which is cut: how many more there are, in words and as `leftOut`."""
+    """Return the finding that ends a truncated list: the number of the others, in words and as `leftOut`."""
     return Finding("more", f"and {counted(number, f'more {thing}')}", facts={"leftOut": number})
 
 
@@ -203,22 +203,22 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def plain(value: object, most: int = MOST_PARTS) -> Any:
-    """Return a value as data that JSON can hold; what it has no form for becomes its text.
+    """Return a value as JSON data; values without a JSON form become their text.
 
-    A value has parts that may be parts of each other, many times: after `most` of them `...` stands for the rest.
+    Parts may be shared many times: after `most` parts the rest is replaced by `...`.
     """
     return plain_or_cut(value, most)[0]
 
 
 def plain_or_cut(value: object, most: int = MOST_PARTS) -> tuple[Any, bool]:
-    """Return the value as `plain` does, and whether parts of it were left out."""
-    left = _Left(most)
+    """Return the value as `plain` does, and whether it was truncated."""
+    left = _PartBudget(most)
     return _plain(value, left), left.cut
 
 
 @dataclass(slots=True)
-class _Left:
-    """How many parts may still be written out, and whether there were more."""
+class _PartBudget:
+    """The remaining number of parts to include, and whether there were more."""
 
     parts: int
     cut: bool = False
@@ -228,7 +228,7 @@ class _Left:
         return self.parts <= 0
 
 
-def _plain(value: object, left: _Left) -> Any:
+def _plain(value: object, left: _PartBudget) -> Any:
     left.parts -= 1
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -258,7 +258,7 @@ def _cores(value: float) -> str:
 
 
 def _short(value: float) -> str:
-    """Return a number without digits that nobody reads; whole numbers keep all of them."""
+    """Return a number with few significant digits; whole numbers keep all of them."""
     if value == int(value):
         return str(int(value))
     return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) >= 0.001 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Files that commands write and read back: whole or not at all, and never through a link that somebody else laid."""
+"""Files that commands write and read back: atomically, and never through a link of another user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE: Final = 1024 * 1024
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file at once: nobody ever sees half of it, also where the machine stops in the middle.
+    """Replace a file atomically, even if the machine crashes.
 
     A symbolic link at `path` is replaced, not followed. Raises `OSError`.
     """
@@ -30,14 +30,14 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def beside_of(path: Path) -> Path:
-    """Return a path in the same directory whose name nobody can foresee."""
+    """Return a path in the same directory with an unpredictable name."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that is not there yet, so that all of it is on the disk.
+    """Write a new file and flush it to the disk.
 
-    Raises `FileExistsError` where something is there, be it a link to nowhere, and `OSError`.
+    Raises `FileExistsError` if the path exists, even as a dangling link, and `OSError`.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFULLY, 0o666)
     with os.fdopen(descriptor, "wb") as file:
@@ -47,10 +47,10 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def read_own(path: Path, *, most: int) -> bytes:
-    """Return the content of a file that this program wrote before, of at most so many bytes.
+    """Return the content of a file that this program wrote before, at most `most` bytes.
 
-    Raises `FileNotFoundError` where there is none, and `OSError` (with a `strerror` for people) for links, for what is
-    no file, for files of other users than this one and root, and for larger ones.
+    Raises `FileNotFoundError` if there is none, and `OSError` (with a `strerror` for people) for links, for anything
+    but regular files, for files of users other than this one and root, and for larger files.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _CAREFULLY) if not path.is_symlink() else None
     if descriptor is None:
@@ -82,7 +82,7 @@ def open_own(path: Path) -> int:
 
 
 def check_own(descriptor: int, path: Path) -> None:
-    """Raise `OSError` for what is no file, or belongs to another user than this one and root."""
+    """Raise `OSError` for anything but a regular file of this user or root."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a file", str(path))
@@ -90,7 +90,7 @@ def check_own(descriptor: int, path: Path) -> None:
 
 
 def make_own_directory(path: Path) -> None:
-    """Make a directory that only this user may enter; one that exists must be this user's or root's.
+    """Make a directory that only this user may enter; an existing one must belong to this user or root.
 
     Raises `OSError`.
     """

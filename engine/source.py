@@ -1,8 +1,8 @@
-"""A text, a place in it, and a complaint about it.
+"""Sources, spans in them, and problems with places.
 
-Everything that a person can write wrong begins as a `Source`. An expression inside a YAML scalar is a *part* of the
-file it stands in: it keeps, for each of its characters, where that character came from, so that a complaint about
-the third letter of a folded, escaped, re-indented CEL string still points at the right column of the file.
+All user text is read as a `Source`. An expression inside a YAML scalar is a *part* of its file: it has, for each of its
+characters, the offset in the file, so that a problem at the third letter of a folded, escaped, re-indented CEL string
+points at the right column of the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_COMPARED = 200
 
 
 class Severity(enum.IntEnum):
-    """How much a problem weighs: only an error keeps a document from running."""
+    """The severity of a problem: only an error keeps a document from running."""
 
     ERROR = 0
     WARNING = 1
@@ -35,7 +35,7 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A text with a name that a person can find it under (a path as given, `<expression>`, a URL).
+    """A text with a name for people (a path as given, `<expression>`, a URL).
 
     A part of another source (see `part`) has a `parent` and one parent offset per character plus one for its end.
     """
@@ -56,9 +56,9 @@ class Source:
         return starts
 
     def part(self, text: str, offsets: Sequence[int]) -> Source:
-        """Return `text` as a part of this source; `offsets[i]` is where character i stands here.
+        """Return `text` as a part of this source; `offsets[i]` is the offset of character i in this source.
 
-        `len(offsets)` is `len(text) + 1`: the last one is where the part ends.
+        `len(offsets)` is `len(text) + 1`: the last one is the end of the part.
         """
         if len(offsets) != len(text) + 1:
             raise ValueError(f"a part of {len(text)} characters needs {len(text) + 1} offsets, got {len(offsets)}")
@@ -94,13 +94,13 @@ class Span:
     end: int
 
     def root(self) -> Span:
-        """Return the same span in the file that the source was cut from."""
+        """Return the same span in the file that the source is a part of."""
         span = self
         while span.source.parent is not None:
             offsets = span.source.offsets
             last = len(offsets) - 1
             start = offsets[min(span.start, last)]
-            # The end is one past the last character *of the part*: what stands behind it in the file is not ours.
+            # The end is one past the last character *of the part*, not the start of the next character of the file.
             end = offsets[min(span.end, last) - 1] + 1 if span.end > span.start else start
             span = Span(span.source.parent, start, max(start, end))
         return span
@@ -112,7 +112,7 @@ class Span:
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """File, 1-based line, 1-based column: what problems are sorted by."""
+        """File, 1-based line, 1-based column: the sort key of problems."""
         root = self.root()
         line, column = root.source.position(root.start)
         return root.source.name, line, column
@@ -124,7 +124,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A complaint: what is wrong, where, and what to do about it.
+    """A problem: what is wrong, where, and what to do about it.
 
     `message` is a lower-case fragment without a full stop, with the user's text in backticks; `help` says what to do.
     `code` is a stable identifier for machines (`yaml-syntax`, `unknown-field`, `cel-type`, ...).
@@ -137,7 +137,7 @@ class Problem:
     code: str = ""
 
     def render(self) -> str:
-        """Return the complaint as a person reads it: place, message, the line, a caret and the help."""
+        """Return the problem as text for people: place, message, the line, a caret and the help."""
         level = self.severity.name.lower()
         message = one_line(self.message)
         if len(message) > _MESSAGE_WIDTH:  # it quotes a word of thousands of characters
@@ -159,7 +159,7 @@ class Problem:
         return f"{head}\n {line} | {shown}\n{' ' * gutter} | {blank}{'^' * width}{hint}"
 
     def to_json(self) -> dict[str, object]:
-        """Return the complaint as plain data for `--output json`."""
+        """Return the problem as plain data for `--output json`."""
         result: dict[str, object] = {"severity": self.severity.name.lower(), "code": self.code, "message": self.message}
         if self.help:
             result["help"] = self.help
@@ -172,7 +172,7 @@ class Problem:
 
 
 def _blank(character: str) -> str:
-    """Return what takes as much room in a terminal as the character."""
+    """Return blanks as wide as the character in a terminal."""
     if character == "\t":
         return "\t"
     if character.isascii():
@@ -194,7 +194,7 @@ class PolicyError(Exception):
 
 @dataclass(slots=True)
 class Problems:
-    """Gathers problems over a whole run, to be reported once."""
+    """A collection of problems, reported together."""
 
     found: list[Problem] = field(default_factory=list)
 
@@ -202,20 +202,20 @@ class Problems:
         self, message: str, span: Span | None = None, *, help: str = "", severity: Severity = Severity.ERROR,  # noqa: A002
         code: str = "",
     ) -> None:
-        """Take note of a problem and go on."""
+        """Add a problem."""
         self.found.append(Problem(message, span, help, severity, code))
 
     def extend(self, problems: Iterable[Problem]) -> None:
-        """Take over problems that another stage gathered."""
+        """Add the problems of another stage."""
         self.found.extend(problems)
 
     @property
     def errors(self) -> bool:
-        """Whether anything found so far is an error."""
+        """Whether any problem is an error."""
         return any(problem.severity is Severity.ERROR for problem in self.found)
 
     def raise_errors(self) -> None:
-        """Raise `PolicyError` with everything found, if any of it is an error."""
+        """Raise `PolicyError` with all problems, if any of them is an error."""
         if self.errors:
             raise PolicyError(self.found)
 
@@ -231,7 +231,7 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def render(problems: Sequence[Problem]) -> str:
-    """Return the problems as text, at most a hundred of them, with the number of those left out."""
+    """Return the problems as text, at most a hundred of them, with the number of omitted ones."""
     shown = [problem.render() for problem in problems[:_SHOWN_PROBLEMS]]
     if len(problems) > _SHOWN_PROBLEMS:
         shown.append(f"... and {len(problems) - _SHOWN_PROBLEMS} more")

@@ -1,4 +1,4 @@
-"""YAML text to frozen documents: every field typed, defaults filled in, and every expression knows its place.
+"""YAML text to immutable documents: every field typed, defaults filled in, every expression with its place in the file.
 
 bytes -> Source -> nodes with positions -> v1alpha2 schema -> defaults -> internal form -> internal schema -> Document
 """

@@ -1,8 +1,8 @@
-"""v1alpha2 nodes to the internal form: defaults filled in, durations to nanoseconds, every expression in its place.
+"""Conversion of v1alpha2 nodes to the internal form: defaults, durations in nanoseconds, expressions with places.
 
-A node comes here only after it held against its schema, so types need no second look. Defaults are those that the
-schema declares, and nowhere else. What a schema cannot say (names twice, fields that exclude each other, what is not
-built yet) is found here.
+Nodes are validated against their schema before, so types are not checked again. All defaults are declared by the
+schema. Rules that a schema cannot express (duplicate names, fields that exclude each other, features that are not
+implemented) are checked here.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """A mapping that held against its schema; what is left out reads as the schema's default."""
+    """A validated mapping; missing fields have the schema's defaults."""
 
     node: YamlNode
     schema: Schema
@@ -88,12 +88,12 @@ class _Fields:
     problems: Problems
 
     def value(self, name: str) -> Any:
-        """Return a field as plain data; None where it has no default either."""
+        """Return a field or its default as plain data; None if it has neither."""
         node = self.node.fields.get(name)
         return self.schema["properties"][name].get("default") if node is None else to_plain(node)
 
     def whole(self, name: str) -> Any:
-        """Return a whole number, which may be written `5.0`; None where it has no default either."""
+        """Return a whole number, which may be written `5.0`, or its default; None if it has neither."""
         value = self.value(name)
         return None if value is None else int(value)
 
@@ -135,7 +135,7 @@ class _Fields:
         )
 
     def each(self, name: str, make: Callable[[_Fields], T]) -> tuple[T, ...]:
-        """Make the items of a list; those with names must have different ones."""
+        """Make the items of a list; names must be unique."""
         found = self.items(name)
         seen: dict[str, Span] = {}
         for item in found:
@@ -160,21 +160,21 @@ class _Fields:
         self.problems.add(message, span, help=hint, code=code)
 
     def place(self, name: str) -> Span:
-        """Return the place of a field's key, or of the mapping where the field is left out."""
+        """Return the place of a field's key, or of the mapping if the field is missing."""
         node = self.node.fields.get(name)
         return node.place if node is not None else self.node.place
 
 
 _LARGE: Final = 1 << 16
-"""Characters: texts of so many are written in pieces."""
+"""Characters: longer texts are serialised in pieces."""
 _PIECES: Final = 5
 """Levels: those of a list or mapping in params, and of the rules of a document."""
 
 
 def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
-    """Return the document of a node, or None where too little of it holds against its schema.
+    """Return the document of a node, or None if too little of it is valid.
 
-    Where problems were found, the document is `faulty`: it has what is left of it.
+    If there are problems, the document is `faulty`: it has the valid parts only.
     """
     before = len(problems.found)
     complaints = list(validate(node, kind.value))
@@ -189,7 +189,7 @@ def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
     spec_fields = top.sub("spec")
     assert spec_fields is not None
     spec = _SPECS[kind](_Fields(spec_fields.node, spec_fields.schema, "spec", found))
-    # What is missing now may be what was left out for its faults.
+    # A missing part may be one that was removed for its faults.
     problems.extend(each for each in found.found if not (complaints and each.code == "missing-field"))
     faulty = len(problems.found) > before
     name = node.at("metadata", "name")
@@ -212,9 +212,9 @@ def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
 
 
 def canonical(value: Any, pieces: int = 0) -> Iterator[str]:
-    """Yield the parts of a value's one JSON text, keys sorted: the whole, or those of so many levels one by one.
+    """Yield the pieces of a value's canonical JSON text (sorted keys); the top `pieces` levels are split.
 
-    A single call that writes a megabyte would keep other threads waiting for 20 ms.
+    A single call that serialises a megabyte would block other threads for 20 ms.
     """
     if not pieces or not value or not isinstance(value, dict | list | tuple):
         yield json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -269,7 +269,7 @@ def _match(fields: _Fields | None) -> Match:
 
 
 def _params(fields: _Fields) -> tuple[Mapping[str, Any], Any]:
-    """Return params and the schema that they hold against; None without one, of a faulty one the params' names."""
+    """Return params and their schema: None if there is none, the names of the params if it is faulty."""
     node, declared = fields.node.fields.get("params"), fields.node.fields.get("paramsSchema")
     _check_range(fields, node)
     params: dict[str, Any] = to_plain(node) if node is not None else {}
@@ -288,7 +288,7 @@ def _params(fields: _Fields) -> tuple[Mapping[str, Any], Any]:
         if faulty:  # they are not missing
             whole["required"] = [name for name in rules.get("required", ()) if name not in faulty]
         if "paramsFrom" in fields.node.fields:
-            # What is said of all params together holds once those of others are there, which compiling sees to.
+            # Rules about all params together are checked when those of other documents are merged, in compilation.
             whole = {key: rule for key, rule in whole.items() if key in _OF_SINGLE_PARAMS}
         schema = schema.part(whole)
     fields.problems.extend(validate_against(node or declared, defaults | params, schema, steps))
@@ -305,7 +305,7 @@ def _check_range(fields: _Fields, node: YamlNode | None) -> None:
 def _defaults(
     fields: _Fields, declared: YamlNode, schema: JsonSchema, steps: Steps,
 ) -> tuple[dict[str, Any], set[str]]:
-    """Return the defaults of a schema that hold against it, and the names of the others, which are complained about."""
+    """Return the valid defaults of a schema, and the names of the others, which are reported."""
     found: dict[str, Any] = {}
     faulty: set[str] = set()
     properties = declared.at("properties")
@@ -315,7 +315,7 @@ def _defaults(
             continue
         _check_range(fields, default)
         value = to_plain(default)
-        # As if it were given, so that complaints name the param and point at the default.
+        # As if it were given, so that problems name the param and point at the default.
         given = replace(declared, value={name: default})
         alone = schema.part({"properties": {name: to_plain(rule)}})
         faults = list(validate_against(given, {name: value}, alone, steps))
@@ -464,7 +464,7 @@ def _blkio(fields: _Fields) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class _EffectKind:
-    """One kind of action: its key, how it is made, and whether the QoS manager can carry it out yet."""
+    """One kind of action: its key, its constructor, and whether the QoS manager supports it."""
 
     key: str
     type: type[Any]
@@ -586,7 +586,7 @@ def _key(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a part of the internal form as plain data; places are left out."""
+    """Return a part of the internal form as plain data, without places."""
     if isinstance(value, Expression):
         return value.text
     if isinstance(value, Enum):

@@ -1,4 +1,4 @@
-"""Fields of component configurations that a file may have and that do nothing here: each is reported at its place."""
+"""Warnings about fields of component configurations that are allowed and have no effect here."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _STEP: Final = re.compile(r"[^.\[\]]+")
 def ignored(node: YamlNode, why: Mapping[str, str], prefix: str = "") -> Iterator[Problem]:
     """Yield a warning for each field of a mapping that has no effect; `why` maps such fields to the reason.
 
-    A name with dots and brackets is the path of a nested field (`a.b[0].c`). A field that turns something off, or says
-    nothing, is as it should be.
+    A name with dots and brackets is the path of a nested field (`a.b[0].c`). An empty field, or one that turns
+    something off, is not reported.
     """
     found = ((name, value) for name in why if (value := node.at(*_steps(name))) is not None)
     for name, value in sorted(found, key=_where):
@@ -28,7 +28,7 @@ def ignored(node: YamlNode, why: Mapping[str, str], prefix: str = "") -> Iterato
 
 
 def unknown(node: YamlNode, known: Iterable[str], prefix: str = "", *, types: bool = True) -> Iterator[Problem]:
-    """Yield a warning for each field of a mapping that is not known; with `types` it may say its version and kind."""
+    """Yield a warning for each unknown field of a mapping; with `types`, `apiVersion` and `kind` are known."""
     names = {*known, *(TYPE_FIELDS if types else ())}
     for name, value in node.fields.items():
         if name not in names:

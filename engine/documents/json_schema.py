@@ -1,8 +1,8 @@
-"""JSON Schema (draft 2020-12) for schemas and data that nobody vouches for.
+"""JSON Schema (draft 2020-12) for untrusted schemas and data.
 
 A schema refers to itself only: there is no registry, so nothing is fetched from a network or a file. Patterns are
-RE2's, equality is by hash, and each validation has a number of steps and a depth that it does not exceed, so that its
-time is bounded by the size of schema and data. `docs/decisions` says why this is not left to jsonschema.
+RE2's, equality is by hash, and steps and depth of each validation are limited, so that its time is bounded by the size
+of schema and data. `docs/decisions` explains why the library jsonschema is not used.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from koordpolicy.engine.cel.scalar.values import EvaluationError
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DEEPEST: Final = 200
-"""How many schemas may apply within each other while one value is validated."""
+"""The maximal nesting of schemas that apply while one value is validated."""
 _MOST_IN_PLACE: Final = 64
-"""How many schemas may lead from one to the next without a step into the value."""
+"""The maximal length of a chain of schemas that apply to the same value."""
 _MOST_COMPLAINTS: Final = 100
 _LONGEST_PATTERN: Final = 1000
 _MOST_STATES: Final = 1_000_000
-"""How many states the patterns of a schema may have together: they are compiled in about a second."""
+"""The maximal number of states of all patterns of a schema: they are compiled in about a second."""
 _STATES_OF_A_REFUSED_PATTERN: Final = 100_000
 _STEPS: Final = 5_000
 _STEPS_PER_VALUE: Final = 20
@@ -43,12 +43,12 @@ Seen: TypeAlias = set[str | int]
 
 @dataclass(frozen=True, slots=True)
 class SchemaFault:
-    """One keyword that a value does not satisfy, or one part of a schema that is none.
+    """A violated keyword of a schema, or an invalid part of a schema.
 
-    `path` leads from the root of the data to the value, `rule` is the schema that the keyword stands in and `limit`
-    the keyword's value. `message` says what is wrong with the value; of a part of a schema it completes a sentence that
-    begins with the part's name. `branches` are the faults of
-    each branch of `anyOf` and `oneOf`; with no branch, several of `oneOf` hold.
+    `path` leads from the root of the data to the value, `rule` is the schema with the keyword and `limit` the keyword's
+    value. `message` says what is wrong with the value; for a part of a schema it completes a sentence that begins with
+    the part's name. `branches` are the faults of each branch of `anyOf` and `oneOf`; without any, several branches of
+    `oneOf` are valid.
     """
 
     path: Path
@@ -61,7 +61,7 @@ class SchemaFault:
 
 
 class BadSchema(ValueError):
-    """Something that is no JSON Schema, or none that is understood here; `faults` lead to places in the schema."""
+    """An invalid or unsupported JSON Schema; the paths of `faults` are places in the schema."""
 
     def __init__(self, faults: Sequence[SchemaFault]) -> None:
         self.faults = tuple(faults)
@@ -69,7 +69,7 @@ class BadSchema(ValueError):
 
 
 class Steps:
-    """The steps that validations may still take; shared by all validations of one document."""
+    """The remaining steps of validations; shared by all validations of one document."""
 
     __slots__ = ("given", "left")
 
@@ -78,22 +78,22 @@ class Steps:
 
     @classmethod
     def for_values(cls, number: int) -> Steps:
-        """Return the steps that data of so many values (scalars, lists and mappings) may take."""
+        """Return the steps for data of `number` values (scalars, lists and mappings)."""
         return cls(_STEPS + _STEPS_PER_VALUE * number)
 
     def take(self, number: int) -> None:
-        """Raise `_Exceeded` where fewer steps are left."""
+        """Raise `_Exceeded` if fewer steps remain."""
         self.left -= number
         if self.left < 0:
             raise _Exceeded(f"validating params takes more than {self.given:,} steps: simplify the schema")
 
 
 class _Exceeded(Exception):
-    """A validation reached a bound of the schema; the text is a sentence."""
+    """A validation exceeded a bound; the text is a sentence."""
 
 
 class JsonSchema:
-    """A schema that was checked: every keyword has the shape it must have, every reference a target."""
+    """A checked schema: every keyword has a valid value, every reference a target."""
 
     __slots__ = ("_declared", "_members", "_targets", "_tracked")
 
@@ -112,9 +112,9 @@ class JsonSchema:
         self._members: dict[int, frozenset[Any]] = {}
 
     def part(self, declared: Any) -> JsonSchema:
-        """Return a schema that stands inside of this one, for instance one of its properties.
+        """Return a subschema, for instance of one property.
 
-        References are those of the whole. `declared` must have been reached by the check of the whole.
+        References are relative to the whole schema. `declared` must be part of it.
         """
         part = object.__new__(JsonSchema)
         part._declared, part._targets, part._tracked = declared, self._targets, self._tracked
@@ -122,10 +122,10 @@ class JsonSchema:
         return part
 
     def faults(self, data: Any, steps: Steps | None = None) -> list[SchemaFault]:
-        """Return how plain data does not hold; empty where it holds.
+        """Return the faults of plain data; empty if it is valid.
 
-        A bound that is exceeded is a fault at the root, with the keyword `bound`. Without `steps` the number of steps
-        is not bounded, which suits schemas of one's own.
+        An exceeded bound is a fault at the root, with the keyword `bound`. Without `steps` the number of steps is not
+        bounded, for trusted schemas.
         """
         run = _Run(self._targets, self._tracked, steps, self._members)
         try:
@@ -135,7 +135,7 @@ class JsonSchema:
 
 
 def count_values(data: Any) -> int:
-    """Return how many scalars, lists and mappings plain data consists of."""
+    """Return the number of scalars, lists and mappings in plain data."""
     total, pending = 0, [data]
     while pending:
         value = pending.pop()
@@ -189,7 +189,7 @@ def _is_type(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What the value of a keyword must be."""
+    """The required shape of a keyword's value."""
 
     wanted: str
     holds: Callable[[Any], bool]
@@ -233,11 +233,11 @@ _OF_OTHER_DIALECTS: Final[Mapping[str, str]] = {
 _POSITION: Final = re.compile("0|[1-9][0-9]{0,8}")
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 _IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
-"""Keywords whose schemas apply to the same value as the schema they stand in."""
+"""Keywords whose subschemas apply to the same value as the schema itself."""
 
 
 class _Check:
-    """Checks one schema; finds the targets of its references and what leads back to itself."""
+    """The check of one schema: keywords, targets of references, and cycles."""
 
     def __init__(self, declared: Any) -> None:
         self.declared = declared
@@ -361,7 +361,7 @@ class _Check:
         return found, False
 
     def _measure(self) -> None:
-        """Complain of schemas that lead to themselves, or through too many others, without a step into the value."""
+        """Report cycles and too long chains of schemas that apply to the same value."""
         heights: dict[int, int] = {}
         for root in self._places:
             # Depth first without recursion: a chain of references may be as long as the text.
@@ -390,7 +390,7 @@ class _Check:
                         return
 
     def _in_place(self, schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the schemas that apply to the same value as a schema."""
+        """Yield the subschemas that apply to the same value as a schema."""
         for keyword in _REFERENCES:
             if keyword in schema and isinstance(target := self.targets[schema[keyword]], dict):
                 yield target
@@ -426,7 +426,7 @@ _CLASSES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """The schema that a keyword stands in, and the path of the value that it applies to."""
+    """The schema that has a keyword, and the path of the value that it applies to."""
 
     schema: Mapping[str, Any]
     path: Path
@@ -438,7 +438,7 @@ class _At:
 
 
 class _Run:
-    """One validation: the steps it may still take, how deep it is, and the targets of references."""
+    """One validation: its remaining steps, its depth, and the targets of references."""
 
     __slots__ = ("depth", "members", "steps", "targets", "tracked")
 
@@ -447,14 +447,14 @@ class _Run:
     ) -> None:
         self.targets, self.tracked, self.steps, self.depth = targets, tracked, steps, 0
         self.members = members
-        """What `enum` lists, by the identity of the list, which is not changed."""
+        """The values of `enum`, by the identity of the list, which does not change."""
 
     def take(self, number: int) -> None:
         if self.steps is not None:
             self.steps.take(number)
 
     def apply(self, schema: Any, value: Any, path: Path, seen: Seen) -> list[SchemaFault]:
-        """Return how a value does not hold; where it does, add the keys and positions that were evaluated to `seen`."""
+        """Return the faults of a value; if it is valid, add the evaluated keys and positions to `seen`."""
         if schema is True:
             return []
         if schema is False:
@@ -486,7 +486,7 @@ class _Run:
         return identity(value)
 
     def is_member(self, value: Any, listed: list[Any]) -> bool:
-        """Return whether a list of the schema has an equal value; going through the list is paid for once."""
+        """Return whether a list of the schema contains an equal value; the list is indexed once."""
         members = self.members.get(id(listed))
         if members is None:
             self.take(len(listed))
@@ -507,10 +507,10 @@ _Faults: TypeAlias = Callable[[_Run, Any, Any, _At, Seen], Iterable[SchemaFault]
 
 @dataclass(frozen=True, slots=True)
 class _Keyword:
-    """A keyword: the classes of the values that it says something about, and how they do not hold.
+    """A keyword: the classes of the values that it applies to, and its check.
 
-    `faults` gets the run, the keyword's value, the value that is validated, its place, and the set of keys and
-    positions that the schema has evaluated so far.
+    `faults` receives the run, the keyword's value, the value to validate, its place, and the set of keys and positions
+    that the schema has evaluated so far.
     """
 
     of: Any
@@ -531,7 +531,7 @@ def _limit(of: Any, keyword: str, holds: Callable[[Any, Any], bool], message: st
 
 
 def _is_multiple(value: Any, factor: Any) -> bool:
-    # As the texts say it: 0.3 is a multiple of 0.1, though the nearest binary fractions are not.
+    # In decimal: 0.3 is a multiple of 0.1, though the nearest binary fractions are not.
     return math.isfinite(value) and Fraction(repr(value)) % Fraction(repr(factor)) == 0
 
 
@@ -615,7 +615,7 @@ def _value(value: Any) -> str:
 
 
 class _Repr(reprlib.Repr):
-    """Shows the beginning of a value in its own order: sorting its keys first would take as long as the value is."""
+    """Shows the beginning of a value in its own order: sorting its keys would take time proportional to the value."""
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         if level <= 0:

@@ -1,4 +1,4 @@
-"""Files, directories and ConfigMaps to documents, with all problems of all files at once."""
+"""Loading of documents from files, directories and ConfigMaps, with all problems of all files at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .nodes import LARGEST_FILE, YamlNode, read, read_file
 from .specs import GROUP, VERSION, Document, Kind
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-"""What a policy file's name ends with."""
+"""The suffixes of policy files."""
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _LARGEST_CONFIGMAP: Final = 1024 * 1024
@@ -23,27 +23,27 @@ _CONFIGMAP_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
 def is_left_out(name: str) -> bool:
-    """Return whether an entry of a directory of policies, file or directory, is none of them.
+    """Return whether an entry of a directory of policies, file or directory, is skipped.
 
-    `..data` and `..2024_...` are how the kubelet keeps versions: the links beside them lead there. Others that begin
-    with a dot belong to editors and version control.
+    `..data` and `..2024_...` are the versions of a mounted ConfigMap: the links beside them lead there. Other names
+    that begin with a dot belong to editors and version control.
     """
     return name.startswith(".")
 
 
 def is_policy_file(name: str) -> bool:
-    """Return whether a file in a directory of policies is one of them, by its name."""
+    """Return whether a file in a directory of policies is a policy file, by its name."""
     return not is_left_out(name) and name.endswith(SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """What was loaded: the documents that are valid each for itself, in order, and the problems of the others."""
+    """Loaded documents: those that are valid by themselves, in order, and the problems of the others."""
 
     documents: tuple[Document, ...] = ()
     problems: tuple[Problem, ...] = ()
     read: int = 0
-    """How many documents were looked at, the invalid ones included."""
+    """The number of documents, including invalid ones."""
 
     def of(self, *kinds: Kind) -> tuple[Document, ...]:
         """Return the documents of some kinds."""
@@ -78,9 +78,9 @@ def load(sources: Iterable[Source], *, source_name: str = "") -> Documents:
 def load_paths(
     paths: Iterable[Path | str], *, source_name: str = "", limit: int = LARGEST_FILE,
 ) -> Documents:
-    """Load policy files and directories (walked recursively; entries that begin with `.` are left out).
+    """Load policy files and directories (walked recursively; entries that begin with `.` are skipped).
 
-    A file named by itself is read whatever its name ends with. `limit` bounds the bytes of each file.
+    A file that is named itself is read whatever its suffix. `limit` bounds the bytes of each file.
     """
     problems: list[Problem] = []
     sources: list[Source] = []
@@ -111,7 +111,7 @@ def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ..
         reason = (error.strerror or type(error).__name__).lower()
         problems.append(Problem(f"cannot read the directory `{directory}`: {reason}", code="unreadable"))
         return
-    if real in above:  # a link that leads back up
+    if real in above:  # a link to a parent directory
         return
     for entry in entries:
         if is_left_out(entry.name):
@@ -119,7 +119,7 @@ def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ..
         if entry.is_dir():
             yield from _files_below(entry, problems, (*above, real))
         elif is_policy_file(entry.name):
-            # A pipe that somebody names is read; one that lies about may never end.
+            # A pipe is read only if it is named itself: one in a directory may never end.
             if entry.exists() and not entry.is_file():
                 problems.append(Problem(f"cannot read `{entry}`: it is not a file", code="unreadable"))
             else:
@@ -127,7 +127,7 @@ def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ..
 
 
 def _kind_of(node: YamlNode, problems: Problems) -> Kind | None:
-    """Return the kind of a document, or say why it is none of ours."""
+    """Return the kind of a document; report it and return None if the kind is unknown."""
     version, kind = node.at("apiVersion"), node.at("kind")
     known = ", ".join(f"`{name}`" for name in _KINDS)
     if not node.fields and node.value != {}:
@@ -177,7 +177,7 @@ def read_configmap(source: Source, problems: Problems | None = None) -> tuple[tu
 
 
 def configuration_in(source: Source, kind: str) -> Source:
-    """Return the text of a component's configuration: the source itself, or the value of a ConfigMap's key that has it.
+    """Return the text of a component's configuration: the source itself, or the value of a ConfigMap's key.
 
     Places in what is returned are places in the manifest. A manifest may hold other objects beside its ConfigMaps, and
     they other keys.
@@ -205,7 +205,7 @@ def configuration_in(source: Source, kind: str) -> Source:
 
 
 def configurations_in(nodes: Iterable[YamlNode], kinds: Collection[str]) -> tuple[YamlNode, ...]:
-    """Return documents, and after each ConfigMap those of such kinds that its keys hold."""
+    """Return documents, and after each ConfigMap the documents of these kinds in its keys."""
     return tuple(
         each for node in nodes
         for each in (node, *(inner for _, _, inside in (_held(node) if _is(node, "ConfigMap") else ())

@@ -1,9 +1,9 @@
-"""YAML text to nodes that know their place: the only YAML reader of the engine.
+"""YAML text to nodes with places: the only YAML reader of the engine.
 
-Scalars mean what YAML 1.2's core schema says: `true` and `false` are the only booleans (`yes` and `on` are texts),
-`012` is the decimal number twelve and `0o14` the octal one, `null` and `~` are null. Duplicate keys, tags of one's
-own, merge keys and keys that are not scalars are errors. Size, nesting and what aliases stand for are bounded, so that
-no text can cost more than reading it.
+Scalars follow YAML 1.2's core schema: `true` and `false` are the only booleans (`yes` and `on` are texts),
+`012` is the decimal number twelve and `0o14` the octal one, `null` and `~` are null. Duplicate keys,
+custom tags, merge keys and keys that are not scalars are errors. Size, nesting and the expansion of aliases are
+bounded, so that the cost of a text is bounded by its size.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from yaml.events import Event
 
 LARGEST_FILE: Final = 10 * 1024 * 1024
-"""Bytes; more than any set of policies needs, and ten times what a ConfigMap may hold."""
+"""Bytes; ten times the limit of a ConfigMap."""
 DEEPEST: Final = 64
-"""How deep mappings and lists may nest."""
+"""The maximal nesting of mappings and lists."""
 _MOST_NODES: Final = 250_000
 _MOST_PROBLEMS: Final = 200
 _MOST_RESTARTS: Final = 20
-"""How often reading goes on after a syntax error: each time costs as much as reading the rest of the file."""
+"""How often reading resumes after a syntax error: each time costs as much as reading the rest of the file."""
 _MOST_EXPANDED: Final = 100_000
-"""How many nodes the aliases of one file may stand for together."""
+"""The maximal number of nodes that the aliases of one file expand to."""
 
 Value: TypeAlias = str | int | float | bool | None
 
@@ -48,7 +48,7 @@ _CORE: Final = "tag:yaml.org,2002:"
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _PIECE: Final = 1 << 16
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*(?:\s+|#[^\n]*\n)*)+")
-"""An anchor or a tag and what stands between it and its scalar, which cannot begin with `&` or `!`."""
+"""An anchor or a tag and the text before its scalar, which cannot begin with `&` or `!`."""
 _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 
@@ -56,8 +56,8 @@ _MARKER: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 class YamlNode:
     """A scalar, a list or a mapping of a YAML document.
 
-    `value` is the scalar's value, a tuple of nodes, or a mapping from key to node. `key` is the place of the key that
-    the node stands under; `size` the number of nodes in it, aliases expanded.
+    `value` is the scalar's value, a tuple of nodes, or a mapping from key to node. `key` is the place of the node's
+    key; `size` the number of nodes in it, aliases expanded.
     """
 
     source: Source
@@ -67,7 +67,7 @@ class YamlNode:
     key: Span | None = None
     style: str = ""
     text: str = ""
-    """Of a scalar: its text before it was understood as a number or so."""
+    """A scalar's text before it was resolved to a number, a boolean or null."""
     size: int = 1
 
     @property
@@ -81,7 +81,7 @@ class YamlNode:
 
     @property
     def place(self) -> Span:
-        """The place of the key, or of the value where there is no key: what a complaint about the field points at."""
+        """The place of the key, or of the value if there is no key: problems of the field point at it."""
         return self.key or self.span
 
     @property
@@ -136,7 +136,7 @@ def to_plain(node: YamlNode) -> Any:
 
 
 def decode(name: str, data: bytes, *, limit: int = LARGEST_FILE) -> Source:
-    """Return bytes as a source of that name; raises `PolicyError` where they are too many or not UTF-8."""
+    """Return bytes as a source of that name; raises `PolicyError` if they are too many or not UTF-8."""
     if len(data) > limit:
         raise PolicyError([Problem(
             f"`{name}` is larger than {limit} bytes", Source(name, "").span(0), "split it into several files",
@@ -173,7 +173,7 @@ def read_file(path: Path, *, name: str = "", limit: int = LARGEST_FILE) -> Sourc
 
 
 def _forbidden(text: str) -> re.Match[str] | None:
-    # In pieces: a single search through a megabyte keeps other threads waiting for 5 ms.
+    # In pieces: a single search through a megabyte blocks other threads for 5 ms.
     for start in range(0, len(text), _PIECE):
         if (found := _FORBIDDEN.search(text, start, start + _PIECE)) is not None:
             return found
@@ -181,10 +181,10 @@ def _forbidden(text: str) -> re.Match[str] | None:
 
 
 def read(source: Source, problems: Problems | None = None) -> tuple[YamlNode, ...]:
-    """Return the documents of a YAML (or JSON) text, empty ones left out.
+    """Return the documents of a YAML (or JSON) text, without empty ones.
 
-    Problems are gathered in `problems`, and what could be read is returned; without it, `PolicyError` is raised.
-    After a syntax error reading goes on at the next `---`.
+    With `problems`, problems are added to it and the readable documents are returned; without, `PolicyError` is raised.
+    After a syntax error reading resumes at the next `---`.
     """
     gathered = Problems() if problems is None else problems
     found = gathered.found
@@ -210,7 +210,7 @@ def read(source: Source, problems: Problems | None = None) -> tuple[YamlNode, ..
 
 
 def _read_from(source: Source, start: int, nodes: list[YamlNode], found: list[Problem]) -> int | None:
-    """Read documents from an offset on; returns where to go on after a syntax error."""
+    """Read documents from an offset; return the offset to resume at after a syntax error."""
     import yaml  # noqa: PLC0415 - not every command reads YAML
 
     # The parser in C is ten times as fast; the one in Python stands in where PyYAML came without it.
@@ -266,7 +266,7 @@ def _report(source: Source, start: int, error: Any, found: list[Problem]) -> int
 
 
 class _StopReading(Exception):
-    """A bound was met: reading on would cost what the bound protects from."""
+    """A bound was exceeded: the rest of the text is not read."""
 
 
 @dataclass(slots=True)
@@ -307,7 +307,7 @@ class _Composer:
             raise _StopReading
 
     def take(self, event: Event) -> YamlNode | None:
-        """Take one event; returns a document when it is complete."""
+        """Process one event; return a document when it is complete."""
         kinds = self.kinds
         self.events += 1
         if self.events > _MOST_NODES:
@@ -432,7 +432,7 @@ class _Composer:
         node = YamlNode(self.source, done.start, max(end, done.start + 1), value, done.key, size=done.size)
         if done.anchor:
             self.anchors[done.anchor] = node
-        if done.is_key:  # told already: what stands under it is read and left out
+        if done.is_key:  # reported already: its value is read and ignored
             self.open[-1].pending, self.open[-1].skipping = ("", node.span), True
             return None
         return self.add(node)

@@ -1,4 +1,4 @@
-"""Where the fields of a document stand in its file. The text is read once more: only those who complain need it."""
+"""Places of a document's fields in its file. The text is read again, because only problem reports need them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .specs import Document
 
 
 def node_of(document: Document) -> YamlNode | None:
-    """Return the YAML node of a document; None where its text is not there any more."""
+    """Return the YAML node of a document; None if its text no longer has it."""
     for node in _nodes(document.span.source):
         name = node.at("metadata", "name")
         if name is not None and name.start == document.span.start:
@@ -20,10 +20,10 @@ def node_of(document: Document) -> YamlNode | None:
 
 
 def place_of(document: Document, *path: str | int) -> Span:
-    """Return the place of a field (`"spec", "params", "percent"`), or of what is nearest above it in the text.
+    """Return the place of a field (`"spec", "params", "percent"`), or of its nearest ancestor in the text.
 
-    Names may be those of the internal form (`for_ns`, `match_conditions`). Of a document that has nothing of the path,
-    it is the place of the name.
+    Names may be those of the internal form (`for_ns`, `match_conditions`). If the document has no part of the path, it
+    is the place of its name.
     """
     node = node_of(document)
     if node is None:

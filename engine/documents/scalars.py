@@ -1,9 +1,9 @@
-"""Where each character of a YAML scalar stands in the file.
+"""Places of the characters of a YAML scalar in the file.
 
-A fault in a CEL expression is found at a character of the *value*; people must be shown the character of the *file*.
-`locate` repeats what the YAML parser did to the raw text (folding, escapes, indentation, chomping) and notes for every
-character of the result where it came from. The parser's value stays the truth: where the two disagree, every
-character is placed at the scalar's start, which is coarse but never wrong.
+A fault in a CEL expression has an offset in the *value*; people need the place in the *file*. `locate` repeats the YAML
+parser's processing of the raw text (folding, escapes, indentation, chomping) and records the origin of every character.
+The parser's value is authoritative: if the two differ, every character is placed at the scalar's start, which is coarse
+but never wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def locate(text: str, start: int, end: int, style: str, value: str) -> Sequence[
 
 
 def _read_break(text: str, position: int) -> tuple[str, int]:
-    """Return the line break at a position as the parser normalises it, and where the next line begins."""
+    """Return the normalised line break at a position, and the start of the next line."""
     if text.startswith("\r\n", position):
         return "\n", position + 2
     return text[position] if text[position] in "\u2028\u2029" else "\n", position + 1
@@ -86,7 +86,7 @@ def _flow(text: str, start: int, end: int, style: str) -> list[Located]:
 
 
 def _fold(text: str, position: int, end: int, result: list[Located], *, broken: bool) -> int:
-    """Decode the blanks and line breaks between two words; returns where the next word begins."""
+    """Decode the blanks and line breaks between two words; return the start of the next word."""
     blanks: list[Located] = []
     leading: Located | None = None
     trailing: list[Located] = []
@@ -112,7 +112,7 @@ def _fold(text: str, position: int, end: int, result: list[Located], *, broken: 
 
 
 def _block(text: str, start: int, end: int, *, literal: bool) -> Iterable[list[Located]]:
-    """Decode a block scalar, once per indentation that it might have: the likeliest first."""
+    """Decode a block scalar, once per possible indentation, the likeliest first."""
     header = _HEADER.match(text, start)
     if header is None:  # pragma: no cover - the parser accepted it
         return
@@ -170,7 +170,7 @@ def _block_at(text: str, position: int, end: int, indent: int, chomping: str, *,
 
 
 def _skip_breaks(text: str, position: int, end: int, indent: int) -> tuple[int, int, list[Located]]:
-    """Skip indentation and empty lines; returns where that ends, in which column, and the breaks met."""
+    """Skip indentation and empty lines; return the end, its column, and the skipped breaks."""
     breaks: list[Located] = []
     while True:
         column = 0

@@ -1,8 +1,8 @@
-"""Whether data holds against a JSON Schema, fast where the answer is yes.
+"""Fast check that data is valid against a JSON Schema.
 
-A schema becomes a predicate once. It says yes only where the data holds for certain; whatever it does not understand
-or finds wanting it leaves to `json_schema`, which alone decides what a fault is and says so. Most documents are valid,
-and for those this saves nine tenths of the time.
+A schema is compiled to a predicate once. The predicate is true only if the data is certainly valid; all other data is
+validated by `json_schema`, which alone reports faults. Most documents are valid, and for those this saves nine tenths
+of the time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _UnknownKeywordError(Exception):
 
 
 def predicate(schema: Any) -> Holds:
-    """Return a function that says whether data certainly holds against a schema (draft 2020-12, without references)."""
+    """Return a predicate that is true only of valid data (draft 2020-12, without references)."""
     try:
         return _all_of(schema)
     except _UnknownKeywordError:
@@ -155,8 +155,8 @@ def _any_of(value: Any, _: Mapping[str, Any]) -> Holds:
 
 
 def _one_of(value: Any, _: Mapping[str, Any]) -> Holds:
-    # To know that the others do not hold takes more than predicates that may say no to what does: only the choice
-    # between fields is understood, where yes and no are both certain.
+    # A predicate may be false of valid data, so it cannot show that the other branches are invalid: only the choice
+    # between fields is supported, where both results are certain.
     if not all(isinstance(each, Mapping) and set(each) == {"required"} for each in value):
         raise _UnknownKeywordError
     groups = [each["required"] for each in value]
@@ -168,7 +168,7 @@ def _one_of(value: Any, _: Mapping[str, Any]) -> Holds:
 
 
 def _if(condition: Any, schema: Mapping[str, Any]) -> Holds:
-    # The condition must be certain both ways: one field that is one of some texts.
+    # Both results of the condition must be certain: one field that is one of some texts.
     if not isinstance(condition, Mapping) or set(condition) != {"properties", "required"}:
         raise _UnknownKeywordError
     properties = condition["properties"]

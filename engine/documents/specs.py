@@ -1,7 +1,7 @@
-"""The internal form of every document: frozen, defaults filled in, durations in nanoseconds.
+"""The internal form of every document: immutable, with defaults, durations in nanoseconds.
 
-This is what the engine compiles and the frameworks run. How people write it (v1alpha2) may change from version to
-version; conversion ends here, and nothing behind it knows which version a document came in.
+The engine compiles this form and the frameworks run it. The versioned form (v1alpha2) is converted to it; nothing
+after the conversion depends on a document's version.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _nothing() -> Mapping[str, Any]:
 
 
 class Kind(enum.Enum):
-    """The kinds of documents; the value is what people write."""
+    """The kinds of documents; the value is the `kind` in YAML."""
 
     SCHEDULER = "SchedulerPlugin"
     QOS = "QoSPlugin"
@@ -42,7 +42,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """A CEL text where it stands in its file, and the field that holds it (`spec.filter[0].expression`)."""
+    """A CEL text with its place in the file, and the path of its field (`spec.filter[0].expression`)."""
 
     source: Source
     field: str
@@ -54,13 +54,13 @@ class Expression:
 
     @property
     def span(self) -> Span:
-        """The whole text, as a place in the file."""
+        """The place of the whole text in the file."""
         return self.source.whole()
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Who a document is. `description` is the annotation `policy.koordinator.sh/description`."""
+    """The metadata of a document. `description` is the annotation `policy.koordinator.sh/description`."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=_nothing)
@@ -69,7 +69,7 @@ class Metadata:
 
 
 class SelectorOperator(enum.Enum):
-    """How a label requirement compares, as Kubernetes' selectors do."""
+    """The operator of a label requirement, as in Kubernetes' selectors."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -79,14 +79,14 @@ class SelectorOperator(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LabelRequirement:
-    """One line of `matchExpressions`."""
+    """An item of `matchExpressions`."""
 
     key: str
     operator: SelectorOperator
     values: frozenset[str] = frozenset()
 
     def accepts(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the labels meet it (`NotIn` holds where the label is absent, as in Kubernetes)."""
+        """Return whether the labels meet it (`NotIn` is true if the label is absent, as in Kubernetes)."""
         present = self.key in labels
         if self.operator is SelectorOperator.EXISTS:
             return present
@@ -99,7 +99,7 @@ class LabelRequirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Kubernetes' label selector: all of its requirements hold; an empty one accepts everything."""
+    """A Kubernetes label selector: all of its requirements must hold; an empty one accepts everything."""
 
     match_labels: Mapping[str, str] = field(default_factory=_nothing)
     match_expressions: tuple[LabelRequirement, ...] = ()
@@ -113,7 +113,7 @@ class LabelSelector:
 
 @dataclass(frozen=True, slots=True)
 class PodMatch:
-    """Which pods a document is about: all given conditions hold; None means "any"."""
+    """The pods that a document matches: all given conditions must hold; None means "any"."""
 
     namespaces: frozenset[str] | None = None
     namespace_selector: LabelSelector | None = None
@@ -126,13 +126,13 @@ class PodMatch:
 
 @dataclass(frozen=True, slots=True)
 class NodeMatch:
-    """Which nodes a document is about: all given conditions hold; None means "any"."""
+    """The nodes that a document matches: all given conditions must hold; None means "any"."""
 
     names: frozenset[str] | None = None
     label_selector: LabelSelector | None = None
 
     def accepts(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a node of this name with these labels is meant."""
+        """Return whether a node with this name and these labels matches."""
         return (self.names is None or name in self.names) and (
             self.label_selector is None or self.label_selector.accepts(labels)
         )
@@ -140,7 +140,7 @@ class NodeMatch:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a document is about, decided before any expression runs."""
+    """The pods and nodes that a document matches, decided before any expression runs."""
 
     pods: PodMatch | None = None
     nodes: NodeMatch | None = None
@@ -148,7 +148,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An item of `matchConditions`: false means that the document is not about this row."""
+    """An item of `matchConditions`: false means that the document does not match this row."""
 
     name: str
     expression: Expression
@@ -163,14 +163,14 @@ class NamedExpression:
 
 
 class Over(enum.Enum):
-    """What an aggregate runs over."""
+    """The rows of an aggregate."""
 
     NODES = "nodes"
     PODS = "pods"
 
 
 class AggregateFunction(enum.Enum):
-    """How an aggregate sums up the values of its rows. Without rows: sum and count are 0, the others have no value."""
+    """The function of an aggregate. Without rows, sum and count are 0, and the others have no value."""
 
     AVG = "avg"
     MIN = "min"
@@ -182,7 +182,7 @@ class AggregateFunction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A fact of the whole that a row may read as `aggregates.<name>`.
+    """A value over many rows that each row may read as `aggregates.<name>`.
 
     With `group_by` it is a map from the group's key to the group's value. `count` counts the rows where `expression`
     is true (all rows without one). `percentile` (1..100) takes the nearest rank.
@@ -207,7 +207,7 @@ class ParamsReference:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A rule of preEnqueue, preFilter or filter: true means good."""
+    """A rule of preEnqueue, preFilter or filter: true means passed."""
 
     name: str
     expression: Expression
@@ -219,11 +219,11 @@ class Check:
 
 
 class Normalize(enum.Enum):
-    """How an item's raw values become 0..100 (integers, over the nodes that passed).
+    """The normalisation of an item's raw values to 0..100 (integers, over the feasible nodes).
 
-    Identity: as they are. Max: `100 * v // max`, as Kubernetes' default normaliser (nothing changes where the largest
-    is 0). MaxReverse: 100 minus that (100 everywhere where the largest is 0). MinMax: `100 * (v - min) // (max - min)`
-    (0 everywhere where all are equal). MinMaxReverse: 100 minus that (100 everywhere where all are equal).
+    Identity: unchanged. Max: `100 * v // max`, as Kubernetes' default normaliser (unchanged if the largest is 0).
+    MaxReverse: 100 minus that (all 100 if the largest is 0). MinMax: `100 * (v - min) // (max - min)` (all 0 if all
+    are equal). MinMaxReverse: 100 minus that (all 100 if all are equal).
     """
 
     IDENTITY = "Identity"
@@ -246,20 +246,20 @@ class ScoreItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSpec:
-    """What all plugin kinds have in common."""
+    """The fields that all kinds of plugins have."""
 
     match: Match = Match()
     match_conditions: tuple[Condition, ...] = ()
     variables: tuple[NamedExpression, ...] = ()
     params: Mapping[str, Any] = field(default_factory=_nothing)
     params_schema: Mapping[str, Any] | None = None
-    """JSON Schema (draft 2020-12) that the params and their overrides must hold against."""
+    """The JSON Schema (draft 2020-12) of the params and their overrides."""
     params_from: tuple[ParamsReference, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
     failure_policy: FailurePolicy = FailurePolicy.FAIL
     enforcement: Enforcement = Enforcement.ENFORCE
     profiles: frozenset[str] | None = None
-    """The profiles it is active in; None means all of its framework."""
+    """The profiles in which it is enabled; None means all of its framework."""
     order: int = 0
     replaces: bool = False
 
@@ -269,7 +269,7 @@ class SchedulerSpec(PluginSpec):
     """The spec of a SchedulerPlugin."""
 
     weight: int = 1
-    """Of the plugin's score among the plugins of a profile, 1..100, where the profile names none."""
+    """The weight of the plugin's score in profiles that name none, 1..100."""
     pre_enqueue: tuple[Check, ...] = ()
     pre_filter: tuple[Check, ...] = ()
     filter: tuple[Check, ...] = ()
@@ -277,7 +277,7 @@ class SchedulerSpec(PluginSpec):
 
 
 class Subject(enum.Enum):
-    """What thresholds and actions of a QoSPlugin are evaluated for, one by one."""
+    """The subjects for which thresholds and actions of a QoSPlugin are evaluated, one by one."""
 
     NODE = "node"
     POD = "pod"
@@ -286,7 +286,7 @@ class Subject(enum.Enum):
 
 
 class Otherwise(enum.Enum):
-    """What becomes of an action's effect where `when` is false or the document goes away."""
+    """The treatment of an action's effect once `when` is false or the document is removed."""
 
     RECOVER = "Recover"
     HOLD = "Hold"
@@ -294,9 +294,9 @@ class Otherwise(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A condition with hysteresis: it holds once its expression was true without a break for `for_ns`.
+    """A condition with hysteresis: it holds once its expression has been true without interruption for `for_ns`.
 
-    Having held, it cannot hold again before `cool_down_ns` passed since it last ceased.
+    It cannot hold again until `cool_down_ns` after it last ceased to hold.
     """
 
     name: str
@@ -309,7 +309,7 @@ class Threshold:
 
 
 class SortOrder(enum.Enum):
-    """Which end of a sort comes first."""
+    """The order of a sort."""
 
     ASCENDING = "Ascending"
     DESCENDING = "Descending"
@@ -325,7 +325,7 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """What makes a pod a candidate for eviction: true means candidate; all criteria of a list must hold."""
+    """A criterion for eviction: true means that the pod is a candidate; all criteria of a list must hold."""
 
     name: str
     expression: Expression
@@ -336,7 +336,7 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class SuppressCPU:
-    """Bound the CPU of all best-effort pods of the node together. `target` is in milli-cores."""
+    """Limits the CPU of all best-effort pods of the node together. `target` is in milli-cores."""
 
     target: Expression
     policy: str
@@ -345,17 +345,17 @@ class SuppressCPU:
 
 @dataclass(frozen=True, slots=True)
 class EvictionRelease:
-    """How much an eviction round must free: `amount` in the resource's canonical unit (cpu: milli-cores)."""
+    """The amount that an eviction round must free, in the resource's canonical unit (cpu: milli-cores)."""
 
     resource: str
     amount: Expression
     measure: str
-    """What a pod counts for: `Usage` or `Requests`."""
+    """The amount counted for an evicted pod: `Usage` or `Requests`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictAction:
-    """Evict candidates in order until `release` is met (without it: the first candidate only)."""
+    """Evicts candidates in order until `release` is met (without it: the first candidate only)."""
 
     criteria: tuple[Criterion, ...]
     sort: tuple[SortKey, ...]
@@ -376,7 +376,7 @@ class CPUBurst:
 
 @dataclass(frozen=True, slots=True)
 class CgroupFile:
-    """One cgroup file of the subject and what is written into it (an int or a string)."""
+    """One cgroup file of the subject and its new content (an int or a string)."""
 
     file: str
     value: Expression
@@ -410,7 +410,7 @@ Effect: TypeAlias = SuppressCPU | EvictAction | CPUBurst | CgroupFile | Resctrl 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a QoSPlugin does: one effect per item. Without `when` it adjusts every round, both ways."""
+    """An action of a QoSPlugin, with one effect. Without `when` it adjusts every round, up and down."""
 
     name: str
     effect: Effect
@@ -429,13 +429,13 @@ class QoSSpec(PluginSpec):
     for_each: Subject = Subject.NODE
     window_ns: int = 10_000_000_000
     stale_after_ns: int = 60_000_000_000
-    """How long last values stay where expressions fail, before everything is recovered."""
+    """How long the last values stay while expressions fail, before everything is recovered."""
     thresholds: tuple[Threshold, ...] = ()
     actions: tuple[Action, ...] = ()
 
 
 class DeschedulerType(enum.Enum):
-    """At which point of the descheduler a document takes part."""
+    """The extension point of a DeschedulerPlugin."""
 
     DESCHEDULE = "Deschedule"
     BALANCE = "Balance"
@@ -452,7 +452,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class NodeRoles:
-    """Which nodes pods leave (`source`) and which may take them (`target`); None: no node is asked for."""
+    """The nodes that pods leave (`source`) and those that may take them (`target`); None means no condition."""
 
     source: Expression | None = None
     target: Expression | None = None
@@ -461,7 +461,7 @@ class NodeRoles:
 
 @dataclass(frozen=True, slots=True)
 class EvictionLimits:
-    """The most evictions per cycle; None means no limit of this document."""
+    """The limits of evictions per cycle; None means no limit of this document."""
 
     per_node: int | None = None
     per_namespace: int | None = None
@@ -472,9 +472,8 @@ class EvictionLimits:
 class DeschedulerSpec(PluginSpec):
     """The spec of a DeschedulerPlugin.
 
-    The polarity of `criteria` is the same everywhere, true = may be evicted. An EvictionFilter vetoes, for every other
-    plugin, the eviction of a pod that it matches and for which a criterion is not true; pods that it does not match
-    are none of its business.
+    A true `criteria` always means that the pod may be evicted. An EvictionFilter vetoes, for every other plugin, the
+    eviction of a pod that it matches and for which a criterion is not true; it does not affect pods that do not match.
     """
 
     type: DeschedulerType
@@ -487,7 +486,7 @@ class DeschedulerSpec(PluginSpec):
 
 @dataclass(frozen=True, slots=True)
 class ParamsSpec:
-    """The spec of a PolicyParams document: plain data, and the schema that it holds against."""
+    """The spec of a PolicyParams document: plain data and its schema."""
 
     params: Mapping[str, Any] = field(default_factory=_nothing)
     params_schema: Mapping[str, Any] | None = None
@@ -498,21 +497,21 @@ Spec: TypeAlias = SchedulerSpec | QoSSpec | DeschedulerSpec | ParamsSpec | TestS
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """One valid document in internal form. `digest` is the same for documents that mean the same."""
+    """One valid document in internal form. `digest` is equal for equivalent documents."""
 
     kind: Kind
     metadata: Metadata
     spec: Spec
     span: Span
-    """The place of the name, which complaints about the document as a whole point at."""
+    """The place of the name; problems of the document as a whole point at it."""
     digest: str
     file: str
     source_name: str = ""
-    """The mount or directory that it was loaded from; empty where files were named one by one."""
+    """The mount or directory that it was loaded from; empty if the file itself was named."""
     plain: Mapping[str, Any] = field(default_factory=_nothing, repr=False)
-    """The internal form as plain data, as it holds against `schemas/internal`."""
+    """The internal form as plain data, valid against `schemas/internal`."""
     faulty: bool = False
-    """Whether problems were found in it: then the parts that are left are checked further, but nothing runs it."""
+    """Whether it has problems: then its valid parts are checked further, but it is never run."""
 
     @property
     def name(self) -> str:
@@ -521,7 +520,7 @@ class Document:
 
     @cached_property
     def origin(self) -> str:
-        """Where a person finds it: `policies/zone.yaml:14`."""
+        """The place of the document: `policies/zone.yaml:14`."""
         file, line, _ = self.span.place
         return f"{file}:{line}"
 

@@ -1,4 +1,4 @@
-"""v1alpha2 PolicyTests to their internal form. A node comes here only after it held against its schema."""
+"""Conversion of v1alpha2 PolicyTests to their internal form. Nodes are validated against their schema before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The internal form of a PolicyTest: what is built up, what is asked, and what must come out."""
+"""The internal form of a PolicyTest: fixtures, cases and expectations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from koordpolicy.engine.source import Source, Span
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 EVERY_OTHER: Final = "*"
-"""Where expectations are given by node: all that no other key names."""
+"""The key of expectations by node for all nodes that no other key names."""
 
 
 def _nothing() -> Mapping[str, Any]:
@@ -21,7 +21,7 @@ def _nothing() -> Mapping[str, Any]:
 
 
 class ExpectedResult(enum.Enum):
-    """What a check must come to. An error is never a failure, and a row that nobody asked about never passed."""
+    """The expected result of a check. An error is not a failure, and a row that was not evaluated has not passed."""
 
     PASS = "pass"  # noqa: S105 - no password
     SKIP = "skip"
@@ -31,9 +31,9 @@ class ExpectedResult(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What must come out for one subject: a node's name, a pod's, `*`, or empty where there is but one answer.
+    """The expected result of one subject: a node's name, a pod's, `*`, or empty if there is only one result.
 
-    `rule` names the check that fails or errs; `message` and `reason` (of an error) are compared where they are given.
+    `rule` names the check that fails or errs; `message` and `reason` (of an error) are compared if they are given.
     """
 
     subject: str
@@ -46,7 +46,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ScoreExpectation:
-    """The score that a node must get, `low` to `high`, both included; or `wanted` is SKIP or ERROR (of item `rule`)."""
+    """The expected score of a node, `low` to `high`, both included; or `wanted` is SKIP or ERROR (of item `rule`)."""
 
     subject: str
     span: Span = field(repr=False)
@@ -59,7 +59,7 @@ class ScoreExpectation:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRefusal:
-    """Which plugin must refuse a node in a whole cycle, and by which rule (empty: any)."""
+    """The plugin that must refuse a node in a whole cycle, and its rule (empty: any)."""
 
     subject: str
     plugin: str
@@ -69,7 +69,7 @@ class ExpectedRefusal:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPeriod:
-    """What is measured again and again for a while; without usage nothing is."""
+    """A period with the same measurements; without usage nothing is measured."""
 
     for_ns: int
     usage: Mapping[str, Any] | None = None
@@ -80,7 +80,7 @@ class MeasuredPeriod:
 
 @dataclass(frozen=True, slots=True)
 class ActionExpectation:
-    """What a QoS action must do; what is None is not looked at."""
+    """An expected QoS action; fields that are None are not compared."""
 
     item: str
     span: Span = field(repr=False)
@@ -94,7 +94,7 @@ class ActionExpectation:
 
 @dataclass(frozen=True, slots=True)
 class ErrorExpectation:
-    """An expression that must fail: of which item, and (where given) for whom, why and with which message."""
+    """An expected error of an item's expression, and (if given) its subject, reason and message."""
 
     item: str
     span: Span = field(repr=False)
@@ -105,7 +105,7 @@ class ErrorExpectation:
 
 @dataclass(frozen=True, slots=True)
 class RoundExpectation:
-    """What must come out of the rounds from `at_ns` to `until_ns` (both included) after the first; None: any."""
+    """The expected results of the rounds from `at_ns` to `until_ns` (both included) after the first; None: any."""
 
     at_ns: int
     until_ns: int
@@ -119,7 +119,7 @@ class RoundExpectation:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedVeto:
-    """What must stop the eviction of a candidate: a rule, a plugin, or `plugin/rule`."""
+    """The expected veto of a candidate's eviction: a rule, a plugin, or `plugin/rule`."""
 
     subject: str
     by: str
@@ -129,7 +129,7 @@ class ExpectedVeto:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a node must be found to be: source, target, waiting or unmeasured; or none of that."""
+    """The expected role of a node: source, target, waiting or unmeasured; or none of them."""
 
     subject: str
     role: str
@@ -138,7 +138,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class ProblemExpectation:
-    """A problem that a document must be refused for; `message` is a part of it. What is None is not looked at."""
+    """An expected problem of a document; `message` is a part of its text. Fields that are None are not compared."""
 
     span: Span = field(repr=False)
     message: str | None = None
@@ -148,7 +148,7 @@ class ProblemExpectation:
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """Documents that must be refused, given as text or as a file, and all the problems that must be told."""
+    """Documents that must be rejected, given as text or as a file, and all the problems that must be reported."""
 
     text: Source | None
     file: str | None
@@ -157,7 +157,7 @@ class Invalid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One case: what differs from the suite, and what must come out. What is None is the suite's, or not asked."""
+    """One case: its differences from the suite, and its expectations. None means the suite's, or no expectation."""
 
     __test__ = False
     name: str
@@ -174,7 +174,7 @@ class Case:
     pod_given: Mapping[str, Any] | None = None
     """The pod as a fixture of this case alone."""
     nodes: tuple[str, ...] | None = None
-    """The nodes that there are; None for all."""
+    """The existing nodes; None for all of the fixtures."""
     overlay: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
     """Merge patches for fixtures: under `nodes` and `pods`, by name."""
     pre_enqueue: Expectation | None = None
@@ -184,7 +184,7 @@ class Case:
     order: tuple[tuple[str, ...], ...] = ()
     """Nodes, best first; those in one group share a score."""
     place: tuple[str, ...] | None = None
-    """The nodes of which one must be chosen; empty where there must be none."""
+    """The nodes of which one must be chosen; empty if none may be chosen."""
     refused: tuple[ExpectedRefusal, ...] = ()
     metrics: tuple[MeasuredPeriod, ...] = ()
     cgroups: Mapping[str, str] = field(default_factory=_nothing)
@@ -202,7 +202,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """A mutant that no case can tell from the original, and why."""
+    """A mutant that is equivalent to the original, and the reason."""
 
     at: str
     change: str
@@ -212,7 +212,7 @@ class Survivor:
 
 @dataclass(frozen=True, slots=True)
 class Fixtures:
-    """What a suite's cases are about; files are relative to the suite."""
+    """The fixtures of a suite's cases; files are relative to the suite."""
 
     files: tuple[str, ...] = ()
     nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
@@ -222,7 +222,7 @@ class Fixtures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestSpec:
-    """The spec of a PolicyTest. `policies` are files and directories relative to it; None stands for the usual ones."""
+    """The spec of a PolicyTest. `policies` are files and directories relative to it; None means the default ones."""
 
     __test__ = False
     policies: tuple[str, ...] | None = None

@@ -1,7 +1,7 @@
-"""Nodes against JSON Schemas: every complaint with its place in the file.
+"""Validation of nodes against JSON Schemas: every problem with its place in the file.
 
-The schemas are data under `schemas/<version>/<name>.json` (draft 2020-12); `definitions.json` beside them holds what
-they share. A schema says in `x-wanted` what a person should read where its `pattern` does not match.
+The schemas are data under `schemas/<version>/<name>.json` (draft 2020-12); `definitions.json` beside them has their
+common definitions. `x-wanted` in a schema is the text for people if its `pattern` does not match.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _OLD_BOOLEANS: Final = frozenset(("yes", "no", "on", "off", "y", "n"))
 
 @functools.cache
 def schema(name: str, version: str = "v1alpha2") -> Schema:
-    """Return a schema with what it refers to in its place; `version` is `v1alpha2` or `internal`.
+    """Return a schema with its references inlined; `version` is `v1alpha2` or `internal`.
 
-    Raises `KeyError` where there is no such schema.
+    Raises `KeyError` if there is no such schema.
     """
     return _inlined(_read(name, version), name, version)  # type: ignore[no-any-return]
 
@@ -51,7 +51,7 @@ def _read(name: str, version: str) -> Any:
 
 
 def _inlined(part: Any, name: str, version: str) -> Any:
-    # References resolved once cost nothing later; our schemas do not recur.
+    # Inlined once, references cost nothing later; our schemas are not recursive.
     if isinstance(part, list):
         return [_inlined(each, name, version) for each in part]
     if not isinstance(part, dict):
@@ -69,10 +69,10 @@ def _inlined(part: Any, name: str, version: str) -> Any:
 
 
 class _OwnSchema:
-    """A schema of the project, validated by jsonschema: the border to that library.
+    """A schema of the project, validated by the library jsonschema.
 
-    The schema is trusted and the data is not, so what is quadratic in the data is replaced. A schema of a user is not
-    trusted either: see `json_schema`.
+    The schema is trusted and the data is not, so checks that are quadratic in the data are replaced. Schemas of users
+    are not trusted either: see `json_schema`.
     """
 
     def __init__(self, declared: Schema) -> None:
@@ -89,7 +89,7 @@ class _OwnSchema:
         self._validator = validator(declared, registry=referencing.Registry())
 
     def faults(self, data: Any) -> list[SchemaFault]:
-        """Return how plain data does not hold; empty where it holds."""
+        """Return the faults of plain data; empty if it is valid."""
         return [_fault_of(each) for each in self._validator.iter_errors(data)]
 
 
@@ -119,7 +119,7 @@ def _predicate(name: str, version: str) -> Holds:
 
 
 def validate(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> Iterator[Problem]:
-    """Yield what keeps a node from holding against a schema."""
+    """Yield the problems of a node against a schema."""
     data = to_plain(node)
     if _predicate(schema_name, version)(data):
         return iter(())
@@ -127,15 +127,15 @@ def validate(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> Ite
 
 
 def prune(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> YamlNode | None:
-    """Return a node without the parts that keep it from holding against a schema, so that the others can be checked.
+    """Return a node without its invalid parts, so that the others can be checked.
 
-    None where what is left says too little: a part that everything hangs on is faulty.
+    None if too little remains: a part that everything depends on is faulty.
     """
     for _ in range(_PRUNINGS):
         faulty: set[tuple[str | int, ...]] = set()
         for error in _schema(schema_name, version).faults(to_plain(node)):
             if error.path == _NAME and isinstance(error.value, str):
-                continue  # a name that may not be is one all the same: the rest can be checked under it
+                continue  # an invalid name is still a name: the rest can be checked under it
             if error.keyword == "additionalProperties":
                 faulty.update((*error.path, key) for key in error.limit)
             else:
@@ -167,7 +167,7 @@ def _without(node: YamlNode, path: tuple[str | int, ...], faulty: AbstractSet[tu
 
 
 def validate_plain(data: Any, schema_name: str, version: str = "internal") -> Iterator[str]:
-    """Yield what keeps plain data from holding against a schema, as text with the path."""
+    """Yield the faults of plain data against a schema, as text with the path."""
     if _predicate(schema_name, version)(data):
         return
     for error in _schema(schema_name, version).faults(data):
@@ -175,7 +175,7 @@ def validate_plain(data: Any, schema_name: str, version: str = "internal") -> It
 
 
 def validate_against(node: YamlNode, data: Any, declared: JsonSchema, steps: Steps) -> Iterator[Problem]:
-    """Yield what keeps params from holding against the schema that a user declared for them.
+    """Yield the problems of params against the schema that a user declared for them.
 
     Places are looked up below `node`.
     """
@@ -183,7 +183,7 @@ def validate_against(node: YamlNode, data: Any, declared: JsonSchema, steps: Ste
 
 
 def read_schema(node: YamlNode, declared: Any, problems: Problems) -> JsonSchema | None:
-    """Return the JSON Schema that a user declared; None where it is none, which is reported at its places."""
+    """Return the JSON Schema that a user declared; report its faults and return None if it is invalid."""
     try:
         return JsonSchema(declared)
     except BadSchema as error:
@@ -195,7 +195,7 @@ def read_schema(node: YamlNode, declared: Any, problems: Problems) -> JsonSchema
 
 
 def path_text(path: Sequence[str | int] | Any) -> str:
-    """Return a path as people write it: `spec.filter[0].expression`; a field without a name is `['']`."""
+    """Return a path as text: `spec.filter[0].expression`; an empty key is `['']`."""
     text = ""
     for step in path:
         if isinstance(step, int) or not step:
@@ -206,7 +206,7 @@ def path_text(path: Sequence[str | int] | Any) -> str:
 
 
 def _nearest(node: YamlNode, path: Any) -> YamlNode:
-    """Return the node at a path, or the deepest one on the way there."""
+    """Return the node at a path, or its nearest ancestor."""
     for step in path:
         below = node.at(step)
         if below is None:
@@ -216,7 +216,7 @@ def _nearest(node: YamlNode, path: Any) -> YamlNode:
 
 
 def _complaints(faults: Iterable[SchemaFault], node: YamlNode, whole: str = "") -> Iterator[Problem]:
-    """Yield the faults as problems; `whole` names the root where it is a field, not the document."""
+    """Yield the faults as problems; `whole` names the root if it is a field, not the document."""
     for fault in faults:
         yield from _complaint(fault, node, whole)
 
@@ -256,7 +256,7 @@ def _named(key: str) -> str:
 
 
 def _branches(fault: SchemaFault, root: YamlNode, place: YamlNode, field: str, whole: str) -> Iterator[Problem]:
-    """Explain a choice by the branch that came nearest."""
+    """Explain a choice by its branch with the smallest faults."""
     choices = _required_names(fault.limit)
     if choices and isinstance(fault.value, Mapping):
         given = [choice for choice in choices if choice in fault.value]
@@ -288,7 +288,7 @@ def _branches(fault: SchemaFault, root: YamlNode, place: YamlNode, field: str, w
 
 
 def _required_names(branches: Sequence[Any]) -> tuple[str, ...]:
-    """Return the fields of which a mapping must have one, where that is all that the branches of a choice say."""
+    """Return the fields of which a mapping must have one, if the branches of a choice require nothing else."""
     names = [tuple(each["required"]) for each in branches if isinstance(each, Mapping) and set(each) == {"required"}]
     if len(names) < len(branches) or any(len(each) != 1 for each in names) or len(set(names)) < len(names):
         return ()
