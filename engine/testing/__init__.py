@@ -1,1 +1,1 @@
-"""Unit tests of policies: fixtures, cases, coverage of expressions, and mutants that the cases must notice."""
+"""Unit tests of policies: fixtures, cases, coverage of expressions, and mutants that the cases must kill."""

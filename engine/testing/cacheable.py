@@ -1,4 +1,4 @@
-"""A check of what plugins say of their own answers (`plugins.Repeats`), against what they answer when asked."""
+"""A check of a plugin's cache keys (`Cacheable`) against its results."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _BEFORE = {Point.FILTER: "pre_filter", Point.SCORE: "pre_score"}
 def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> None:
     """Check a plugin's `cache_key` against its `filter` and `score`, step by step.
 
-    A step is an object, or a function without arguments. A pod without a node is asked about, any other object and all
-    that a function does (`lambda: framework.delete("Pod", "default/old")`, `lambda: clock.advance(60)`) changes the
-    cluster or the time. For every cache key
+    A step is an object, or a function without arguments. A pod without a node is filtered and scored; any other object,
+    and a function (`lambda: framework.delete("Pod", "default/old")`, `lambda: clock.advance(60)`), changes the cluster
+    or the time. For every cache key
 
     - `vectorized` must return what the plugin does, about all nodes and about some of them alike;
     - a cached result may have changed only on nodes where something changed that the key names;
     - a key that is stable for the shape must be that of all pods of the shape, `stable_until` a node changes.
 
-    What the plugin puts into the state before its filter or its score is there; nodes that it skips are left out.
+    The plugin's preFilter or preScore runs before, with the same state; nodes that it skips are not compared.
     """
     check = _Check(plugin)
     for step in steps:
@@ -61,7 +61,7 @@ class _Known:
 
 
 class _Check:
-    """What a plugin asked and answered so far."""
+    """The cache keys and results of a plugin so far."""
 
     def __init__(self, plugin: Any) -> None:
         self.asked = 0
@@ -71,12 +71,12 @@ class _Check:
         """With the stamp of the paths of `stable_until`."""
 
     def forget(self) -> None:
-        """Forget what was answered about nodes; what pods of a shape ask stays."""
+        """Forget the results about nodes; the cache keys of shapes stay."""
         self._known.clear()
         self._lasting = {key: asked for key, asked in self._lasting.items() if asked[0].stable_for_shape}
 
     def ask(self, pod: PodInfo, snapshot: Snapshot) -> None:
-        """Check what is asked of a pod at the points that the plugin answers at."""
+        """Check a pod's cache keys at the points that the plugin implements."""
         rows, state = np.arange(snapshot.size, dtype=np.intp), CycleState()
         for point in (Point.FILTER, Point.SCORE):
             if not callable(getattr(self._plugin, point.value, None)):
@@ -121,7 +121,7 @@ class _Check:
         values = asked(rows)
         if point is Point.SCORE and len(values):
             assert 0 <= values.min() <= values.max() <= HIGHEST_SCORE, f"{about} has scores beyond 0..{HIGHEST_SCORE}"
-        # Some nodes are asked about as they changed: in any number, from any place.
+        # Results are requested for changed nodes: any number of them, at any rows.
         for some in (rows, rows[::2], rows[1::2], rows[-1:]):
             _same(f"what the plugin says of some nodes, at {about},", names, some, (asked(some), values[some]))
             said = None if cache_key.vectorized is None else cache_key.vectorized(snapshot, some)
@@ -152,7 +152,7 @@ def _stamp_of(cache_key: CacheKey, snapshot: Snapshot) -> int | None:
 def _asking(
     plugin: Any, point: Point, state: CycleState, pod: PodInfo, snapshot: Snapshot,
 ) -> Callable[[Rows], NDArray[Any]]:
-    """Return what asks the plugin about rows; what it returns is nobody else's."""
+    """Return a function that calls the plugin for rows; its result is a new array."""
 
     def asked(rows: Rows) -> NDArray[Any]:
         answer = getattr(plugin, point.value)(state, pod, snapshot, rows)

@@ -1,4 +1,4 @@
-"""One case while it runs: what it is about, what it expects, and how outcomes are compared with that."""
+"""One running case: its world, its expectations, and their comparison with outcomes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .suites import Suite
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """What came out for one subject, in the words of expectations."""
+    """The outcome of one subject, in the terms of expectations."""
 
     wanted: ExpectedResult
     rule: str = ""
@@ -44,7 +44,7 @@ def _details(rule: str, message: str | None, reason: str | None) -> str:
 
 @dataclass(slots=True)
 class Asking:
-    """One case while it runs."""
+    """One running case."""
 
     suite: Suite
     case: Case
@@ -53,35 +53,35 @@ class Asking:
     explains: bool
     mismatches: list[Mismatch] = field(default_factory=list)
     only_skips: bool = True
-    """Whether everything that is expected is that nothing is evaluated."""
+    """Whether all expectations are that nothing is evaluated."""
 
     @property
     def now(self) -> int:
-        """The moment of the decision, in nanoseconds since the epoch."""
+        """The time of the decision, in nanoseconds since the epoch."""
         return self.suite.spec.now_ns if self.case.now_ns is None else self.case.now_ns
 
     @property
     def seed(self) -> int:
-        """What chance follows from."""
+        """The seed of all randomness."""
         return self.suite.spec.seed if self.case.seed is None else self.case.seed
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """What is given in place of the plugin's own params."""
+        """The overrides of the plugin's params."""
         return {**self.suite.spec.params, **self.case.params}
 
     @property
     def profile(self) -> str | None:
-        """The profile that is named, if one is."""
+        """The name of the profile, if one is given."""
         return self.case.profile or self.suite.spec.profile
 
     def world(self, now: int | None = None) -> World:
-        """Return what the case is about, at its moment or another one."""
+        """Return the world of the case, at its time or another one."""
         case = self.case
         return self.suite.worlds.world(self.now if now is None else now, case.overlay, case.nodes, case.pod_given)
 
     def pod(self, world: World) -> PodInfo:
-        """Return the pod that is decided about."""
+        """Return the pod to schedule."""
         if self.case.pod_given is not None:
             return self.suite.worlds.pod_of(self.case.pod_given, self.case.overlay, world.now)
         assert self.case.pod is not None
@@ -103,7 +103,7 @@ class Asking:
         self.mismatches.append(Mismatch(about, expected, got, span or self.case.span, tuple(values), rest))
 
     def expect(self, about: str, expected: Expectation, got: Got, rules: Mapping[str, Program]) -> None:
-        """Compare one outcome; a rule that the plugin does not have is a failure whatever came out."""
+        """Compare one outcome; a rule that the plugin does not have is always a failure."""
         if expected.wanted is not ExpectedResult.SKIP:
             self.only_skips = False
         if expected.rule and expected.rule not in rules:
@@ -123,7 +123,7 @@ class Asking:
 
 
 def checked_params(plugin: Plugin, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the plugin's params with those given; raise `FixtureError` where it does not take them."""
+    """Return the plugin's params with overrides; raise `FixtureError` if they are invalid."""
     try:
         return plugin.check_args(params) if plugin.check_args is not None else params
     except ValueError as error:
@@ -136,7 +136,7 @@ def outcome_of(
 ) -> Got:
     """Return the result of a check at a row: passed, skipped (not evaluated), failed, or an error.
 
-    An error that the failure policy leaves out is an error still.
+    An error that the failure policy ignores is still an error.
     """
     known = [(rule, tally.calls(rule.program, row)) for rule in rules]
     calls = tuple(each for _, found in known for each in found)
@@ -169,7 +169,7 @@ def rules_by_name(rules: Iterable[Rule], conditions: Iterable[Rule]) -> dict[str
 
 
 def by_node(expectations: Iterable[Any], world: World) -> dict[str, Any]:
-    """Return the expectation of each node that one is about; `*` stands for all that no other names."""
+    """Return the expectations by node; `*` means all nodes that no other expectation names."""
     found: dict[str, Any] = {}
     rest: Any = None
     for each in expectations:

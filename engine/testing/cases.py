@@ -1,4 +1,4 @@
-"""Runs one case: builds its world, asks its plugin through the framework's own code, and compares."""
+"""Run of one case: build its world, call its plugin through the framework's own code, and compare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOTHING: Final = "nothing was evaluated"
 
 
 def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, explains: bool = False) -> CaseResult:
-    """Run a case. `observer` is told of every evaluation; `explains` adds the values of sub-expressions to failures."""
+    """Run a case. `observer` sees every evaluation; `explains` adds the values of sub-expressions to failures."""
     start = time.perf_counter()
     tally = suite.kept.setdefault("tally", CallTally())
     tally.clear()
@@ -51,7 +51,7 @@ def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, expl
 
 
 def _is_touched(suite: Suite, case: Case, tally: CallTally) -> bool:
-    """Return whether anything was evaluated of the plugin that the case asks, or of any where it asks all of them."""
+    """Return whether anything was evaluated of the plugin that the case names, or of any plugin if it names none."""
     try:
         own = suite.sources_of(suite.plugin_of(case))
     except FixtureError:

@@ -1,8 +1,8 @@
-"""Which outcomes of expressions the cases have seen.
+"""Coverage of expressions: the outcomes that the cases have seen.
 
 The goals of an expression: a bool yields true and yields false; each condition that `&&` and `||` join, each condition
 of `?:`, and each test of a loop, is true once and false once; each variable and every other expression is evaluated.
-Whether it was ever an error is told beside that, and is no goal: many expressions cannot fail.
+Whether it was ever an error is reported too, and is no goal: many expressions cannot fail.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EVALUATED: Final = "evaluated"
 _LOGIC: Final = ("_&&_", "_||_")
 
 _Key: TypeAlias = tuple[str, int, int, str]
-"""File, start, end and outcome: the same however often a document was loaded and checked."""
+"""File, start, end and outcome: equal however often a document was loaded and checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,12 @@ class CoverageReport:
 
     @property
     def goals(self) -> int:
-        """How many goals there are."""
+        """The number of goals."""
         return sum(len(each.goals) for each in self.expressions)
 
     @property
     def seen(self) -> int:
-        """How many of them were seen."""
+        """The number of goals that were seen."""
         return sum(goal.seen for each in self.expressions for goal in each.goals)
 
     def to_json(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class ExpressionCoverage:
     _seen: dict[_Key, int] = field(default_factory=dict)
 
     def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:  # noqa: ARG002
-        """Record which nodes were evaluated, and to what."""
+        """Record the evaluated nodes of the expression, and their values."""
         observe(program.checked, bindings, self._note)
 
     def _note(self, owner: Checked, node: Expr, value: object) -> None:
@@ -172,7 +172,7 @@ def _text(source: Source, node: Expr) -> str:
 
 
 def _checked(compiled: Any) -> dict[Source, Checked]:
-    """Return what was checked of all expressions of a plugin, variables included, by source."""
+    """Return the checked trees of all expressions of a plugin, including variables, by source."""
     found: dict[Source, Checked] = {}
     for program in programs_of(compiled):
         found.setdefault(program.source, program.checked)
@@ -220,7 +220,7 @@ def to_json(reports: Sequence[CoverageReport]) -> dict[str, Any]:
 
 
 def to_sarif(reports: Sequence[CoverageReport], version: str) -> dict[str, Any]:
-    """Return what was not seen as SARIF 2.1.0, one note each."""
+    """Return the missing goals as SARIF 2.1.0, one note each."""
     rule = "uncovered"
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
@@ -252,7 +252,7 @@ def _worded(outcome: str) -> str:
 
 
 def to_html(reports: Sequence[CoverageReport]) -> str:
-    """Return a page that stands by itself."""
+    """Return a self-contained HTML page."""
     rows: list[str] = []
     for report in reports:
         rows.append(f"<h2>{html.escape(report.document.name)} <small>{percent([report]):.1f} %, "

@@ -1,4 +1,4 @@
-"""Cases about DeschedulerPlugins: vetoes, and whole cycles with what stopped whom."""
+"""Cases about DeschedulerPlugins: vetoes, and whole cycles with the vetoes of each candidate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROFILE = "test"
 
 
 def run(asking: Asking, plugin: Plugin) -> None:
-    """Ask a document about single pods, or run cycles with it and those beside it."""
+    """Run a document on single pods, or run cycles with it and other plugins."""
     case = asking.case
     if case.eviction_filter:
         _run_vetoes(asking, plugin)
@@ -77,7 +77,7 @@ def _run_cycles(asking: Asking, plugin: Plugin) -> None:
 
 
 def _registry(asking: Asking, plugin: Plugin) -> tuple[Registry, tuple[str, ...]]:
-    """Return what takes part, and which vetoes have to be named because they are no documents."""
+    """Return the plugins of the cycle, and the vetoes that must be named because they are no documents."""
     suite = asking.suite
     beside: list[Plugin] = []
     named: list[str] = []

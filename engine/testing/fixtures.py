@@ -1,7 +1,7 @@
-"""Fixtures to API objects, and objects to a cluster that cases can be asked about.
+"""Fixtures to API objects, and objects to the cluster of a case.
 
-A fixture says only what matters; the rest is filled in here. What it says wrong (an unknown node, a key that the API
-does not have) is an error, because a case that is about nothing must not pass.
+A fixture has only the relevant fields; the others are filled in here. A mistake (an unknown node, a key that the API
+does not have) is an error, because a case without an effect must not pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONTROLLERS: Final = {"Job": "batch/v1", "CronJob": "batch/v1"}
 
 
 class FixtureError(Exception):
-    """A fixture is wrong, or there is none of that name; the text is a complaint."""
+    """An invalid or unknown fixture; the text is a message for people."""
 
 
 def merged(base: Any, patch: Any) -> Any:
@@ -73,7 +73,7 @@ def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]
 
 
 def unknown(what: str, name: str, known: Mapping[str, object] | frozenset[str] | tuple[str, ...]) -> FixtureError:
-    """Return the complaint about a name that nothing has."""
+    """Return the error message about an unknown name."""
     hint = did_you_mean(name, known) or (
         "there are " + ", ".join(f"`{each}`" for each in sorted(known)[:8]) if known else "there are none"
     )
@@ -82,7 +82,7 @@ def unknown(what: str, name: str, known: Mapping[str, object] | frozenset[str] |
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a case is about: a cluster at one moment, and which fixture each object came from."""
+    """The world of a case: a cluster at one time, and the fixture of each object."""
 
     cluster: Cluster
     objects: tuple[Mapping[str, Any], ...]
@@ -91,7 +91,7 @@ class World:
     now: int
 
     def pod(self, name: str) -> PodInfo:
-        """Return a pod by the name of its fixture or by its key; raise `FixtureError` where there is none."""
+        """Return a pod by the name of its fixture or by its key; raise `FixtureError` if there is none."""
         for key, known in self.names.items():
             if name in (known, key):
                 found = self.cluster.pod(key)
@@ -101,11 +101,11 @@ class World:
         raise unknown("pod", name, tuple(self.names.values()))
 
     def named(self, key: str) -> str:
-        """Return what cases call a pod, or the key itself."""
+        """Return a pod's name in cases, or its key."""
         return self.names.get(key, key)
 
     def node(self, name: str) -> int:
-        """Return a node's row; raise `FixtureError` where there is none."""
+        """Return a node's row; raise `FixtureError` if there is none."""
         row = self.cluster.index.get(name)
         if row is None:
             raise unknown("node", name, tuple(self.cluster.names))
@@ -114,20 +114,20 @@ class World:
 
 @dataclass(slots=True)
 class Worlds:
-    """The worlds of one suite; those that are alike are built once."""
+    """The worlds of one suite; equal ones are built once."""
 
     fixtures: Fixtures
     directory: Path
     _built: dict[str, World] = field(default_factory=dict)
     _made: dict[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
-    """The objects of fixtures, by all that they are made of: most cases differ in one or two."""
+    """The objects of fixtures, by their content: most cases differ in one or two."""
     _read: tuple[Mapping[str, Any], ...] | None = None
 
     def world(
         self, now: int, overlay: Mapping[str, Mapping[str, Any]], nodes: tuple[str, ...] | None,
         extra: Mapping[str, Any] | None = None,
     ) -> World:
-        """Return the world with a case's overlay, nodes, and (where it is on a node) its own pod; may be shared."""
+        """Return the world with a case's overlay, nodes, and (if it is on a node) its own pod; may be shared."""
         own = extra if extra is not None and extra.get("node") else None
         key = json.dumps([now, overlay, nodes, own], sort_keys=True)
         found = self._built.get(key)
@@ -136,7 +136,7 @@ class Worlds:
         return found
 
     def pod_of(self, given: Mapping[str, Any], overlay: Mapping[str, Mapping[str, Any]], now: int) -> PodInfo:
-        """Return the pod that a case describes itself."""
+        """Return the pod that the case itself describes."""
         pods = self._patched("pods", self.fixtures.pods, overlay)
         item = pod_object("pod", _resolved("pod", "pod", given, pods, ()), now)
         _check_keys(item)
@@ -177,7 +177,7 @@ class Worlds:
     def _objects(
         self, made_of: list[Any], make: Callable[[], Iterable[Mapping[str, Any]]],
     ) -> tuple[Mapping[str, Any], ...]:
-        """Return the objects of a fixture, checked; those that are made of the same are made once."""
+        """Return the checked objects of a fixture; equal fixtures share them."""
         key = json.dumps(made_of, sort_keys=True)
         if key not in self._made:
             found = tuple(make())
@@ -264,7 +264,7 @@ def _numbered(what: str, fixtures: Mapping[str, Mapping[str, Any]]) -> Iterator[
 def _resolved(
     what: str, name: str, given: Mapping[str, Any], fixtures: Mapping[str, Mapping[str, Any]], above: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Return a fixture merged over the one that it is made of; `count` is not taken over."""
+    """Return a fixture merged over its base; `count` is not inherited."""
     base = given.get("from")
     if base is None:
         return composed({}, given)
@@ -403,7 +403,7 @@ def _taint(text: str) -> dict[str, str]:
 # Keys that the API does not have
 
 def _check_keys(item: Mapping[str, Any]) -> None:
-    """Raise `FixtureError` for a key that objects of this kind do not have: it would be read by nobody."""
+    """Raise `FixtureError` for a key that objects of this kind do not have: it would have no effect."""
     for group in ("kubernetes", "koordinator"):
         name = f"{group}.{item.get('kind')}"
         if name in kubernetes_types.load():

@@ -23,7 +23,7 @@ _MOST_VALUES = 40
 
 @dataclass(frozen=True, slots=True)
 class ExpressionPlace:
-    """Where an expression stands: the field's path, and what people call it (`filter.below-watermark`)."""
+    """The place of an expression: the field's path, and its short name (`filter.below-watermark`)."""
 
     field: str
     name: str
@@ -67,7 +67,7 @@ def _camel(name: str) -> str:
 
 
 def instrumented(holder: Any, observer: Observer) -> Any:
-    """Return compiled programs (see `compile.programs`) with observed ones in their place."""
+    """Return compiled programs (see `compile.programs`), observed."""
     return holders.with_programs(holder, lambda program: ObservedProgram(program.checked, observer))
 
 
@@ -85,7 +85,7 @@ def programs_of(holder: Any) -> Iterator[Program]:
 
 
 def compiled_of(plugin: Plugin, args: Mapping[str, Any]) -> Any:
-    """Return the compiled programs of a document's plugin, and raise `ValueError` for args that it does not take."""
+    """Return the compiled programs of a document's plugin; raise `ValueError` for invalid args."""
     made = plugin.make(args, None)
     return made.compiled if isinstance(made, DocumentScheduler) else made
 

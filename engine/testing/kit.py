@@ -1,7 +1,7 @@
-"""What tests of Python plugins are made of: objects, a cluster, a framework that decides nothing, and whole decisions.
+"""Test kit for Python plugins: objects, a cluster, a fake framework, and whole decisions.
 
 This is the public kit, imported as `koordpolicy.testing`; its fixtures are in `koordpolicy.testing.fixtures`. Times are
-nanoseconds since the epoch, and nothing here looks at a clock: `FakeClock` says what time it is.
+nanoseconds since the epoch, and nothing here reads the system's clock: `FakeClock` has the time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from koordpolicy.engine.source import Problems
 
 SECOND: Final = 1_000_000_000
 NOW: Final = 1_767_225_600 * SECOND
-"""The first moment of the year 2026, in UTC: what time it is in tests that do not say."""
+"""The start of the year 2026, in UTC: the default time of tests."""
 
 Json = Mapping[str, Any]
 
@@ -95,7 +95,7 @@ def node_metric(
 
 
 class FakeClock:
-    """Tells the time that it was set to, in nanoseconds since the epoch."""
+    """A clock that returns the time it was set to, in nanoseconds since the epoch."""
 
     def __init__(self, now: int = NOW) -> None:
         self.now = now
@@ -105,7 +105,7 @@ class FakeClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let so many seconds pass."""
+        """Advance the time by `seconds`."""
         self.now += round(seconds * SECOND)
 
 
@@ -113,9 +113,9 @@ class FakeClock:
 
 
 class FakeFramework:
-    """A cluster, and the plugins that are made over it: every change is told to them at once.
+    """A cluster and the plugins that are made over it, which are notified of every change immediately.
 
-    What plugins do is there to be looked at: `waiting.allowed`, `queue.activated`, `client.bound`, `counted`.
+    The effects of plugins are recorded: `waiting.allowed`, `queue.activated`, `client.bound`, `counted`.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class FakeFramework:
         self.feature_gates = frozenset(feature_gates)
         self.plugins: list[Any] = []
         self.counted: dict[str, float] = {}
-        """What plugins counted, by name."""
+        """The counters of plugins, by name."""
         self.waiting = FakeWaiting()
         self.queue = FakeQueue(self.cluster)
         self.nominator = FakeNominator()
@@ -145,7 +145,7 @@ class FakeFramework:
         return made
 
     def handle(self, name: str = "plugin") -> Handle:
-        """Return a handle whose every part is this framework's."""
+        """Return a handle of this framework."""
 
         def count(name: str, amount: float = 1, /, **labels: str) -> None:  # noqa: ARG001 - they are not looked at
             self.counted[name] = self.counted.get(name, 0) + amount
@@ -162,7 +162,7 @@ class FakeFramework:
     # What plugins see
 
     def snapshot(self) -> Snapshot:
-        """Return the cluster as it is; valid until it changes."""
+        """Return a snapshot of the cluster; valid until it changes."""
         return self.cluster.snapshot(self.clock())
 
     @property
@@ -199,7 +199,7 @@ class FakeFramework:
         self.cluster.forget(pod.key)
 
     def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
-        """Tell what is known, nodes first and pods last, and from now on all that changes (see `plugins.Events`)."""
+        """Report existing objects, nodes first and pods last, and then every change (see `Events`)."""
         for kind in sorted(kinds, key=lambda each: (each == "Pod", each != "Node", each)):
             for key, item in list(self.cluster.objects(kind).items()):
                 callback(Event(kind, key, None, item, None, self.cluster.pod(key) if kind == "Pod" else None))
@@ -212,7 +212,7 @@ class FakeFramework:
 
 
 class FakeWaiting:
-    """The pods that a permit holds: a test adds keys to `held`; what happens to them is noted."""
+    """The pods that permit plugins hold: a test adds keys to `held`; allowed and rejected ones are recorded."""
 
     def __init__(self) -> None:
         self.held: list[str] = []
@@ -224,7 +224,7 @@ class FakeWaiting:
         return tuple(self.held)
 
     def allow(self, key: str, plugin: str) -> bool:  # noqa: ARG002 - one plugin holds them
-        """Let a pod go on."""
+        """Allow a pod."""
         if key not in self.held:
             return False
         self.held.remove(key)
@@ -232,7 +232,7 @@ class FakeWaiting:
         return True
 
     def reject(self, key: str, plugin: str, message: str) -> bool:  # noqa: ARG002 - one plugin holds them
-        """Send a pod back."""
+        """Reject a pod."""
         if key not in self.held:
             return False
         self.held.remove(key)
@@ -241,14 +241,14 @@ class FakeWaiting:
 
 
 class FakeQueue:
-    """The pods without a node wait in it; activations are noted."""
+    """A queue of the pods without a node; activations are recorded."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.activated: list[str] = []
 
     def activate(self, keys: Collection[str]) -> None:
-        """Note that these pods are to be tried."""
+        """Record the activation of these pods."""
         self.activated.extend(sorted(keys))
 
     def pods(self) -> tuple[PodInfo, ...]:
@@ -267,7 +267,7 @@ class FakeNominator:
         return tuple(pod for pod, nominated in self.nominations.values() if nominated == node)
 
     def nominate(self, pod: PodInfo, node: str) -> None:
-        """Promise a node."""
+        """Nominate the pod for the node."""
         self.nominations[pod.key] = (pod, node)
 
     def withdraw(self, pod: PodInfo) -> None:
@@ -276,7 +276,7 @@ class FakeNominator:
 
 
 class FakeClient:
-    """The API server: what is written is noted; it fails as often as there are `failures`."""
+    """A client that records writes; it raises the `failures` first, one per call."""
 
     def __init__(self, framework: FakeFramework) -> None:
         self._framework = framework
@@ -286,26 +286,26 @@ class FakeClient:
         self.preempted: dict[str, str] = {}
         self.failures: list[OSError] = []
         self.answer: Json | None = None
-        """What `patch` returns."""
+        """The result of `patch`."""
 
     def patch(self, original: Json, modified: Json) -> Json | None:
-        """Note a patch."""
+        """Record a patch."""
         self._fail()
         self.patches.append((copy.deepcopy(original), copy.deepcopy(modified)))
         return self.answer
 
     def bind(self, pod: PodInfo, node: str) -> None:
-        """Note a binding."""
+        """Record a binding."""
         self._fail()
         self.bound[pod.key] = node
 
     def evict(self, pod: PodInfo, reason: str) -> None:
-        """Note an eviction."""
+        """Record an eviction."""
         self._fail()
         self.evicted[pod.key] = reason
 
     def preempt(self, pod: PodInfo, reason: str) -> None:
-        """Note who has to make room."""
+        """Record a victim."""
         self._fail()
         self.preempted[pod.key] = reason
 
@@ -322,9 +322,9 @@ class FakeClient:
 
 
 class FakeEvictor:
-    """What a descheduling plugin is given (see `plugins.Evictor`); everything that it says is noted.
+    """An evictor of a descheduling plugin (see `Evictor`) that records all calls.
 
-    `vetoes` maps pod keys to why they must stay; `limit` is how many pods may go in all.
+    `vetoes` maps pod keys to the reasons why they must stay; `limit` is the total number of evictions.
     """
 
     def __init__(self, vetoes: Mapping[str, str] | None = None, limit: int | None = None) -> None:
@@ -344,26 +344,26 @@ class FakeEvictor:
         return None
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:  # noqa: ARG002 - the reason is noted
-        """Note an eviction, unless there were enough."""
+        """Record an eviction, unless the limit is reached."""
         if self.limit is not None and len(self.evicted) >= self.limit:
             return False
         self.evicted[pod.key] = reason
         return True
 
     def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:  # noqa: ARG002
-        """Note that a candidate stays."""
+        """Record that a candidate stays."""
         self.kept[pod.key] = refusal.message
 
     def observe(self, node: str, role: str, message: str = "") -> None:  # noqa: ARG002
-        """Note what a node was found to be."""
+        """Record a node's role."""
         self.observed[node] = role
 
     def fail(self, rule: str, subject: str, message: str) -> None:
-        """Note that a rule failed."""
+        """Record that a rule failed."""
         self.failures.append((rule, subject, message))
 
     def node_limit_exceeded(self, node: str) -> bool:  # noqa: ARG002 - there is one limit for all
-        """Return whether no more pods may go."""
+        """Return whether the limit is reached."""
         return self.limit is not None and len(self.evicted) >= self.limit
 
     def is_leaving(self, pod: PodInfo) -> bool:
@@ -372,9 +372,9 @@ class FakeEvictor:
 
 
 class FakeReadings:
-    """One node at one moment, as a QoS plugin is shown it (see `plugins.Readings`); usages are quantities.
+    """The readings of one node at one time for a QoS plugin (see `Readings`); usages are quantities.
 
-    What nobody measured is the error `NoMetric`. All statistics and windows of a usage are the one that is given.
+    A usage that is not given is the error `NoMetric`. All statistics and windows of a usage have the given value.
     """
 
     def __init__(
@@ -426,9 +426,9 @@ def schedule(
     asked: Json, *objects: Json, plugins: Iterable[Plugin] = (), policies: Iterable[str | Path] = (),
     settings: Settings | None = None, now: int = NOW,
 ) -> Verdict:
-    """Return what is decided about a pod in a cluster of these objects, by these plugins and policy files alone.
+    """Return the decision about a pod in a cluster of these objects, by these plugins and policy files alone.
 
-    Without `settings` all of them are at work, also plugins that wait for a profile to name them.
+    Without `settings` all of them are enabled, also plugins that a profile would have to name.
 
     Raises:
         PolicyError: an object or a policy is invalid.
@@ -469,7 +469,7 @@ def assert_refused(verdict: Verdict, node: str, *, by: str = "", rule: str = "",
 
 
 def assert_scored(verdict: Verdict, plugin: str, **scores: int) -> None:
-    """Check what a plugin gave nodes, by name with `_` for `-`; compares all nodes that are named at once."""
+    """Check a plugin's scores by node name, with `_` for `-`; compares all named nodes at once."""
     assert scores, f"no node is named that `{plugin}` should have scored"
     found = {name: verdict.score_of(name.replace("_", "-")).get(plugin) for name in scores}
     assert found == scores, f"`{plugin}` gave {found}, not {scores}"

@@ -1,8 +1,8 @@
-"""Mutants: policies in which one thing is nudged. A case that does not notice one does not test that thing.
+"""Mutation testing of policies: a mutant differs in one thing, and a case that tests that thing kills it.
 
-Nudged are constants (65 to 64 and 66), comparisons (`<` to `<=`), `&&`, `||` and `!`, sums and products, `all` and
-`exists`, and what stands beside expressions: params, limits, durations of thresholds, orders of sorts. Messages are
-left alone.
+Mutated are constants (65 to 64 and 66), comparisons (`<` to `<=`), `&&`, `||` and `!`, sums and products, `all` and
+`exists`, and values outside of expressions: params, limits, durations of thresholds, orders of sorts. Messages are not
+mutated.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _SECOND: Final = 1_000_000_000
 _NUDGED: Final = frozenset((
     "for_ns", "cool_down_ns", "window_ns", "timeout_ns", "consecutive", "per_node", "per_namespace", "total",
 ))
-"""Numbers beside expressions that decide something."""
+"""Numbers outside of expressions that affect decisions."""
 
 _Path: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One nudged document: where, what, and how it reads now."""
+    """One mutated document: the place, the change, and the new text."""
 
     at: str
     change: str
@@ -65,7 +65,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a mutant: which case noticed it (empty: none), or why it is allowed to live."""
+    """The result of a mutant: the case that killed it (empty: none), or why it is justified to survive."""
 
     mutant: Mutant
     killed_by: str = ""
@@ -73,7 +73,7 @@ class Fate:
 
     @property
     def survives(self) -> bool:
-        """Whether no case noticed it, and nobody says why."""
+        """Whether no case killed it and no justification exists."""
         return not self.killed_by and not self.justified
 
     def to_json(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class MutationOutcome:
-    """What became of all mutants, and the justifications that justify nothing."""
+    """The results of all mutants, and the unused justifications."""
 
     fates: tuple[Fate, ...]
     stale: tuple[tuple[str, Survivor], ...]
@@ -95,7 +95,7 @@ class MutationOutcome:
 
     @property
     def survivors(self) -> tuple[Fate, ...]:
-        """The mutants that nobody noticed and nobody justified."""
+        """The mutants that survived without a justification."""
         return tuple(fate for fate in self.fates if fate.survives)
 
     def to_json(self) -> dict[str, Any]:
@@ -114,8 +114,7 @@ def mutate(
 ) -> MutationOutcome:
     """Run the cases of suites over every mutant of their policies, or of those named.
 
-    `progress` takes how many of all mutants are done. A case counts wherever it stands: a mutant is looked at by every
-    suite that is about its policy.
+    `progress` is called with the number of finished mutants and of all. Every suite of the mutated policy is run.
     """
     of_document: dict[Document, list[Suite]] = {}
     for suite in suites:
@@ -144,7 +143,7 @@ def mutate(
 
 
 def _fate(mutant: Mutant, suites: Iterable[Suite]) -> Fate | None:
-    """Return which case notices a mutant first; None for one that is no valid policy."""
+    """Return the first case that kills a mutant; None for a mutant that is no valid policy."""
     for suite in suites:
         documents = [mutant.document if each is mutant.original else each for each in suite.documents]
         try:
@@ -188,7 +187,7 @@ def mutants_of(document: Document) -> Iterator[Mutant]:
 
 
 def _named(document: Document, path: _Path) -> tuple[str, Callable[[Any], str]]:
-    """Return what a place beside expressions is called, and how its values are written."""
+    """Return the name of a place outside of expressions, and the format of its values."""
     words: list[str] = []
     value: Any = document.spec
     for step in path:
@@ -204,7 +203,7 @@ def _named(document: Document, path: _Path) -> tuple[str, Callable[[Any], str]]:
 
 
 def _leaves(value: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
-    """Yield the paths of expressions and of what is nudged beside them."""
+    """Yield the paths of expressions and of other values to mutate."""
     if isinstance(value, Expression):
         yield path, value
     elif isinstance(value, SortKey):

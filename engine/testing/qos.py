@@ -30,7 +30,7 @@ LONGEST: Final = 86_400
 
 
 def run(asking: Asking, plugin: Plugin) -> None:
-    """Replay what is measured through the plugin alone, and compare its rounds."""
+    """Replay the measurements through the plugin alone, and compare its rounds."""
     case, world = asking.case, asking.world()
     asking.only_skips = False
     compiled = compiled_of(plugin, {})

@@ -1,4 +1,4 @@
-"""What became of a case."""
+"""Results of cases."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from koordpolicy.engine.explanation import counted, plain
 from koordpolicy.engine.source import Span
 
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold."""
+"""Characters that XML 1.0 does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One expectation that was not met: about what, and what came out instead.
+    """One expectation that was not met: its subject, and the outcome.
 
     `values` are depth, text and value of the sub-expressions that led to it.
     """
@@ -30,7 +30,7 @@ class Mismatch:
     span: Span | None = field(default=None, repr=False)
     values: tuple[tuple[int, str, object], ...] = ()
     values_left_out: int = 0
-    """How many sub-expressions there are beyond these."""
+    """The number of further sub-expressions."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -49,7 +49,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What became of one case. `rules` and `rows` say how much was evaluated: nothing is never a success."""
+    """The result of one case. `rules` and `rows` count evaluations: none is never a success."""
 
     suite: str
     name: str
@@ -62,7 +62,7 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether all came out as expected."""
+        """Whether all expectations were met."""
         return not self.mismatches
 
     @property
@@ -87,7 +87,7 @@ def failed(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
 
 
 def lines_of(mismatch: Mismatch) -> Iterator[str]:
-    """Yield a mismatch as people read it: about what, a diff of expected and got, and the values that led to it."""
+    """Yield a mismatch as text: its subject, a diff of expected and got, and the values that led to it."""
     where = f" (line {mismatch.span.place[1]})" if mismatch.span is not None else ""
     yield f"{mismatch.about}{where}"
     yield f"  - {mismatch.expected}"

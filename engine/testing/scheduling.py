@@ -33,7 +33,7 @@ from .suites import DEFAULT_PROFILE
 
 
 def run_points(asking: Asking, plugin: Plugin) -> None:
-    """Ask a document at the points that the case has expectations for."""
+    """Run a document at the points for which the case has expectations."""
     case, world = asking.case, asking.world()
     scheduler = _scheduler(asking, plugin)
     compiled, state = scheduler.compiled, CycleState()
@@ -198,16 +198,16 @@ def run_cycle(asking: Asking) -> None:
             raise unknown("plugin", expected.plugin, tuple(
                 each.name for each in _registry(asking).of_framework(Framework.SCHEDULER)
             ))
-        told = [(plugin, refusal.rule, refusal.message) for plugin, refusal in verdict.why_not(expected.subject)]
-        if not any(plugin == expected.plugin and expected.rule in ("", rule) for plugin, rule, _ in told):
+        refusals = [(plugin, refusal.rule, refusal.message) for plugin, refusal in verdict.why_not(expected.subject)]
+        if not any(plugin == expected.plugin and expected.rule in ("", rule) for plugin, rule, _ in refusals):
             wanted = expected.plugin + (f"/{expected.rule}" if expected.rule else "")
             got = "; ".join(f"{plugin}/{rule}: {message}" if rule else f"{plugin}: {message}"
-                            for plugin, rule, message in told)
+                            for plugin, rule, message in refusals)
             asking.miss(f"refusal of `{expected.subject}`", wanted, got or "it is not refused", expected.span)
 
 
 def _refusals(verdict: Verdict, wanted: tuple[str, ...]) -> Iterator[Refusal]:
-    """Yield who refused the wanted nodes first; where none is wanted there is nothing that refused."""
+    """Yield the first refusals of the expected nodes."""
     for name in wanted:
         yield from (refusal for _, refusal in verdict.why_not(name)[:1])
 

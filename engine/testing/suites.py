@@ -1,4 +1,4 @@
-"""Suites: PolicyTests with the policies that they are about, loaded, compiled and under observation."""
+"""Suites: PolicyTests with their policies, loaded, compiled and observed."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Suite:
     worlds: Worlds = field(repr=False)
     python_plugins: tuple[Plugin, ...] = field(default=(), repr=False)
     functions: tuple[Function, ...] = field(default=(), repr=False)
-    """Those that Python plugins bring for expressions."""
+    """The expression functions of Python plugins."""
     kept: dict[object, Any] = field(default_factory=dict, repr=False)
-    """What was made for one case and serves the next."""
+    """Values that cases share."""
 
     @staticmethod
     def of(
         document: Document, documents: Sequence[Document], python_plugins: Sequence[Plugin] = (),
         functions: Sequence[Function] = (),
     ) -> Suite:
-        """Return the suite of a PolicyTest; raise `PolicyError` where the policies are not valid."""
+        """Return the suite of a PolicyTest; raise `PolicyError` if the policies are invalid."""
         spec = document.spec
         assert isinstance(spec, TestSpec)
         worlds = Worlds(spec.fixtures, Path(document.file).parent)
@@ -50,7 +50,7 @@ class Suite:
         return Suite(document, tuple(documents), plugins, worlds, tuple(python_plugins), tuple(functions))
 
     def over(self, documents: Sequence[Document]) -> Suite:
-        """Return this suite over other versions of its policies; raise `PolicyError` where those are not valid."""
+        """Return this suite over other versions of its policies; raise `PolicyError` if those are invalid."""
         plugins = compiled(documents, self.functions)
         return Suite(self.document, tuple(documents), plugins, self.worlds, self.python_plugins, self.functions)
 
@@ -66,7 +66,7 @@ class Suite:
         return self.document.spec
 
     def plugin_of(self, case: Case) -> Plugin:
-        """Return the plugin that a case asks; raise `FixtureError` where that is not clear."""
+        """Return the plugin of a case; raise `FixtureError` if that is ambiguous."""
         name = case.plugin or self.spec.plugin
         by_name = {plugin.name: plugin for plugin in self.plugins.values()}
         if name is None:
@@ -88,7 +88,7 @@ class Suite:
         return found
 
     def registry(self, chosen: Iterable[Plugin], observer: Any) -> Registry:
-        """Return a registry of plugins, those of documents under observation."""
+        """Return a registry of plugins; those of documents are observed."""
         own = set(map(id, self.plugins.values()))
         return Registry.of(
             (observed_plugin(each, observer) if id(each) in own else each for each in chosen), generation=1,
@@ -98,14 +98,14 @@ class Suite:
 def compiled(
     documents: Iterable[Document], functions: Sequence[Function] = (),
 ) -> dict[tuple[Framework, str], Plugin]:
-    """Return the plugins of documents by framework and name; raise `PolicyError` where they are not valid."""
+    """Return the plugins of documents by framework and name; raise `PolicyError` if they are invalid."""
     return {(plugin.framework, plugin.name): plugin
             for plugin in compile_documents(documents, extensions=tuple(functions))}
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSuites:
-    """The suites of some paths, and the files of policies there that no suite is about."""
+    """The suites of some paths, and the policy files there that no suite tests."""
 
     suites: tuple[Suite, ...]
     untested: tuple[Document, ...] = field(repr=False)
@@ -161,7 +161,7 @@ def load_suites(
 
 
 def _policies_of(document: Document, file: Path, documents_of: Any, problems: Problems) -> tuple[Document, ...]:
-    """Return the policies that a suite is about: those that it names, else those beside it."""
+    """Return the policies of a suite: those that it names, else those next to it."""
     spec = document.spec
     assert isinstance(spec, TestSpec)
     found: dict[Document, None] = {}

@@ -23,8 +23,8 @@ def builtins() -> Iterable[Plugin]:
 
 
 def main() -> int:
-    """Run the command line; the exit code is the result."""
-    # What is left goes with the process: looking for garbage in it would take a tenth of the time of a large `lint`.
+    """Run the command line and return the exit code."""
+    # The process ends: collecting garbage would take a tenth of the time of a large `lint`.
     atexit.register(gc.freeze)
     return cli.main(builtins=builtins)
 

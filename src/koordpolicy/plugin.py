@@ -1,9 +1,10 @@
 """The public interface of Python plugins: what their authors import, and nothing else.
 
-A plugin is a class that fulfils one or more of the protocols here. It may answer per column (`filter`, `score`: one
-answer for all nodes) or per node (`filter_node`, `score_node`); the frameworks call whichever it has. `python_plugin`
+A plugin is a class that implements one or more of the protocols here. It may filter and score all nodes in one call
+(`filter`, `score`) or node by node (`filter_node`, `score_node`); the frameworks call whichever it has. `python_plugin`
 makes a registry entry of a class, and `cel_function` a function that expressions may call; the entry point group
-`koordpolicy.plugins` offers both (docs/plugins.md). Built-in plugins and compiled documents fulfil the same protocols.
+`koordpolicy.plugins` offers both (docs/plugins.md). Built-in plugins and compiled documents implement these protocols
+too.
 
 The names here, and their signatures, are stable (docs/stability.md); those of `koordpolicy.engine` are not.
 """

@@ -1,4 +1,4 @@
-"""The public kit for tests of Python plugins; what is in it, and how to use it, says docs/plugins.md."""
+"""The public test kit for Python plugins, documented in docs/plugins.md."""
 
 from koordpolicy.engine.testing.cacheable import assert_cacheable
 from koordpolicy.engine.testing.kit import (
