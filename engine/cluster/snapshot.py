@@ -647,10 +647,10 @@ class Cluster:
             fresh = known
             self._fresh_from, self._fresh_until = -_FOREVER, _FOREVER
         if len(self.fresh) == len(fresh):
-            differing = np.flatnonzero(self.fresh != fresh)
-            if len(differing):
+            changed = np.flatnonzero(self.fresh != fresh)
+            if len(changed):
                 self.version += 1
-                for index in differing.tolist():
+                for index in changed.tolist():
                     self.metric_log.note(self.version, index)
         self.fresh = fresh
 

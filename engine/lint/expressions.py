@@ -47,7 +47,7 @@ def _by_intent(subject: LintSubject, placed: Placed) -> bool:
 
 def constant_conditions(subject: LintSubject) -> Iterator[tuple[Placed, Expr, bool | None]]:
     """Yield the parts of expressions that are always the same, and (None) branches that are never taken."""
-    for placed, node, value in subject.settled:
+    for placed, node, value in subject.constant_truths:
         bare = isinstance(placed.checked.root, Literal)
         if not bare or (placed.role != "variable" and not _by_intent(subject, placed)):
             yield placed, node, value

@@ -120,7 +120,7 @@ class LintSubject:
         return tuple((placed, node) for placed, nodes in self.parts for node in nodes if isinstance(node, Call))
 
     @cached_property
-    def settled(self) -> tuple[tuple[Placed, Expr, bool | None], ...]:
+    def constant_truths(self) -> tuple[tuple[Placed, Expr, bool | None], ...]:
         """The outermost parts that are always true or never, and (None) branches that are never taken.
 
         A bare `true` or `false` is one too.

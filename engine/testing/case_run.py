@@ -43,7 +43,7 @@ def _details(rule: str, message: str | None, reason: str | None) -> str:
 
 
 @dataclass(slots=True)
-class Asking:
+class RunningCase:
     """One running case."""
 
     suite: Suite

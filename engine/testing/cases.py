@@ -12,7 +12,7 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
-from .case_run import Asking
+from .case_run import RunningCase
 from .fixtures import FixtureError
 from .instruments import Both, CallTally
 from .results import CaseResult
@@ -30,7 +30,7 @@ def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, expl
         told: Observer = tally
     else:
         told = suite.kept.setdefault(("both", id(observer)), Both(tally, observer))
-    asking = Asking(suite, case, tally, told, explains)
+    asking = RunningCase(suite, case, tally, told, explains)
     try:
         if case.expect_invalid is not None:
             _check_invalid(asking)
@@ -66,7 +66,7 @@ _EXPECTED_OF: Final[Mapping[str, Framework]] = {
 }
 
 
-def _run(asking: Asking) -> None:
+def _run(asking: RunningCase) -> None:
     # The frameworks need numpy and more, which nobody should wait for who only reads suites.
     from . import descheduling, qos, scheduling  # noqa: PLC0415
 
@@ -85,7 +85,7 @@ def _run(asking: Asking) -> None:
             name = "evicts" if name == "evicted_count" else name  # noqa: PLW2901
             raise FixtureError(f"`{_written(name)}` cannot be asked of `{plugin.name}`, a {plugin.framework.value} "
                                f"plugin")
-    runners: Mapping[Framework, Callable[[Asking, Plugin], None]] = {
+    runners: Mapping[Framework, Callable[[RunningCase, Plugin], None]] = {
         Framework.SCHEDULER: scheduling.run_points, Framework.QOS: qos.run, Framework.DESCHEDULER: descheduling.run,
     }
     runners[plugin.framework](asking, plugin)
@@ -96,7 +96,7 @@ def _written(name: str) -> str:
     return first + "".join(each.capitalize() for each in rest)
 
 
-def _check_invalid(asking: Asking) -> None:
+def _check_invalid(asking: RunningCase) -> None:
     invalid = asking.case.expect_invalid
     assert invalid is not None
     if invalid.text is not None:

@@ -20,14 +20,14 @@ from koordpolicy.engine.documents import DeschedulerType, ErrorExpectation, Expe
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
-from .case_run import Asking, checked_params, outcome_of, rules_by_name
+from .case_run import RunningCase, checked_params, outcome_of, rules_by_name
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of, instrumented
 
 _PROFILE = "test"
 
 
-def run(asking: Asking, plugin: Plugin) -> None:
+def run(asking: RunningCase, plugin: Plugin) -> None:
     """Run a document on single pods, or run cycles with it and other plugins."""
     case = asking.case
     if case.eviction_filter:
@@ -36,7 +36,7 @@ def run(asking: Asking, plugin: Plugin) -> None:
         _run_cycles(asking, plugin)
 
 
-def _run_vetoes(asking: Asking, plugin: Plugin) -> None:
+def _run_vetoes(asking: RunningCase, plugin: Plugin) -> None:
     world = asking.world()
     snapshot = world.cluster.snapshot(world.now)
     params = checked_params(plugin, asking.params)
@@ -55,7 +55,7 @@ def _run_vetoes(asking: Asking, plugin: Plugin) -> None:
                       rules_by_name(compiled.criteria, compiled.match_conditions))
 
 
-def _run_cycles(asking: Asking, plugin: Plugin) -> None:
+def _run_cycles(asking: RunningCase, plugin: Plugin) -> None:
     case = asking.case
     asking.only_skips = False
     if Point.EVICTION_FILTER in plugin.points:
@@ -76,7 +76,7 @@ def _run_cycles(asking: Asking, plugin: Plugin) -> None:
     _check(asking, world, plugin, result)
 
 
-def _registry(asking: Asking, plugin: Plugin) -> tuple[Registry, tuple[str, ...]]:
+def _registry(asking: RunningCase, plugin: Plugin) -> tuple[Registry, tuple[str, ...]]:
     """Return the plugins of the cycle, and the vetoes that must be named because they are no documents."""
     suite = asking.suite
     beside: list[Plugin] = []
@@ -96,7 +96,7 @@ def _registry(asking: Asking, plugin: Plugin) -> tuple[Registry, tuple[str, ...]
     return suite.registry([plugin, *beside], asking.observer), tuple(named)
 
 
-def _check(asking: Asking, world: World, plugin: Plugin, result: CycleResult) -> None:
+def _check(asking: RunningCase, world: World, plugin: Plugin, result: CycleResult) -> None:
     case = asking.case
     of_plugin = [each for each in result.outcomes if each.plugin == plugin.name]
     evicted = [world.named(each.pod) for each in of_plugin if each.evicted]
@@ -141,7 +141,7 @@ def _is_stopped_by(expected: ExpectedVeto, outcome: EvictionOutcome, plugin: str
     return expected.by in ways and expected.message in (None, outcome.message)
 
 
-def _check_errors(asking: Asking, world: World, plugin: Plugin, failures: Sequence[DeschedulerFailure]) -> None:
+def _check_errors(asking: RunningCase, world: World, plugin: Plugin, failures: Sequence[DeschedulerFailure]) -> None:
     left = list(failures)
     for expected in asking.case.errors:
         found = [each for each in left if _is_meant(expected, each, world)]

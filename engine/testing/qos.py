@@ -21,7 +21,7 @@ from koordpolicy.engine.documents import (
 from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
-from .case_run import Asking, checked_params
+from .case_run import RunningCase, checked_params
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of
 
@@ -29,7 +29,7 @@ SECOND: Final = 1_000_000_000
 LONGEST: Final = 86_400
 
 
-def run(asking: Asking, plugin: Plugin) -> None:
+def run(asking: RunningCase, plugin: Plugin) -> None:
     """Replay the measurements through the plugin alone, and compare its rounds."""
     case, world = asking.case, asking.world()
     asking.only_skips = False
@@ -66,7 +66,7 @@ def _with_params(plugin: Plugin, params: Mapping[str, Any]) -> Plugin:
     return dataclasses.replace(plugin, check_args=lambda _: params)
 
 
-def _recording(asking: Asking, world: World) -> MetricsRecording:
+def _recording(asking: RunningCase, world: World) -> MetricsRecording:
     case, spec = asking.case, asking.suite.spec
     periods = case.metrics or spec.metrics
     if not periods:
@@ -140,7 +140,7 @@ def _check_names(expected: RoundExpectation, thresholds: frozenset[str], items: 
             raise unknown("threshold or action", name, items)
 
 
-def _check_round(asking: Asking, world: World, expected: RoundExpectation, got: ReplayedRound) -> None:
+def _check_round(asking: RunningCase, world: World, expected: RoundExpectation, got: ReplayedRound) -> None:
     at = f"the round at {format_duration(got.elapsed)}"
     for what, wanted, found in (
         ("true thresholds", expected.true, frozenset(each.name for each in got.thresholds if each.true)),

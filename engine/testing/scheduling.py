@@ -26,13 +26,13 @@ from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.cycle.verdict import Verdict
 from koordpolicy.engine.scheduler.profiles.profile import Profile, ProfileSpec
 
-from .case_run import Asking, Got, by_node, checked_params, outcome_of, rules_by_name
+from .case_run import Got, RunningCase, by_node, checked_params, outcome_of, rules_by_name
 from .fixtures import FixtureError, World, unknown
 from .instruments import compiled_of, instrumented
 from .suites import DEFAULT_PROFILE
 
 
-def run_points(asking: Asking, plugin: Plugin) -> None:
+def run_points(asking: RunningCase, plugin: Plugin) -> None:
     """Run a document at the points for which the case has expectations."""
     case, world = asking.case, asking.world()
     scheduler = _scheduler(asking, plugin)
@@ -71,7 +71,7 @@ def run_points(asking: Asking, plugin: Plugin) -> None:
             _check_order(asking, world, scores, answer)
 
 
-def _scheduler(asking: Asking, plugin: Plugin) -> DocumentScheduler:
+def _scheduler(asking: RunningCase, plugin: Plugin) -> DocumentScheduler:
     key = ("scheduler", plugin.name, repr(asking.params), id(asking.observer))
     found = asking.suite.kept.get(key)
     if found is None:
@@ -82,7 +82,7 @@ def _scheduler(asking: Asking, plugin: Plugin) -> DocumentScheduler:
     return found
 
 
-def _check_filter(asking: Asking, world: World, compiled: CompiledScheduler, answer: Answer) -> None:
+def _check_filter(asking: RunningCase, world: World, compiled: CompiledScheduler, answer: Answer) -> None:
     if not compiled.filter:
         raise FixtureError(f"`{compiled.document.name}` has no `filter`")
     spec = compiled.document.spec
@@ -97,7 +97,7 @@ def _check_filter(asking: Asking, world: World, compiled: CompiledScheduler, ans
 
 
 def _check_scores(
-    asking: Asking, world: World, compiled: CompiledScheduler, scores: Scores, answer: Answer,
+    asking: RunningCase, world: World, compiled: CompiledScheduler, scores: Scores, answer: Answer,
 ) -> None:
     items = {each.item.name: each.program for each in compiled.score}
     for name, expected in by_node(asking.case.score, world).items():
@@ -145,7 +145,7 @@ def _score_text(expected: ScoreExpectation) -> str:
     return f"error of `{expected.rule}`{message}" if expected.wanted is ExpectedResult.ERROR else expected.wanted.value
 
 
-def _check_order(asking: Asking, world: World, scores: Scores, answer: Answer) -> None:
+def _check_order(asking: RunningCase, world: World, scores: Scores, answer: Answer) -> None:
     groups = asking.case.order
     if not groups:
         return
@@ -176,7 +176,7 @@ def _groups(groups: list[list[str]]) -> str:
     return " > ".join(" = ".join(group) for group in groups)
 
 
-def run_cycle(asking: Asking) -> None:
+def run_cycle(asking: RunningCase) -> None:
     """Run a whole scheduling cycle with the suite's documents and the built-in plugins."""
     case, world = asking.case, asking.world()
     asking.only_skips = False
@@ -224,7 +224,7 @@ def _why(verdict: Verdict, wanted: tuple[str, ...]) -> str:
     return f"scores: {best}"
 
 
-def _registry(asking: Asking) -> Any:
+def _registry(asking: RunningCase) -> Any:
     key = ("registry", id(asking.observer))
     kept = asking.suite.kept
     if key not in kept:
@@ -234,7 +234,7 @@ def _registry(asking: Asking) -> Any:
     return kept[key]
 
 
-def _profile(asking: Asking) -> Profile:
+def _profile(asking: RunningCase) -> Profile:
     registry = _registry(asking)
     name = asking.profile
     named = asking.case.plugin or asking.suite.spec.plugin

@@ -308,7 +308,7 @@ class Course:
         self.until(lambda: "crowd" not in self.live.force, "50 MB gone", BULK)
         self.healthy(seconds=BULK)
 
-    def restless(self) -> None:
+    def flapping(self) -> None:
         """A writer that never stops keeps its own source from being read, and no other."""
         file = self.crowd / "log.yaml"
         for round_ in range(100):
@@ -383,7 +383,7 @@ class Course:
     def phases(self) -> Sequence[Callable[[], None]]:
         """Return all of it but the bulk, in an order that is another one each time."""
         found = [self.swaps, self.invalid, self.in_place, self.loops, self.permission, self.full_disk, self.clock_jumps,
-                 self.events_lost, self.unmounted, self.emptied, self.crowded, self.restless, self.gone_back,
+                 self.events_lost, self.unmounted, self.emptied, self.crowded, self.flapping, self.gone_back,
                  self.published, self.shadowed, self.restart]
         self.random.shuffle(found)
         return found

@@ -137,8 +137,8 @@ def _untolerated(info: ReservationInfo, tolerations: Any) -> Json | None:
 
 def _is_selected(affinity: Json, info: ReservationInfo, node: Json, *, labels: bool) -> bool:
     """Return whether selector and required terms take the reservation, as if it were a node with its labels."""
-    beneath = labels_of(node) if labels else {}
-    fake = {"metadata": {"name": info.name, "labels": {**beneath, **info.labels}}}
+    own = labels_of(node) if labels else {}
+    fake = {"metadata": {"name": info.name, "labels": {**own, **info.labels}}}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     spec: dict[str, Any] = {"nodeSelector": affinity.get("reservationSelector") or {}}
     if required is not None:

@@ -214,7 +214,7 @@ class PodCounts:
         column = self._columns.pop(question, None)
         if column is None:
             column = _Column(self._size, None) if among is None else _Column(among.count, among.codes.tolist())
-            self._make_room()
+            self._evict_columns()
         self._columns[question] = column
         order = self._order
         if column.seen < len(order):
@@ -226,7 +226,7 @@ class PodCounts:
             column.seen = len(order)
         return column.values
 
-    def _make_room(self) -> None:
+    def _evict_columns(self) -> None:
         if len(self._columns) < self._most:
             return
         # The least recently used; several at once, because all kinds have to forget them.

@@ -625,13 +625,13 @@ class ResultCache:
         asks, epochs, stamps = self._now(point, group, questions)
         of_columns = [column.epoch for column in columns]
         behind: dict[int, Rows] = {}
-        renewed, same = epochs != group.epochs, epochs == of_columns
+        refreshed, same = epochs != group.epochs, epochs == of_columns
         for part, stamp in zip(group.parts, stamps, strict=True):
             since, altered = part.stamp, False
             # A column may have gone on to another epoch, and not back, for another group.
             if stamp == since and (same or all(epochs[number] == of_columns[number] for number in part.numbers)):
                 continue
-            renewed = renewed or since < 0
+            refreshed = refreshed or since < 0
             before, rows = since, self._changed(part, since)
             for number in part.numbers:
                 column, epoch = columns[number], epochs[number]
@@ -647,10 +647,10 @@ class ResultCache:
                 if before != since:
                     rows = self._changed(part, since)
                 if rows is None:
-                    renewed = True
+                    refreshed = True
                 else:
                     behind[id(rows)] = rows
-        combined = self._everything if renewed else _union(list(behind.values()))
+        combined = self._everything if refreshed else _union(list(behind.values()))
         if len(combined):
             group.update(combined, _refused_first(group, combined))
         # Last: where a plugin failed on the way, nothing is up to date.

@@ -560,12 +560,12 @@ def test_scores_beyond_their_range_are_left_to_the_plugin_to_tell(said, asked):
 
 def test_a_question_that_lasts_is_asked_for_once_per_shape_of_pods_and_any_other_every_time():
     plugin, _, scheduler = counting()
-    for lasts, times in ((True, 2), (False, 4)):
+    for stable, times in ((True, 2), (False, 4)):
         asked = []
 
-        def cache_key(point, pod, snapshot, asked=asked, lasts=lasts):
+        def cache_key(point, pod, snapshot, asked=asked, stable=stable):
             asked.append(pod.name)
-            return CacheKey(pod.requests["cpu"], PODS, stable_for_shape=lasts)
+            return CacheKey(pod.requests["cpu"], PODS, stable_for_shape=stable)
 
         plugin.cache_key = cache_key
         scheduler.cluster.cross_version_cache.clear()
