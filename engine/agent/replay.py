@@ -60,7 +60,7 @@ class ReplayedRound:
 
     @property
     def eventful(self) -> bool:
-        """Whether anything was adjusted or failed."""
+        """Return whether anything was adjusted or failed."""
         return bool(self.adjustments or self.errors)
 
     def to_json(self) -> dict[str, object]:
@@ -94,7 +94,7 @@ def _adjustment(each: Adjustment) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class RunningStrategy:
-    """A strategy in force; `gate` is the feature gate that it hangs on."""
+    """An active strategy; `gate` is the feature gate that it depends on."""
 
     name: str
     strategy: Any
@@ -105,31 +105,31 @@ class RunningStrategy:
 
 @dataclass(slots=True)
 class Manager:
-    """The strategies in force, and what outlives them when the registry changes."""
+    """The active strategies, and the state that survives a change of the registry."""
 
     gates: Mapping[str, bool] = field(default_factory=dict)
     """Feature gates that differ from their defaults."""
     enable: frozenset[str] = frozenset()
-    """Plugins that are to run although they are not active by themselves."""
+    """Plugins that run although they are not active by default."""
     memory: StrategyState = field(default_factory=StrategyState)
     snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot()
     """The nodes and pods as they are, for the plugins' handle."""
     now: int = 0
-    """The moment of the latest round, in nanoseconds since the epoch."""
+    """The time of the latest round, in nanoseconds since the epoch."""
     idle: Mapping[str, str] = field(default_factory=dict)
-    """Plugins that do not run, and why not."""
+    """Plugins that do not run, with the reason."""
     _running: dict[str, RunningStrategy] = field(default_factory=dict)
     _leaving: list[RunningStrategy] = field(default_factory=list)
 
     def use(self, registry: Registry) -> None:
-        """Put a registry's plugins in force.
+        """Activate the plugins of a registry.
 
-        What a plugin changed that is gone, or only watched from now on, is recovered in the next round. The timers and
-        the effects of items whose text is the same go on.
+        Changes by a plugin that was removed, or set to Warn or Audit, are recovered in the next round. Timers and
+        effects of items with the same text are retained.
 
         Raises:
             PolicyError: a gate or a plugin that there is not, arguments that are invalid, an action that is not
-                available yet; then the plugins before stay in force.
+                available yet; then the previous plugins stay active.
         """
         plugins = registry.of_framework(Framework.QOS)
         problems = list(self._unknown(plugins))
@@ -184,21 +184,21 @@ class Manager:
 
     @property
     def running(self) -> Mapping[str, RunningStrategy]:
-        """The strategies in force, by name."""
+        """The active strategies, by name."""
         return self._running
 
     @property
     def intervals(self) -> Mapping[str, int]:
-        """The strategies in force with their intervals in nanoseconds."""
+        """The active strategies with their intervals in nanoseconds."""
         return {name: running.strategy.interval for name, running in self._running.items()}
 
     def run(self, name: str, readings: RecordedReadings) -> tuple[RoundReport, bool]:
-        """Run one round of a strategy; return what it came to and whether it is enforced."""
+        """Run one round of a strategy; return its report and whether it is enforced."""
         running, self.now = self._running[name], readings.now
         return _ask(running, readings), running.enforcement is Enforcement.ENFORCE
 
     def recover_leaving(self, readings: RecordedReadings) -> Iterator[tuple[str, tuple[Adjustment, ...]]]:
-        """Give back, on one node, what strategies changed that are in force no more."""
+        """Recover, on one node, the changes of strategies that are no longer active."""
         self.now = readings.now
         kept = {
             key for running in self._running.values() if running.enforcement is Enforcement.ENFORCE
@@ -214,13 +214,13 @@ class Manager:
                 yield old.name, found
 
     def left(self) -> None:
-        """Forget strategies that are in force no more, after they were recovered on every node."""
+        """Forget strategies that are no longer active, after they were recovered on every node."""
         self._leaving.clear()
 
 
 @dataclass(slots=True)
 class Writers:
-    """Which strategy wrote each control group file of each node and has not given it back."""
+    """The strategy that wrote each control group file of each node and has not recovered it."""
 
     _owners: dict[tuple[str, str], str] = field(default_factory=dict)
     _told: set[tuple[str, frozenset[str]]] = field(default_factory=set)
@@ -228,9 +228,9 @@ class Writers:
     def note(
         self, node: str, plugin: str, adjustments: Iterable[Adjustment], in_force: Collection[str],
     ) -> tuple[RoundError, ...]:
-        """Take note of what a strategy writes; return, once for each node, with which others in force it is at odds.
+        """Record the writes of a strategy; return conflicts with other active strategies, once for each node.
 
-        Both go on writing the same files: whoever reads the errors must turn one of the two off.
+        Both go on writing the same files; the error asks users to disable one of them.
         """
         found: list[RoundError] = []
         for adjustment in adjustments:
@@ -278,10 +278,10 @@ def replay(
 ) -> Iterator[ReplayedRound]:
     """Yield every round over a recording, in order of time, then of node, then of plugin.
 
-    `changes` puts other registries in force, by ns after the recording's start.
+    `changes` activates other registries, by ns after the start of the recording.
 
     Raises:
-        PolicyError: the file cannot be read, or a plugin cannot be put in force.
+        PolicyError: the file cannot be read, or a plugin cannot be activated.
     """
     recording = file if isinstance(file, MetricsRecording) else load(file)
     manager = Manager(gates or {}, frozenset(enable), snapshot=lambda: recording.snapshot, now=recording.start)
@@ -290,7 +290,7 @@ def replay(
 
 
 def rounds(recording: MetricsRecording, manager: Manager) -> Iterator[ReplayedRound]:
-    """Yield the rounds of `replay` for strategies that are in force already."""
+    """Yield the rounds of `replay` for strategies that are already active."""
     return _rounds(recording, manager, [])
 
 

@@ -1,1 +1,1 @@
-"""What a set of policies does to a cluster, what another set would change, and which rules do nothing there."""
+"""Comparison of policies over a cluster: the outcome of a set, the difference of two, and rules without effect."""

@@ -1,7 +1,7 @@
-"""Which policies and rules do nothing in a cluster, refuse everything, or fail; and how much of it each is about.
+"""Audit: policies and rules that have no effect in a cluster, refuse everything, or fail, and the coverage of policies.
 
-Every rule is asked by itself about all nodes, for every kind of pod that runs or waits: what another rule refuses
-already does not hide what this one says. Pods that a policy leaves alone (those of the system) do not count for it.
+Every rule is evaluated by itself on all nodes, for every kind of pod that runs or waits, so that a refusal by another
+rule does not hide its result. System pods that are exempt from a policy do not count for it.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _Progress = Callable[[float], None]
 
 
 class Severity(enum.Enum):
-    """How much a finding weighs."""
+    """The severity of a finding."""
 
     WARNING = "warning"
-    """Something does not do what it is there for."""
+    """A policy or rule does not do what it is meant for."""
     NOTE = "note"
-    """It may be meant so."""
+    """It may be intended."""
 
 
 class What(enum.Enum):
-    """What was found, by a name that stays."""
+    """The kind of a finding; the values are stable."""
 
     NEVER_ACTIVE = "never-active"
     MATCHES_NOTHING = "matches-nothing"
@@ -70,7 +70,7 @@ class What(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """Something about one policy (or, without one, about the cluster), with some of the pods or nodes concerned."""
+    """A finding about one policy (or, without one, about the cluster), with examples of pods or nodes."""
 
     level: Severity
     what: What
@@ -81,7 +81,7 @@ class AuditFinding:
     origin: str = ""
     examples: tuple[str, ...] = ()
     others: int = 0
-    """How many more pods or nodes are concerned than the examples."""
+    """The number of pods or nodes concerned beyond the examples."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; what does not apply is left out."""
@@ -93,7 +93,7 @@ class AuditFinding:
 
 @dataclass(slots=True)
 class RuleUse:
-    """What one rule said: about how many pairs of a pod and a node it was asked, refused and failed.
+    """The results of one rule: the pairs of a pod and a node that it evaluated, refused and failed for.
 
     A rule of a preFilter is asked once for each pod, which counts for all nodes. `matchConditions` are one rule, told
     where they fail.
@@ -117,22 +117,22 @@ class RuleUse:
 
 @dataclass(slots=True)
 class PolicyCoverage:
-    """How much of the cluster one policy is about."""
+    """The part of the cluster that one policy applies to."""
 
     policy: str
     framework: str
     enforcement: Enforcement
     origin: str
     pods: int = 0
-    """Pods that `match` takes and that are not left alone."""
+    """Pods that `match` selects and that are not exempt."""
     nodes: int = 0
-    """Nodes that `match` takes."""
+    """Nodes that `match` selects."""
     exempt: int = 0
-    """Pods of the system that `match` takes and that are left alone."""
+    """System pods that `match` selects and that are exempt."""
     rules: list[RuleUse] = field(default_factory=list)
     active: bool = True
     met: bool = False
-    """Whether `match` and `matchConditions` hold for any pod and node at all."""
+    """True if `match` and `matchConditions` hold for any pod and node."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -145,7 +145,7 @@ class PolicyCoverage:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found, warnings first, and what each policy is about, by framework and name."""
+    """The findings, warnings first, and the coverage of each policy, by framework and name."""
 
     findings: tuple[AuditFinding, ...]
     policies: tuple[PolicyCoverage, ...]
@@ -168,7 +168,7 @@ def audit(
     descheduler: descheduling.DeschedulerConfiguration | None = None, gates: Mapping[str, bool] | None = None,
     few_percent: float = FEW_PERCENT, progress: _Progress = lambda _: None,
 ) -> Audit:
-    """Return what the documents of a registry do and do not do in a cluster at `now` (ns since the epoch).
+    """Audit the documents of a registry over a cluster at `now` (ns since the epoch).
 
     A policy that is about fewer than `few_percent` of the nodes or pods is told. The other arguments are those of
     `outcome`; the cluster is left as it was.
@@ -251,7 +251,7 @@ class _Auditor:
         )
 
     def _tell_matches(self, coverage: PolicyCoverage, *, pods: bool = True) -> bool:
-        """Tell where `match` takes nothing or little; return whether it takes anything."""
+        """Report if `match` selects nothing or little; return whether it selects anything."""
         if not coverage.nodes:
             self._warn(coverage, What.MATCHES_NOTHING, "`match.nodes` takes none of "
                        f"{counted(self._snapshot.size, 'node')}")
@@ -270,7 +270,7 @@ class _Auditor:
     # Scheduling
 
     def look_at_scheduling(self, scheduler: Scheduler, progress: _Progress) -> None:
-        """Ask every rule of every document about all nodes, for every kind of pod."""
+        """Evaluate every rule of every document on all nodes, for every kind of pod."""
         subjects: dict[str, _Subject] = {}
         for plugin in self._documents(Framework.SCHEDULER):
             compiled = compiled_of(plugin, {})
@@ -348,7 +348,7 @@ class _Auditor:
     # Quality of service
 
     def look_at_qos(self) -> None:
-        """Tell which thresholds are never true, and which actions have nothing to do."""
+        """Report thresholds that are never true, and actions without effect."""
         measured = self._found.summary.measured
         for plugin in self._documents(Framework.QOS):
             compiled = compiled_of(plugin, {})
@@ -381,7 +381,7 @@ class _Auditor:
     # Descheduling
 
     def look_at_descheduling(self, profiles: Iterable[Any]) -> None:
-        """Tell which documents find no source, no target or no candidate, and which vetoes never or always hold."""
+        """Report documents without source, target or candidate, and vetoes that never or always hold."""
         names = {profile.name for profile in profiles}
         cycle = self._found.cycle
         for plugin in self._documents(Framework.DESCHEDULER):
@@ -445,7 +445,7 @@ class _Auditor:
     # Metrics
 
     def look_at_metrics(self) -> None:
-        """Tell which nodes are not measured, or not any more, and who reads what is not there."""
+        """Report nodes without a metric or with an expired one, and the policies that read them."""
         snapshot = self._snapshot
         expired: list[tuple[int, str]] = []
         never: list[str] = []
@@ -494,7 +494,7 @@ class _Subject:
     def ask(
         self, instance: DocumentScheduler, pod: PodInfo, keys: list[str], snapshot: Snapshot, rows: Any,
     ) -> None:
-        """Ask every rule about one kind of pods."""
+        """Evaluate every rule for one kind of pods."""
         coverage, match = self.coverage, self.compiled.spec.match.pods
         if not accepts_pod(match, pod, snapshot):
             return
@@ -549,7 +549,7 @@ class _Subject:
     def _failed_scores(
         self, instance: DocumentScheduler, pod: PodInfo, snapshot: Snapshot, rows: Any,
     ) -> Iterator[tuple[str, Mapping[int, EvaluationError]]]:
-        """Yield the score items with what they failed with, by row."""
+        """Yield the score items with their errors, by row."""
         if self.compiled.score:
             scores = instance.score(CycleState(), pod, snapshot, rows)
             for each in self.compiled.score:
@@ -573,7 +573,7 @@ class _Subject:
 
 
 def _instances(profile: Profile) -> dict[str, DocumentScheduler]:
-    """Return the documents that are at work in a profile, by name."""
+    """Return the active documents of a profile, by name."""
     active = (*profile.pre_filters, *profile.filters, *profile.scores)
     return {each.name: each.ask for each in active if isinstance(each.ask, DocumentScheduler)}
 

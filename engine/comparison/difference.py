@@ -62,7 +62,7 @@ class Eligibility:
 
 @dataclass(frozen=True, slots=True)
 class BoundChange:
-    """What is bounded on a node otherwise than before; None where it is not bounded at all."""
+    """A changed limit of a node; None where there is no limit."""
 
     node: str
     subject: str
@@ -83,7 +83,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """What a scoring plugin says now and said before; None where it is not there."""
+    """The scores of a plugin before and now; None where it does not exist."""
 
     plugin: str
     old: Scorer | None
@@ -92,7 +92,7 @@ class Rescored:
 
 @dataclass(frozen=True, slots=True)
 class WatchedRefusals:
-    """What plugins that are only watched would refuse: pairs of a pod and a node, before and now."""
+    """Refusals of plugins with Warn or Audit: pairs of a pod and a node, before and now."""
 
     cause: Cause
     old: int
@@ -101,7 +101,7 @@ class WatchedRefusals:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What comes with the new policies, or went with the old ones; each tuple in order of name."""
+    """Results that only one of the two sets of policies has; each tuple in order of name."""
 
     waiting: tuple[Stranded, ...] = ()
     """Pods without a node."""
@@ -115,23 +115,23 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is otherwise under the new policies."""
+    """The difference between two outcomes."""
 
     old: Outcome
     new: Outcome
     moved: tuple[Moved, ...]
     added: Changes
-    """What is so under the new policies only."""
+    """Results of the new policies only."""
     gone: Changes
-    """What was so under the old ones only."""
+    """Results of the old policies only."""
     bounds: tuple[BoundChange, ...]
-    """What is held back under both, further or less far."""
+    """Limits under both, with different values."""
     ranked: tuple[Ranked, ...]
     """Kinds of pods with another best node, largest first."""
     rescored: tuple[Rescored, ...]
     """Scoring plugins that say or weigh otherwise."""
     watched: tuple[WatchedRefusals, ...]
-    """What is only watched and would refuse more or less than before, most first."""
+    """Plugins with Warn or Audit that would refuse more or less than before, most first."""
     totals_changed: int
     """Pairs of a kind of pod and a node that is open to it under both, whose weighted total is another one."""
     totals: int
@@ -157,7 +157,7 @@ class Difference:
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing is otherwise."""
+        """Return whether there is no difference."""
         return not any(self.counts.values()) and not self.rescored and not self.watched
 
     def to_json(self) -> dict[str, Any]:
@@ -400,7 +400,7 @@ def _scorer_json(scorer: Scorer | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class ChangeBudget:
-    """How much may change: a number, or percent of a whole."""
+    """A bound of a change: a number, or a percentage of a whole."""
 
     amount: float
     percent: bool
@@ -421,7 +421,7 @@ class ChangeBudget:
         return cls(amount, bool(found[2]))
 
     def allows(self, count: int, whole: int) -> bool:
-        """Whether so many of so many are within the budget."""
+        """Return whether this number of a whole is within the budget."""
         return count <= (whole * self.amount / 100 if self.percent else self.amount)
 
     def __str__(self) -> str:
@@ -433,14 +433,14 @@ class BudgetSpent:
     """A budget and what was spent of it."""
 
     name: str
-    """What is counted, as people say it."""
+    """The counted quantity, as text."""
     budget: ChangeBudget
     count: int
     whole: int
 
     @property
     def within(self) -> bool:
-        """Whether it holds."""
+        """Return whether the budget holds."""
         return self.budget.allows(self.count, self.whole)
 
     def to_json(self) -> dict[str, Any]:
@@ -456,7 +456,7 @@ BUDGETS: Final[Mapping[str, tuple[str, str]]] = {
     "misfits": ("running pods whose node would refuse them now", "running"),
     "suppressed": ("nodes whose best-effort pods are held back now", "nodes"),
 }
-"""What a budget may be set for: what is counted, and of which whole (a number of the summary) a share is."""
+"""The quantities that have budgets, with the whole (a number of the summary) of their percentages."""
 
 _COUNTED: Final = {
     "moved": "moved", "pending": "nowPending", "evicted": "nowEvicted", "misfits": "nowMisfits",

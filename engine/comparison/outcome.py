@@ -1,7 +1,7 @@
-"""What a set of policies comes to over one cluster: the answer to one question, so that two answers can be compared.
+"""Outcome of a set of policies over one cluster, as plain values that can be compared with those of another set.
 
-`outcome` is the one entry. It changes nothing: the pods that it places are taken off again before it returns, so the
-same cluster may be asked about under one set of policies after another.
+`outcome` is the only entry point. It changes nothing: the pods that it places are removed again before it returns, so
+that several sets of policies can be evaluated over one cluster.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .qos_round import NodeRound, qos_rounds
 from .shapes import FieldReads, shapes_of
 
 HOT_PERCENT: Final = 65
-"""From which share of its allocatable cpu on a node counts as hot, unless told otherwise (Koordinator's default
+"""The percentage of its allocatable cpu from which a node counts as hot by default (Koordinator's default
 threshold of load-aware scheduling)."""
 ELIGIBLE: Final = -1
 _MOST_CAUSES: Final = 30_000
-"""What a column of 16 bits can tell apart, less some for the plugins whose words did not fit."""
+"""The number of causes that a column of 16 bits can hold, less some for plugins whose reasons did not fit."""
 _OTHERWISE: Final = "for one of too many reasons to tell them apart"
 
 _Progress = Callable[[float], None]
@@ -50,7 +50,7 @@ _DESCHEDULED, _ROUNDS, _SHAPES = 0.05, 0.25, 0.65
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a node is refused: the plugin, its rule, and the reason in the rule's fixed words.
+    """The cause of a refusal: the plugin, its rule, and the fixed text of the rule's reason.
 
     `rule` is empty where the plugin has none, or failed as a whole.
     """
@@ -66,7 +66,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a pod lands when the pods are scheduled one after the other; `node` is None where none fits.
+    """The node of a pod when the pods are scheduled one after the other; `node` is None where none fits.
 
     `score` is the weighted total of that node and `scores` are its parts by plugin, unweighted; both are empty where
     one node passed alone. `reasons` says why the others were refused, by how many nodes, where no node was found.
@@ -82,7 +82,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodShape:
-    """Pods that the policies cannot tell apart, and what is said of them on every node of the cluster as it is.
+    """Pods that the policies cannot distinguish, and their results on every node of the cluster as it is.
 
     Where the pods run already, the node of each is asked about without it, as if it were to be placed there anew; its
     scores are those of the nodes as they are.
@@ -100,7 +100,7 @@ class PodShape:
     best: str | None
     """The node with the highest sum, the first by name of several; None where none is eligible."""
     watched: Mapping[int, int] = field(default_factory=dict)
-    """How many nodes the plugins would refuse that are only watched, by number of the cause."""
+    """The number of nodes that plugins with Warn or Audit would refuse, by index of the cause."""
 
     @property
     def eligible(self) -> int:
@@ -133,7 +133,7 @@ class PredictedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """What a QoS plugin would bound or write on a node, other than evictions; once for each subject.
+    """A limit or write of a QoS plugin on a node, other than an eviction; one for each subject.
 
     `values` says how far (`target` in milli-cores of cpu); `best_effort` is how many such pods are on the node.
     """
@@ -149,26 +149,26 @@ class Suppression:
 
     @property
     def felt(self) -> bool:
-        """Whether anybody is there to feel it: a bound of best-effort pods does nothing on a node without any."""
+        """Return whether it has an effect: a limit of best-effort pods has none on a node without such pods."""
         return self.kind != "suppressCPU" or self.best_effort > 0
 
 
 @dataclass(slots=True)
 class QoSUse:
-    """How often a QoS plugin was asked, and what became of that, over all nodes."""
+    """The rounds of a QoS plugin and their results, over all nodes."""
 
     rounds: int = 0
     true: Counter[str] = field(default_factory=Counter)
-    """How often the expression of a threshold was true."""
+    """The number of rounds in which the expression of a threshold was true."""
     held: Counter[str] = field(default_factory=Counter)
-    """How often a threshold held."""
+    """The number of rounds in which a threshold held."""
     acted: Counter[str] = field(default_factory=Counter)
-    """How much each action had to do."""
+    """The number of adjustments of each action."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """Something that failed in a plugin or an expression, with how often, and the first pod or node that it befell."""
+    """A failure of a plugin or an expression, with its count, and the first pod or node concerned."""
 
     plugin: str
     point: str
@@ -180,7 +180,7 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """What a scoring plugin said over all shapes and the nodes that they may run on, unweighted (0..100).
+    """The scores of a plugin over all shapes and the nodes that they may run on, unweighted (0..100).
 
     `shapes` is how often it was asked about more than one node, `constant` how often it said the same of all of them.
     """
@@ -214,16 +214,16 @@ class OutcomeSummary:
     """Pods that were to be placed."""
     placed: int
     pending: int
-    """Pods of those that found no node."""
+    """The pods among these that found no node."""
     misfits: int
     """Running pods whose node would refuse them now."""
     evictions: int
     suppressed: int
-    """Nodes on which pods would be held back."""
+    """Nodes on which pods would be limited."""
     hot: int
     """Nodes whose load, after placements and evictions, is above the mark."""
     measured: int
-    """Nodes with a metric that counts; of the others no load is known."""
+    """Nodes with a fresh metric; the load of the others is unknown."""
     requested: Mapping[str, Spread]
     """Of cpu, memory and GPUs (`GPU_SPREAD`), after placements and evictions; a resource that no node has is absent."""
     usage: Mapping[str, Spread]
@@ -248,7 +248,7 @@ class OutcomeSummary:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a set of policies comes to; plain values and arrays that outlive the cluster's next change."""
+    """The outcome of a set of policies: plain values and arrays that stay valid when the cluster changes."""
 
     digests: Mapping[Framework, str]
     """By framework; equal where its plugins are."""
@@ -266,7 +266,7 @@ class Outcome:
     cycle: CycleResult
     """The descheduler's dry cycle."""
     qos: Mapping[str, QoSUse]
-    """By QoS plugin that is in force."""
+    """By active QoS plugin."""
     summary: OutcomeSummary
 
 
@@ -276,7 +276,7 @@ def outcome(
     gates: Mapping[str, bool] | None = None, hot_percent: int = HOT_PERCENT,
     before: Outcome | None = None, progress: _Progress = lambda _: None,
 ) -> Outcome:
-    """Return what the plugins of a registry come to over a cluster at `now` (ns since the epoch).
+    """Return the outcome of the plugins of a registry over a cluster at `now` (ns since the epoch).
 
     `pods` are scheduled one after the other in this order, each placement counting for those after it; None takes the
     cluster's pending pods as kube-scheduler does, by priority and then by arrival. They must not be bound to a node.
@@ -285,11 +285,11 @@ def outcome(
     descheduling plugins through `descheduler`, whose profile without a file is that of the documents.
 
     Eligibility, scores, misfits, evictions and QoS are those of the cluster as it is, before anything is placed. One
-    descheduling cycle is run as if the cluster had looked like this for as long as any document wants to see
-    (`anomaly`); plugins in Python that count for themselves get `cycles` of them, of which the last one is told. QoS
-    plugins run on nodes whose metric counts; see `comparison.measured`. Only what is enforced counts. `hot_percent` is
-    of the allocatable cpu. `before` is an outcome of another registry with the same other arguments: what it says of a
-    framework whose plugins are the same is taken over. `progress` is told the part that is done, from 0 to 1.
+    descheduling cycle is run as if the cluster had been in this state for as many cycles as any document requires
+    (`anomaly`); Python plugins that count by themselves run `cycles` of them, of which the last is reported. QoS
+    plugins run on nodes with a fresh metric. Only enforced results count. `hot_percent` is
+    of the allocatable cpu. `before` is an outcome of another registry with the same other arguments: its results for a
+    framework with the same plugins are reused. `progress` is called with the part that is done, from 0 to 1.
 
     The cluster is left as it was. It must not be used by others meanwhile.
 
@@ -362,7 +362,7 @@ def _digest(registry: Registry, framework: Framework) -> str:
 
 
 class _Onlooker:
-    """Writes nothing, and remembers who would have to go (fulfils `plugins.Client`)."""
+    """A client that writes nothing and records evictions (fulfils `Client`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -388,7 +388,7 @@ def _place(
     pods: Sequence[PodInfo], scheduler: Scheduler, placements: dict[str, Placement], faults: _Faults,
     progress: _Progress,
 ) -> None:
-    """Note where the pods land one after the other; they are taken off again.
+    """Record the nodes of the pods, placed one after the other; they are removed again.
 
     The scheduler tells by itself what becomes of those that a permit held for a while.
     """
@@ -408,7 +408,7 @@ def _place(
 def _on_their_nodes(
     cluster: Cluster, pods: Sequence[PodInfo], placements: Mapping[str, Placement],
 ) -> Iterator[None]:
-    """Leave the pods where they landed while the block runs."""
+    """Keep the pods on their nodes while the block runs."""
     placed = [(pod, node) for pod in pods if (node := placements[pod.key].node) is not None]
     try:
         for pod, node in placed:
@@ -420,7 +420,7 @@ def _on_their_nodes(
 
 
 class _Faults:
-    """Gathers what failed, each kind once."""
+    """Collects failures, each kind once."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, str, str], list[Any]] = {}
@@ -461,7 +461,7 @@ def _framework_of(point: str) -> Framework:
 
 @dataclass(slots=True)
 class _Said:
-    """What a scorer said so far."""
+    """The scores of a plugin so far."""
 
     weight: int
     enforcement: Enforcement

@@ -1,4 +1,4 @@
-"""One dry cycle of the QoS manager over a snapshot: what it would do on each node that was measured.
+"""One dry cycle of the QoS manager over a snapshot, on each node with a metric.
 
 A NodeMetric is one moment, and thresholds may want to hold for a while: the cluster is taken to have looked like this
 for as long as any of them wants. Control groups are taken to be as they are without any policy: best-effort pods may
@@ -34,12 +34,12 @@ _OF_NODE: Final = ("NodeSLO", "NodeResourceTopology")
 _TOPOLOGY: Final = "NodeResourceTopology"
 _MILLI: Final = 1000
 _MOST_CPUS: Final = 8192
-"""What Linux can be built for; a node that claims more is not taken at its word."""
+"""The most CPUs that Linux supports; a larger number is not believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRound:
-    """What one round of one plugin came to on one node; `enforced` is false where it is only watched."""
+    """The result of one round of one plugin on one node; `enforced` is false with Warn or Audit."""
 
     node: str
     plugin: str
@@ -48,7 +48,7 @@ class NodeRound:
 
 
 class _SnapshotRecording(MetricsRecording):
-    """What a snapshot's NodeMetrics say, as a recording of two equal moments, `span` nanoseconds apart."""
+    """The NodeMetrics of a snapshot, as a recording of two equal samples, `span` nanoseconds apart."""
 
     def __init__(self, snapshot: Snapshot, span: int) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _SnapshotRecording(MetricsRecording):
         }
 
     def _processors(self, node: str, allocatable: int) -> int:
-        """Return how many processors the node has, having made up a topology where there is none."""
+        """Return the number of processors of the node; a missing topology is made up."""
         known = self.objects.get((_TOPOLOGY, node))
         count = min(max(1, -(-allocatable // _MILLI)), _MOST_CPUS)
         try:
@@ -104,14 +104,14 @@ def qos_rounds(
     registry: Registry, snapshot: Snapshot, *, gates: Mapping[str, bool] | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Iterator[NodeRound]:
-    """Yield what the QoS plugins in force would do, by node, plugin and round; nothing is done.
+    """Yield the results of the active QoS plugins, by node, plugin and round; nothing is written.
 
     A second round is asked for where a threshold is true and does not hold yet.
 
     `progress` is told the part that is done, from 0 to 1.
 
     Raises:
-        PolicyError: a plugin cannot be put in force, or a gate is not known.
+        PolicyError: a plugin cannot be activated, or a gate is unknown.
     """
     manager = Manager(gates or {}, snapshot=lambda: snapshot, now=snapshot.now)
     manager.use(registry)
@@ -131,7 +131,7 @@ def qos_rounds(
 
 
 def _span(registry: Registry) -> int:
-    """Return for how long a threshold of any document wants to hold, in nanoseconds."""
+    """Return the longest `for` of a threshold of any document, in nanoseconds."""
     made = (plugin.make({}, None) for plugin in registry.of_framework(Framework.QOS) if plugin.source)
     return max((each.for_ns for compiled in made if isinstance(compiled, CompiledQoS)
                 for each in compiled.thresholds), default=0)

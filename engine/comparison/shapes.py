@@ -1,8 +1,8 @@
-"""Pods that no policy can tell apart, so that thousands of replicas are asked about once.
+"""Kinds of pods that no policy can distinguish, so that thousands of replicas are evaluated once.
 
-A cluster of fifty thousand pods has some hundred kinds of them. What may differ within a kind (name, uid, times,
-status, mounted tokens) is exactly what nobody reads: whatever the expressions of the policies in force read of a pod
-is part of its kind, and where a Python plugin of others is active, which may read anything, each pod is one of its own.
+A cluster of fifty thousand pods has some hundred kinds. Pods of one kind may differ only in fields that no plugin reads
+(name, uid, times, status, mounted tokens): every path that an expression of the active policies reads is part of the
+kind. If a Python plugin of another distribution is active, which may read anything, each pod is a kind of its own.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ _WITHOUT_REFERENCES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class FieldReads:
-    """What the scheduler's plugins of a registry look at: which paths of a pod, and more than one node at a time?"""
+    """The reads of the scheduling plugins of a registry: paths of a pod, and other nodes."""
 
     paths: frozenset[Path]
     everything: bool
-    """Whether a plugin may read anything of a pod."""
+    """True if a plugin may read any field of a pod."""
     local: bool
-    """Whether what is said about a node hangs on that node alone and the pod, unless that looks at others itself."""
+    """True if the result for a node depends only on that node and the pod, unless the pod refers to others itself."""
     affinity: bool
-    """Whether pods may look at others by their affinity to them."""
+    """True if pods may refer to others by affinity."""
     spreads: tuple[Any, ...]
     """The plugins that look at others unless they skip the pod."""
     claims: bool
-    """Whether a plugin looks at the volumes that pods claim."""
+    """True if a plugin reads the volumes that pods claim."""
 
     def asks_alone(self, pod: PodInfo, snapshot: Snapshot) -> bool:
-        """Whether what is said of a node about this pod does not hang on what is on other nodes."""
+        """Return whether results for this pod on a node do not depend on other nodes."""
         if not self.local or (self.affinity and _is_drawn_or_kept_apart(pod)):
             return False
         return all(_skips(plugin, pod, snapshot) for plugin in self.spreads)
@@ -128,7 +128,7 @@ def shapes_of(pods: Iterable[PodInfo], reading: FieldReads) -> list[tuple[PodInf
 
 
 def _is_known(path: Path) -> bool:
-    """Whether what stands at a path is part of every pod's kind in any case."""
+    """Return whether a path is part of the kind of every pod in any case."""
     return path[:3] in _KNOWN_OF_POD or (path[0] == "podInfo" and len(path) > 1 and path[1] != "name")
 
 

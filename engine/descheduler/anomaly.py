@@ -24,7 +24,7 @@ class AnomalyCondition:
 
 
 class State(enum.Enum):
-    """What a detector says of its subject."""
+    """The state of a detector."""
 
     OK = "ok"
     ANOMALY = "anomaly"

@@ -215,7 +215,7 @@ def _read_pool(pool: Mapping[str, Any]) -> NodePool:
 
 @dataclass(frozen=True, slots=True)
 class ArgsKind:
-    """How arguments of one kind go from what people write to the internal form, all as plain data."""
+    """The conversion of arguments of one kind from their written to their internal form, as plain data."""
 
     kind: str
     default: Callable[[Mapping[str, Any]], dict[str, Any]]

@@ -60,7 +60,7 @@ class DeschedulerConfiguration:
 
 
 def default() -> DeschedulerConfiguration:
-    """Return the configuration that is in force where no file is given."""
+    """Return the default configuration, without a file."""
     return read_plain({})
 
 

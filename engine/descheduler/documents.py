@@ -1,4 +1,4 @@
-"""How a DeschedulerPlugin document runs: the same protocols as Python plugins, over compiled expressions.
+"""Plugins of DeschedulerPlugin documents: the protocols of Python plugins, over compiled expressions.
 
 All nodes are asked at once whether they are sources or targets; pods, and nodes as they would be without some, one by
 one. A failing expression lets the pod stay (or the node be neither source nor target), and every failure is noted.
@@ -81,7 +81,7 @@ class NodeState:
 
     @property
     def changed(self) -> bool:
-        """Whether anything would have moved."""
+        """Return whether anything would have moved."""
         return bool(self.pods_change or self.usage_change or self.requested_change)
 
     def move(self, requests: Mapping[str, int], usage: Mapping[str, int], sign: int) -> None:

@@ -1,4 +1,4 @@
-"""Why a pod is still there: what each descheduling plugin made of it in a cycle, and how far it is from being evicted.
+"""Explanations of the descheduler: the result of each plugin for a pod, and its distance from being evicted.
 
 Cycles are run dry, as often as asked. Of each plugin the first thing is told that keeps it from evicting the pod: its
 node is none that pods leave, it is not chosen, a filter vetoes, a limit is reached, or its eviction would come later.
@@ -41,7 +41,7 @@ _WIDTH: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ExplainEvictionRequest:
-    """What is asked: why a pod is still there, of these profiles over this snapshot, in the last of so many cycles."""
+    """Asks why a pod is not evicted by these profiles, in the last of several cycles over a snapshot."""
 
     pod: PodInfo
     profiles: Sequence[DeschedulerProfile]
@@ -155,7 +155,7 @@ def _plugin(look: _Look, running: RunningPlugin, point: str) -> Finding:
 
 
 _STOPS: Final = {"limits": "limit", "enforcement": "watched"}
-"""What to call an outcome by what stopped it; all else is `stays`."""
+"""The word for an outcome by what stopped it; all others are `stays`."""
 
 
 def _asked(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Finding, ...]]:

@@ -74,7 +74,7 @@ class EvictionLimiter:
 
 @dataclass(frozen=True, slots=True)
 class EvictionOutcome:
-    """What became of one candidate of one plugin.
+    """The outcome of one candidate of one plugin.
 
     `rule` names the criterion or the phase that chose the pod. Where it stays, `stopped_by` names the plugin or the
     limit that stopped it, `stopped_rule` its rule, and `message` says why.
@@ -117,7 +117,7 @@ class DeschedulerFailure:
 
 @dataclass(frozen=True, slots=True)
 class NodeNote:
-    """What a plugin found a node to be: `source`, `target`, `waiting` (not a source yet) or `unmeasured`."""
+    """The role of a node for a plugin: `source`, `target`, `waiting` (not a source yet) or `unmeasured`."""
 
     node: str
     profile: str
@@ -135,7 +135,7 @@ class NodeNote:
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """What one cycle did, or would do in a dry run. `outcomes` are in the order in which they were decided."""
+    """The result of one cycle, dry or not. `outcomes` are in the order in which they were decided."""
 
     generation: int
     dry_run: bool
@@ -144,7 +144,7 @@ class CycleResult:
     failures: tuple[DeschedulerFailure, ...] = ()
     node_notes: tuple[NodeNote, ...] = ()
     error: str = ""
-    """Why the cycle ended early; empty where it went through."""
+    """The reason why the cycle ended early; empty if it completed."""
     lacks: tuple[Lack, ...] = ()
     """The plugins whose evictions were refused, as they read kinds that the source of the cluster does not contain."""
 
@@ -190,7 +190,7 @@ class DeschedulerProfileSpec:
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     complete: frozenset[str] = frozenset()
     has_plugins: bool = True
-    """Whether the profile says anything about plugins; one that does not is refused."""
+    """False if the profile says nothing about plugins; such a profile is refused."""
     configured: tuple[str, ...] = ()
     """The names as its arguments are given, to find repetitions."""
 
@@ -229,7 +229,7 @@ _POINTS: Final[Mapping[str, tuple[Point, tuple[type, ...], str]]] = {
 
 
 class CycleEvictor:
-    """What the plugins of one profile see as the evictor during one cycle (fulfils `plugins.Evictor`)."""
+    """The evictor of the plugins of one profile during one cycle (fulfils `Evictor`)."""
 
     def __init__(
         self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
@@ -348,7 +348,7 @@ def _counts(plugin: RunningPlugin) -> bool:
 
 
 class CycleRecord:
-    """What a cycle remembers: per profile, plugin and pod the last outcome, where an eviction is final."""
+    """The state of a cycle: the last outcome per profile, plugin and pod; an eviction is final."""
 
     def __init__(self, *, dry_run: bool) -> None:
         self.dry_run = dry_run

@@ -113,7 +113,7 @@ def _cost(pod: PodInfo, annotation: str) -> int:
 
 
 class NodeFit:
-    """Whether a pod would find room on a node (Koordinator's nodefit, and Kubernetes descheduler's, which is stricter).
+    """Return whether a pod fits on a node (Koordinator's nodefit, and Kubernetes descheduler's, which is stricter).
 
     Free room is allocatable less what the active pods of the node ask for.
     """

@@ -1,4 +1,4 @@
-"""What experiments vary: `policy=Random,FGD seed=42..51 params.cpuPercent=55..90:5`."""
+"""Axes of experiments: `policy=Random,FGD seed=42..51 params.cpuPercent=55..90:5`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment needs and what travels to where it runs: policies as texts, plugins by name, a trace packed."""
+"""Inputs of an experiment, as sent to its process: policies as texts, plugins by name, a packed trace."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _unpacked(content: bytes) -> Any:
 
 
 def registry_of(texts: Texts, builtins: Builtins, params: Sequence[tuple[str, Value]] = ()) -> Registry:
-    """Return what is in force under policies with some of their params replaced; see `params.vary`.
+    """Return the registry of policies with some of their params replaced; see `params.vary`.
 
     Raises:
         PolicyError: documents are invalid, also with such params.

@@ -1,7 +1,7 @@
-"""What is finished, written down at once: a run that was killed goes on where it was.
+"""Journal of finished experiments, so that an interrupted run can be resumed.
 
-One line of JSON per experiment, under a key that stands for all that decides its outcome. A line that was not written
-to its end does not count, and is cut off before the next one is added.
+One line of JSON per experiment, under a key of everything that determines its outcome. An incomplete last line is
+ignored, and cut off before the next one is appended.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _LONGEST_LINE: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOutcome:
-    """What an experiment came to: figures by name, and curves by name, each a list over a common x."""
+    """The result of an experiment: figures by name, and curves by name, each a list over a common x."""
 
     figures: Mapping[str, float | int | None]
     curves: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     seconds: float = 0.0
-    """How long it took where it ran."""
+    """The duration where it ran."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -61,7 +61,7 @@ class Journal:
         """
         self.path = path
         self.finished: dict[str, ExperimentOutcome] = {}
-        """What was written down so far, by `key_of`."""
+        """The results recorded so far, by `key_of`."""
         self._file: IO[bytes] = os.fdopen(open_own(path), "a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

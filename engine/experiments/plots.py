@@ -1,6 +1,6 @@
-"""Curves and bars as pictures. The border to matplotlib: nothing else imports it.
+"""Plots of curves and bars. Only this module imports matplotlib.
 
-What is repeated is drawn as its mean, with a band of one standard deviation on either side.
+Repeated experiments are drawn as their mean, with a band of one standard deviation on either side.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Panel:
     start: float | None = None
     """From which x on it is shown."""
     from_zero: bool = False
-    """Whether y begins at 0: amounts that hardly differ then look like it."""
+    """True if y begins at 0, so that small differences look small."""
 
 
 @dataclass(frozen=True, slots=True)

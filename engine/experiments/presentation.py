@@ -1,4 +1,4 @@
-"""What of a sweep is drawn and told: which axis repeats, which one makes the lines, which figures matter."""
+"""Presentation of a sweep: the axis that repeats, the one that makes the lines, and the figures shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Key = tuple[tuple[str, Value], ...]
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How the experiments of one kind are shown: the figures of the summary, and what all figures mean."""
+    """The presentation of one kind of experiments: the figures of the summary, and the meaning of all figures."""
 
     figures: tuple[str, ...]
     meanings: Mapping[str, str]

@@ -60,7 +60,7 @@ _SUFFIX: Final = ".csv"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What decides: documents beside the built-in plugins, and what a profile says about those."""
+    """The plugins of an experiment: documents beside the built-in plugins, and their settings in a profile."""
 
     texts: Texts = NO_TEXTS
     profile: ProfileSpec = field(default_factory=ProfileSpec)

@@ -1,8 +1,8 @@
-"""Who runs experiments: this process, processes of this machine, or a Dask cluster that runs already.
+"""Runners of experiments: this process, processes of this machine, or an existing Dask cluster.
 
-A runner takes a function and its arguments and yields (argument, outcome or what went wrong) as they are finished, in
-any order. The border to `distributed`: nothing else imports it. What is given to a runner must be picklable, and the
-function importable by its name where it runs.
+A runner takes a function and its arguments and yields (argument, outcome or error) as they finish, in any order. Only
+this module imports `distributed`. The arguments of a runner must be picklable, and the function importable by its name
+in the worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Task = TypeVar("Task")
 Found = TypeVar("Found")
 
 _AHEAD = 2
-"""How many tasks per worker are under way or wait at it, so that none has to wait for the next one."""
+"""The number of tasks that are sent to each worker at once, so that no worker is idle between tasks."""
 
 
 class NotRun(Exception):

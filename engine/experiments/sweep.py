@@ -1,4 +1,4 @@
-"""The sweep itself: what is not finished is run, and what is finished is written down and gathered in order."""
+"""The sweep: runs the experiments that are not finished, records their results, and returns all in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Space(Protocol[Task_co]):
 
     @property
     def axes(self) -> Sequence[Axis]:
-        """What is varied, with what was not named."""
+        """The axes, including defaults."""
         ...
 
     def task(self, point: Point) -> Task_co:
@@ -41,12 +41,12 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep came to, in the order of its points; `failed` says of each experiment that was not run why."""
+    """The results of a sweep, in the order of its points; `failed` has the reason for each experiment that failed."""
 
     finished: tuple[Finished, ...]
     failed: tuple[tuple[Point, str], ...]
     kept: int
-    """How many of the finished ones an earlier run had finished."""
+    """The number of experiments that an earlier run had finished."""
 
 
 def sweep(

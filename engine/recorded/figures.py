@@ -1,4 +1,4 @@
-"""What a replay of a recording came to: waiting times, use over time, evictions."""
+"""Results of a replay of a recording: waiting times, usage over time, evictions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How things stand from a moment on (nanoseconds) until the next step."""
+    """The state from a time on (nanoseconds) until the next step."""
 
     time: int
     used: Amounts
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What is taken, as means over a time, in percent of what the cluster has; 0 of what it has none of."""
+    """Mean allocation over a span, in percent of the cluster; 0 for resources that the cluster does not have."""
 
     cpu: float
     memory: float
@@ -66,7 +66,7 @@ _IN_JSON: Final = {"most_pending": "mostPending"}
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long some pods waited, in seconds: the mean, and percentiles by nearest rank; all 0 where there are none."""
+    """Waiting times of some pods, in seconds: the mean, and percentiles by nearest rank; all 0 where there are none."""
 
     pods: int
     mean: float
@@ -113,7 +113,7 @@ class NeverRan:
 
 @dataclass(frozen=True, slots=True)
 class RecordingResult:
-    """What came of a replay."""
+    """The result of a replay."""
 
     capacity: Amounts
     arrivals: int
@@ -125,17 +125,17 @@ class RecordingResult:
     """In the order of their creation."""
     evictions: tuple[RecordedEviction, ...]
     cycles: int
-    """How often the descheduler looked."""
+    """The number of descheduling cycles."""
     steps: Sequence[Step]
     end: int
     """When the last pod had left or, of those that wait, nothing could help any more; in nanoseconds."""
     errors: tuple[Failure, ...]
-    """What failed in plugins and expressions of the scheduler, each kind once."""
+    """Failures of plugins and expressions of the scheduler, each kind once."""
     descheduler_errors: tuple[str, ...]
     """The same of the descheduler's, as texts."""
     decisions: int
     seconds: float
-    """How long the replay took, in real time."""
+    """The duration of the replay, in real time."""
     first_waits: Sequence[tuple[int, int]] = ()
     """Of each pod that ran when it first had a node, and for how long it had waited by then; in nanoseconds."""
 

@@ -54,7 +54,7 @@ class Descheduling:
 
 
 class _Kind(IntEnum):
-    """What happens, in the order in which it does at one moment."""
+    """Kinds of events, in the order in which they happen at one time."""
 
     LEAVE = 0
     ARRIVE = 1
@@ -98,16 +98,16 @@ def replay(
 
 @dataclass(slots=True)
 class _Pod:
-    """A pod of the recording, and what became of it so far; times in nanoseconds."""
+    """A pod of the recording, and its state in the replay; times in nanoseconds."""
 
     stay: Stay
     node: str = ""
     ran: int | None = None
     """When it first had a node."""
     stays: int = 0
-    """How often it was given a node or evicted: what was said about its leaving before does not count any more."""
+    """The number of placements and evictions; departures scheduled before the last one are void."""
     evicted: int | None = None
-    """Which of the evictions it is to come back from."""
+    """The index of the eviction that it returns from."""
     left: bool = False
     until: int = 0
     """When it left."""
@@ -116,7 +116,7 @@ class _Pod:
     rest: int = 0
     """For how long it runs from then on, if it leaves after its run."""
     reasons: Mapping[str, int] | None = None
-    """Why no node took it when it was first decided about."""
+    """The reason why its first scheduling attempt failed."""
 
 
 class _Replay:
@@ -136,7 +136,7 @@ class _Replay:
         self._cpu = self._memory = self._gpu = 0
         self._running = self._arrived = self._gone = self._cycles = self._decisions = 0
         self._ahead = 0
-        """How many arrivals and departures are still to come."""
+        """The number of arrivals and departures to come."""
         self._steps: list[Step] = []
         self._evictions: list[RecordedEviction] = []
         self._errors: dict[tuple[str, str, str], Failure] = {}

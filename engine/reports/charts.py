@@ -40,7 +40,7 @@ class Chart:
     titles: Sequence[str]
     series: Sequence[ChartSeries]
     highest: float | None = None
-    """Where the y axis ends; without it, a little above the largest value."""
+    """The end of the y axis; by default a little above the largest value."""
     show: Callable[[float], str] = "{:.2f}".format
     tick: Callable[[float], str] = "{:,.0f}".format
     """Writes a value of the x axis."""
@@ -74,7 +74,7 @@ def stacked(chart: Chart) -> str:
 
 
 class _Axes:
-    """Where values stand in the drawing."""
+    """The mapping of values to positions in the drawing."""
 
     def __init__(self, chart: Chart, most: float) -> None:
         self.x_from, self.x_to = (chart.x[0], chart.x[-1]) if chart.x else (0.0, 1.0)

@@ -21,7 +21,7 @@ _HEAD: Final = 26
 _LINE: Final = 15
 _MOST_KINDS: Final = 30
 _STEPS: Final = ((150, 15), (400, 11), (2500, 7), (8000, 5))
-"""How far cells are apart, up to so many nodes."""
+"""The distance between cells, by the number of nodes up to which it applies."""
 _SMALLEST: Final = 3
 
 
@@ -93,7 +93,7 @@ def _blocks(nodes: Sequence[NodeUse]) -> list[_Block]:
 
 
 class _Layout:
-    """Where each block of cells stands."""
+    """The position of each block of cells."""
 
     def __init__(self, blocks: Sequence[_Block], resources: int, count: int) -> None:
         self.blocks = blocks

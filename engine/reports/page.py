@@ -56,7 +56,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str | Cell]], *, numb
 
 
 class Cell(str):
-    """What stands in a table as HTML."""
+    """The HTML of a table cell."""
 
     __slots__ = ()
 

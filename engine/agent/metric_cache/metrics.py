@@ -68,7 +68,7 @@ STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "p99": lambda values: percentile(values, 0.99),
     "last": lambda values: values[-1],
 }
-"""How the values of a window, in order of time, become one number."""
+"""Aggregations of the values of a window, in order of time."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class MetricSeries:
 
 @dataclass(slots=True)
 class MetricsRecording:
-    """What a file recorded, per node. `files` are the control group files at the start."""
+    """The content of a recording, per node. `files` are the control group files at the start."""
 
     interval: int = _SECOND
     nodes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -145,7 +145,7 @@ def load(path: Path) -> MetricsRecording:
 
 
 _Part = tuple[str, Any, "Span", str]
-"""What it is (a key of the file), its value, its place, and its path for messages."""
+"""Its kind (a key of the file), its value, its place, and its path for messages."""
 
 
 def _yaml(source: Source) -> Iterator[_Part]:

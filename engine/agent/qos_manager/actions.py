@@ -57,7 +57,7 @@ def refuse_unavailable(plugin: CompiledQoS) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ActionRound:
-    """What an action may ask for in one round: the readings, its numbers, and the candidates of an eviction in order.
+    """The inputs of an action in one round: the readings, its numbers, and the candidates of an eviction in order.
 
     `target` is the evaluated target (milli-cores) or amount to release; `evicted` are the keys of pods that are on
     their way out already.

@@ -1,8 +1,8 @@
-"""How a QoSPlugin document runs: thresholds with hysteresis, actions that adjust and recover, for each subject.
+"""Strategies of QoSPlugin documents: thresholds with hysteresis, actions that adjust and recover, for each subject.
 
 An expression that fails does nothing: the last values stay for at most `staleAfter`, then they are recovered. Timers
-and what was applied are kept under (item, subject) in a `StrategyState` that outlives generations
-as long as the text is the same.
+and applied values are held by (item, subject) in a `StrategyState`, which survives a new generation if the text is the
+same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ..metric_cache.metrics import STATISTICS, RecordedReadings
 from .actions import ActionRound, evict, eviction_allowed, recover_cpu, refuse_unavailable, suppress_cpu
 
 _EVICTED_FOR: Final = 120_000_000_000
-"""How long an evicted pod counts as on its way out (koordlet's evictor)."""
+"""The time for which an evicted pod counts as leaving (as in koordlet's evictor)."""
 _NODE: Final = ("node", "nodeInfo", "allocatable", "requested")
 
 
@@ -66,7 +66,7 @@ class RoundError:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What one round of one plugin on one node came to."""
+    """The report of one round of one plugin on one node."""
 
     adjustments: tuple[Adjustment, ...] = ()
     thresholds: tuple[ThresholdState, ...] = ()
@@ -105,7 +105,7 @@ class _Applied:
 
 @dataclass(slots=True)
 class StrategyState:
-    """What outlives generations: timers of thresholds, effects of actions, pods on their way out."""
+    """The state that survives generations: timers of thresholds, effects of actions, leaving pods."""
 
     timers: dict[tuple[str, str], Timer] = field(default_factory=dict)
     applied: dict[tuple[str, str], _Applied] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class DocumentStrategy:
 
     @property
     def memory(self) -> StrategyState:
-        """What it remembers between rounds."""
+        """The state between rounds."""
         return self._memory
 
     def subjects(self, readings: RecordedReadings) -> Iterator[QoSSubject]:
@@ -161,7 +161,7 @@ class DocumentStrategy:
 
     @property
     def action_keys(self) -> frozenset[str]:
-        """What its effects are remembered under."""
+        """The key of its effects."""
         return frozenset(action.key for action in self._compiled.actions)
 
     def adjust(self, readings: RecordedReadings) -> Sequence[Adjustment]:
@@ -205,7 +205,7 @@ def _undo(action: ActionProgram, subject: str, readings: RecordedReadings, reaso
 
 @dataclass(frozen=True, slots=True)
 class QoSSubject:
-    """What thresholds and actions are asked for: its name for people, its variables, and the pods it is about."""
+    """A subject of thresholds and actions: its name for messages, its variables, and its pods."""
 
     name: str
     bindings: Mapping[str, object]
@@ -228,7 +228,7 @@ class _RoundBindings(dict[str, object]):
 
 
 class _View:
-    """What expressions see of one node in one round."""
+    """The variables of expressions for one node in one round."""
 
     def __init__(self, compiled: CompiledQoS, readings: RecordedReadings) -> None:
         self.compiled = compiled

@@ -1,4 +1,4 @@
-"""Why a node was adjusted or not, why pods were evicted or not: what each QoS plugin found at one moment.
+"""Explanations of the QoS manager: the findings of each QoS plugin on one node at one time.
 
 A recording is replayed up to the moment; then it is told how far each threshold is from its other answer, where its
 timers stand, what the actions came to and what kept them from acting.
@@ -43,7 +43,7 @@ def explain_round(
 
     Raises:
         KeyError: the recording has no such node.
-        PolicyError: a plugin cannot be put in force.
+        PolicyError: a plugin cannot be activated.
     """
     if node not in recording.nodes:
         raise KeyError(node)
@@ -68,12 +68,12 @@ def explain_round(
             continue
         running = manager.running.get(known.name)
         if running is None:
-            why = manager.idle.get(known.name, "it is not in force")
+            why = manager.idle.get(known.name, "it is not active")
             idle.append(Finding("idle", f"{known.name}: {why}", facts={"plugin": known.name, "reason": why}))
         elif known.name in last:
             readings = RecordedReadings(recording, node, last[known.name].time, files)
             parts.append(_plugin(running, last[known.name], readings))
-    parts.append(heading("not in force", tuple(idle), kind="idle"))
+    parts.append(heading("not active", tuple(idle), kind="idle"))
     return Finding("qos", facts={"node": node}, parts=tuple(parts))
 
 
@@ -215,7 +215,7 @@ def _action(look: _Look, action: ActionProgram) -> Finding:
         parts, text = _effect(look, action, bindings)
     except EvaluationError as error:
         return _said("failed", f"{name}: {shortened(error.message)}{stays}", Mark.ERROR, facts)
-    word = "acts" if mine else "in force" if applied else "idle"
+    word = "acts" if mine else "applied" if applied else "idle"
     return _said(word, f"{name}{text}", facts=facts, parts=(*parts, *mine))
 
 

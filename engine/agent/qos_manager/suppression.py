@@ -1,4 +1,4 @@
-"""How the CPU of the best-effort tier is bounded: which CPUs it may run on, or how much time it gets.
+"""Suppression of best-effort pods: the CPUs that they may run on, or their CPU time.
 
 Pure functions: control group files come in as texts by logical name (`besteffort/cpuset.cpus`) and go out as writes,
 in the order in which they must be made. The formulas are Koordinator's (cpu_suppress.go); amounts are milli-cores.

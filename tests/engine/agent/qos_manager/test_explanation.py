@@ -106,7 +106,7 @@ def test_gates_matches_and_enforcement_are_told(recording):
     lines = told(explain_round(recorded, registry, "n"))
     assert "audited did nothing at 0s [audit only: what it would do is not done]" in lines
     assert "  not meant   `match.nodes` does not take this node" in lines
-    assert lines[lines.index("not in force") + 1:][:2] in (
+    assert lines[lines.index("not active") + 1:][:2] in (
         [
             "  BECPUSuppress: it is not active by itself, and not enabled by name",
             "  gated: its feature gate BECPUEvict is off",
