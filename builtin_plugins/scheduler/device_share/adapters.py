@@ -20,7 +20,7 @@ from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY, GPU_M
 from koordpolicy.plugin import Client
 
 from ..allocation.annotations import annotations_of, labels_of
-from .allocation import Allocation, Given
+from .allocation import Allocation, DeviceAllocation
 from .devices import NodeDevices
 from .requests import GPU_TYPE
 
@@ -51,7 +51,7 @@ class Bound:
     now: int
 
     @property
-    def gpus(self) -> Sequence[Given]:
+    def gpus(self) -> Sequence[DeviceAllocation]:
         """Its GPUs."""
         return self.allocation.get(GPU_TYPE, ())
 
@@ -166,7 +166,7 @@ def _is_held(lock: str, bound: Bound) -> bool:
     return bound.now - taken <= _LOCKED_FOR and bound.snapshot.object("Pod", f"{namespace}/{name}") is not None
 
 
-def _units(gpu: Given, unit: int) -> int:
+def _units(gpu: DeviceAllocation, unit: int) -> int:
     if GPU_CORE not in gpu.resources:
         raise AdaptionError("gpu core resource is required")
     if gpu.resources[GPU_MEMORY] < unit:
@@ -174,5 +174,5 @@ def _units(gpu: Given, unit: int) -> int:
     return gpu.resources[GPU_MEMORY] // unit
 
 
-def _minors(gpus: Sequence[Given], prefix: str = "") -> str:
+def _minors(gpus: Sequence[DeviceAllocation], prefix: str = "") -> str:
     return ",".join(f"{prefix}{gpu.minor}" for gpu in gpus)

@@ -38,7 +38,7 @@ from .requests import (
     SCOPE_LEVELS,
     WHOLE,
     GpuRequest,
-    WantedDevices,
+    PodDeviceRequest,
 )
 
 Templates = Mapping[str, Mapping[str, ResourceList]]
@@ -61,7 +61,7 @@ _PACKING: Final = {8: 10_000, 4: 100, 2: 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DeviceAllocation:
     """The allocation of one device to a pod."""
 
     minor: int
@@ -70,12 +70,12 @@ class Given:
     template: str = ""
 
 
-Allocation = Mapping[str, Sequence[Given]]
+Allocation = Mapping[str, Sequence[DeviceAllocation]]
 """The allocations of a pod by device type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Preferences:
     """Preferences of an allocation: preferred and required minors, and the scorer of devices.
 
     `functions` are the only virtual functions to take, by type and minor; `scorer` None scores nothing.
@@ -95,7 +95,7 @@ class DeviceDemand:
     counts: Mapping[str, int]
 
 
-def demand_on(devices: NodeDevices, request: WantedDevices, *, plan_others: bool = True) -> DeviceDemand | Refusal:
+def demand_on(devices: NodeDevices, request: PodDeviceRequest, *, plan_others: bool = True) -> DeviceDemand | Refusal:
     """Return the demand of a pod on a node, or why the node lacks a device type.
 
     Without `plan_others`, the types that follow the primary one are omitted for whole GPUs on a well-planned node:
@@ -122,18 +122,18 @@ def demand_on(devices: NodeDevices, request: WantedDevices, *, plan_others: bool
     return DeviceDemand(per_device, counts)
 
 
-def allocate(choosing: Choosing) -> Allocation | Refusal:
+def allocate(allocator: DeviceAllocator) -> Allocation | Refusal:
     """Return the devices that a pod gets, or why there are not enough."""
-    demand, request = choosing.demand, choosing.request
-    found: dict[str, Sequence[Given]] = {}
+    demand, request = allocator.demand, allocator.request
+    found: dict[str, Sequence[DeviceAllocation]] = {}
     if len(demand.per_device) > 1 and request.joint:
-        together = choosing.joint()
+        together = allocator.joint()
         if isinstance(together, Refusal):
             return together
         found = together
     for device_type in demand.per_device:
         if device_type not in found:
-            given = choosing.one_type(device_type, demand.counts[device_type])
+            given = allocator.one_type(device_type, demand.counts[device_type])
             if isinstance(given, Refusal):
                 return given
             found[device_type] = given
@@ -170,7 +170,7 @@ def holding_of(allocation: Allocation, reservation: str = "") -> Holding:
 
 
 def _plain_demand(
-    devices: NodeDevices, request: WantedDevices, device_type: str,
+    devices: NodeDevices, request: PodDeviceRequest, device_type: str,
 ) -> tuple[ResourceList, int] | Refusal:
     """Return what of each RDMA or FPGA device, and of how many."""
     amounts = request.requests[device_type]
@@ -188,18 +188,18 @@ def _plain_demand(
 
 
 @dataclass(frozen=True, slots=True)
-class Choosing:
-    """One choice of devices on one node; `templates` is None for a pod without templates."""
+class DeviceAllocator:
+    """The allocator of devices of one node to one pod; `templates` is None for a pod without templates."""
 
     node: Mapping[str, Any]
     devices: NodeDevices
-    request: WantedDevices
+    request: PodDeviceRequest
     demand: DeviceDemand
     pool: Pool
-    wishes: Wishes
+    preferences: Preferences
     templates: Templates | None
 
-    def joint(self) -> dict[str, Sequence[Given]] | Refusal:
+    def joint(self) -> dict[str, Sequence[DeviceAllocation]] | Refusal:
         """Allocate the primary type, then the others as near to it as there are any."""
         primary, *others = self.request.joint
         first = self.one_type(primary, self.demand.counts.get(primary, 0))
@@ -207,7 +207,7 @@ class Choosing:
             return first
         if not first:
             return _NO_PRIMARY
-        found: dict[str, Sequence[Given]] = {primary: first}
+        found: dict[str, Sequence[DeviceAllocation]] = {primary: first}
         switches = self._switches(primary, first)
         together = self.request.joint_scope == SAME_PCIE
         for device_type in others:
@@ -222,7 +222,9 @@ class Choosing:
             return _VIOLATION
         return found
 
-    def one_type(self, device_type: str, count: int, switches: Collection[str] = ()) -> Sequence[Given] | Refusal:
+    def one_type(
+        self, device_type: str, count: int, switches: Collection[str] = (),
+    ) -> Sequence[DeviceAllocation] | Refusal:
         """Allocate devices of one type; up to one of each of these PCIe switches, should there be more of them."""
         count = max(1, count)
         if device_type != GPU_TYPE or self.request.gpu is None:
@@ -230,14 +232,14 @@ class Choosing:
             return self._default(device_type, amounts, count, max(count, len(switches)), switches)
         return self._gpus(self.request.gpu)
 
-    def _switches(self, device_type: str, given: Iterable[Given]) -> set[str]:
+    def _switches(self, device_type: str, given: Iterable[DeviceAllocation]) -> set[str]:
         infos = self.devices.of_type(device_type)
         places = (infos[each.minor].place for each in given if each.minor in infos)
         return {place.pcie for place in places if place is not None}
 
     # GPUs: by template, by partition, by topology, or as they come
 
-    def _gpus(self, gpu: GpuRequest) -> Sequence[Given] | Refusal:
+    def _gpus(self, gpu: GpuRequest) -> Sequence[DeviceAllocation] | Refusal:
         if self.templates is not None:
             labels = labels_of(self.node)
             key = f"{labels.get(GPU_VENDOR_LABEL, '')}-{labels.get(GPU_MODEL_LABEL, '')}"
@@ -253,7 +255,7 @@ class Choosing:
         if not gpu.shared:
             partition = self._partition(gpu, partitions)
             if isinstance(partition, Partition):
-                return [Given(minor, gpu.per_gpu) for minor in partition.minors]
+                return [DeviceAllocation(minor, gpu.per_gpu) for minor in partition.minors]
             if honors or self.request.partition is not None:
                 return partition
         return self._by_topology_or_default(gpu)
@@ -277,14 +279,14 @@ class Choosing:
                 break
         return _NO_PARTITION
 
-    def _by_topology_or_default(self, gpu: GpuRequest) -> Sequence[Given] | Refusal:
+    def _by_topology_or_default(self, gpu: GpuRequest) -> Sequence[DeviceAllocation] | Refusal:
         scope = self.request.hint(GPU_TYPE).scope
         found = self._by_topology(gpu, scope)
         if isinstance(found, Refusal) and not scope and found.code is Code.UNRESOLVABLE:
             return self._default(GPU_TYPE, gpu.per_gpu, gpu.count, gpu.count)
         return found
 
-    def _by_topology(self, gpu: GpuRequest, scope: str) -> Sequence[Given] | Refusal:
+    def _by_topology(self, gpu: GpuRequest, scope: str) -> Sequence[DeviceAllocation] | Refusal:
         if self.devices.tree is None:
             return _NO_TREE
         if gpu.shared and gpu.count > 1:
@@ -294,7 +296,7 @@ class Choosing:
         found = _Search(gpu, SCOPE_LEVELS.get(scope, 0), fitting, self.pool.used_gpus).deepest(self.devices.tree)
         if found is None:
             return _NO_SCOPE if scope else _NO_GPUS
-        return [Given(minor, gpu.per_gpu) for minor in found.minors]
+        return [DeviceAllocation(minor, gpu.per_gpu) for minor in found.minors]
 
     def _fits(self, gpu: GpuRequest, minor: int) -> bool:
         free = self.pool.free.get(GPU_TYPE, {}).get(minor)
@@ -302,19 +304,19 @@ class Choosing:
             gpu.per_gpu, free)
 
     def _topology_score(self, gpu: GpuRequest, minor: int) -> int:
-        if not gpu.shared or self.wishes.scorer is None:
+        if not gpu.shared or self.preferences.scorer is None:
             return 0
         # Koordinator takes what is free for what there is, and the other way round.
         total, free = self.devices.of_type(GPU_TYPE)[minor].resources, self.pool.free[GPU_TYPE][minor]
-        return score_device(self.wishes.scorer, gpu.per_gpu, free, total)
+        return score_device(self.preferences.scorer, gpu.per_gpu, free, total)
 
     # Devices as they come
 
     def _default(
         self, device_type: str, amounts: ResourceList, count: int, most: int, switches: Collection[str] = (),
-    ) -> Sequence[Given] | Refusal:
-        given: list[Given] = []
-        required = self.wishes.required.get(device_type)
+    ) -> Sequence[DeviceAllocation] | Refusal:
+        given: list[DeviceAllocation] = []
+        required = self.preferences.required.get(device_type)
         for minor in self._ordered(device_type, amounts, switches):
             free = self.pool.free[device_type][minor]
             if (required and minor not in required) or not any(free.values()) or not _is_enough(amounts, free):
@@ -325,7 +327,7 @@ class Choosing:
                 if function is None:
                     continue
                 functions = (function,)
-            given.append(Given(minor, amounts, functions))
+            given.append(DeviceAllocation(minor, amounts, functions))
             if len(given) == most:
                 break
         return given if len(given) >= count else _insufficient(device_type, Code.UNSCHEDULABLE)
@@ -333,11 +335,11 @@ class Choosing:
     def _ordered(self, device_type: str, amounts: ResourceList, switches: Collection[str]) -> list[int]:
         """Return the minors in the order in which they are tried."""
         free, total = self.pool.free.get(device_type, {}), self.pool.total.get(device_type, {})
-        scorer = self.wishes.scorer
+        scorer = self.preferences.scorer
         scores = {
             minor: 0 if scorer is None else score_device(scorer, amounts, total[minor], free[minor]) for minor in free
         }
-        preferred = self.wishes.preferred.get(device_type)
+        preferred = self.preferences.preferred.get(device_type)
 
         def order(minor: int) -> tuple[bool, int, int]:
             return bool(preferred) and minor not in preferred, -scores[minor], minor  # type: ignore[operator]
@@ -349,7 +351,7 @@ class Choosing:
     def _function(self, device_type: str, minor: int) -> VirtualFunction | None:
         """Return the first virtual function of a device that is free and suits the pod."""
         taken = self.pool.functions.get(device_type, {}).get(minor, frozenset())
-        only = self.wishes.functions.get(device_type, {}).get(minor)
+        only = self.preferences.functions.get(device_type, {}).get(minor)
         selector = self.request.hint(device_type).vf_selector
         free = [
             each for labels, functions in self.devices.of_type(device_type)[minor].functions

@@ -17,7 +17,17 @@ from ..allocation.resource_scoring import AllocationScorer
 from ..allocation.trials import Outcomes, Trials
 from ..reservation.holdings import RESTRICTED as RESTRICTED_RESERVATION
 from ..reservation.holdings import Reserved, anything_restored, first_fitting, restored_on
-from .allocation import Allocation, Choosing, DeviceDemand, Given, Wishes, allocate, completed, demand_on, score_pool
+from .allocation import (
+    Allocation,
+    DeviceAllocation,
+    DeviceAllocator,
+    DeviceDemand,
+    Preferences,
+    allocate,
+    completed,
+    demand_on,
+    score_pool,
+)
 from .args import DeviceShareArgs
 from .cache import DeviceCache
 from .devices import AllocationScope, Holding, Holdings, NodeDevices, pool_of
@@ -56,19 +66,19 @@ class Candidate:
             return scope
         return replace(scope, most=self.holdings.reservations[reservation.uid].amounts)
 
-    def allocate(self, demand: DeviceDemand, scope: AllocationScope, wishes: Wishes) -> Allocation | Refusal:
+    def allocate(self, demand: DeviceDemand, scope: AllocationScope, preferences: Preferences) -> Allocation | Refusal:
         """Allocate devices within a scope."""
         pool = pool_of(self.devices, self.holdings, self.pod_devices.request, scope)
-        return allocate(Choosing(self.node, self.devices, self.pod_devices.request, demand, pool, wishes,
+        return allocate(DeviceAllocator(self.node, self.devices, self.pod_devices.request, demand, pool, preferences,
                                  self.pod_devices.templates))
 
     def allocate_anywhere(self, demand: DeviceDemand) -> Allocation | Refusal:
         """Allocate from the first fitting reservation, or else from all free devices."""
         found = self.allocate_from(
-            demand, self.matched, Wishes(), required=self.pod_devices.needs_reservation)
+            demand, self.matched, Preferences(), required=self.pod_devices.needs_reservation)
         if found is not None:
             return found if isinstance(found, Refusal) else found[0]
-        return self.allocate(demand, self.scope(), Wishes())
+        return self.allocate(demand, self.scope(), Preferences())
 
     def allocate_on_numa_nodes(self, demand: DeviceDemand, mask: int) -> Allocation | Refusal:
         """Allocate from the devices of these NUMA nodes."""
@@ -82,7 +92,7 @@ class Candidate:
         return replace(self, numa=mask).allocate_anywhere(demand)
 
     def allocate_from(
-        self, demand: DeviceDemand, reservations: Sequence[Reserved], wishes: Wishes, *, required: bool,
+        self, demand: DeviceDemand, reservations: Sequence[Reserved], preferences: Preferences, *, required: bool,
     ) -> tuple[Allocation, str] | Refusal | None:
         """Allocate from the first fitting reservation; return the allocation and the reservation's uid.
 
@@ -93,7 +103,7 @@ class Candidate:
             return None
         if self.pod_devices.ignores_reservations:
             scope = AllocationScope(tuple(each.uid for each in usable), self.numa)
-            found = self.allocate(demand, scope, wishes)
+            found = self.allocate(demand, scope, preferences)
             return found if isinstance(found, Refusal) else (found, "")
 
         def attempt(reservation: Reserved) -> tuple[Allocation, str] | Refusal:
@@ -101,7 +111,7 @@ class Candidate:
             minors = {device_type: whole.minors(device_type) for device_type in whole.amounts}
             bound = minors if reservation.policy == RESTRICTED_RESERVATION else {}
             found = self.allocate(
-                demand, self.reservation_scope(reservation), replace(wishes, preferred=minors, required=bound))
+                demand, self.reservation_scope(reservation), replace(preferences, preferred=minors, required=bound))
             return found if isinstance(found, Refusal) else (found, reservation.uid)
 
         return first_fitting(usable, attempt, required=required)
@@ -112,14 +122,14 @@ class Candidate:
         if isinstance(demand, Refusal):
             return demand
         whole = completed(self.devices, {
-            device_type: [Given(minor, amounts) for minor, amounts in minors.items()]
+            device_type: [DeviceAllocation(minor, amounts) for minor, amounts in minors.items()]
             for device_type, minors in designated.amounts.items()
         })
         if isinstance(whole, Refusal):
             return whole
         most = {device_type: {each.minor: each.resources for each in given} for device_type, given in whole.items()}
         found = self.allocate(
-            demand, replace(self.scope(), most=most), Wishes(functions=designated.functions, scorer=scorer))
+            demand, replace(self.scope(), most=most), Preferences(functions=designated.functions, scorer=scorer))
         return found if isinstance(found, Refusal) else self.complete((found, ""))
 
     def complete(self, found: tuple[Allocation, str]) -> tuple[Allocation, str] | Refusal:

@@ -25,7 +25,7 @@ from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
 
 from ..allocation.annotations import annotations_of, json_object, labels_of
 from ..allocation.grants import ReservationClaim
-from .requests import DEPRECATED, GPU_TYPE, SCOPE_LEVELS, TYPES, WantedDevices
+from .requests import DEPRECATED, GPU_TYPE, SCOPE_LEVELS, TYPES, PodDeviceRequest
 
 GPU_PARTITIONS_ANNOTATION: Final = "scheduling.koordinator.sh/gpu-partitions"
 WELL_PLANNED_LABEL: Final = "node.koordinator.sh/secondary-device-well-planned"
@@ -300,7 +300,7 @@ class Pool:
     """The GPUs that are in use, and those that are out of scope although in use."""
 
 
-def pool_of(devices: NodeDevices, holdings: Holdings, request: WantedDevices, limits: AllocationScope) -> Pool:
+def pool_of(devices: NodeDevices, holdings: Holdings, request: PodDeviceRequest, limits: AllocationScope) -> Pool:
     """Return the devices that a pod may get within limits, and by its own selectors."""
     used, functions = _sum(holdings.holders(limits.given_back))
     total: dict[str, dict[int, ResourceList]] = {}
@@ -494,6 +494,6 @@ def _parse(text: str) -> Holding:
     return Holding(amounts, functions)
 
 
-def types_of(request: WantedDevices) -> list[str]:
+def types_of(request: PodDeviceRequest) -> list[str]:
     """Return the types that a pod requests, in the order of their allocation."""
     return [device_type for device_type in TYPES if device_type in request.requests]

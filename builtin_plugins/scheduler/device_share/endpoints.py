@@ -11,7 +11,7 @@ from koordpolicy.plugin import Handle
 
 from .cache import DeviceCache
 from .devices import AllocationScope, pool_of
-from .requests import WantedDevices
+from .requests import PodDeviceRequest
 
 
 def endpoints(cache: DeviceCache, handle: Handle) -> Mapping[str, Callable[..., Any]]:
@@ -33,7 +33,7 @@ def _describe(cache: DeviceCache, snapshot: Snapshot, name: str) -> Any:
     holdings = None if row is None else cache.holdings(snapshot, row)
     if devices is None or holdings is None:
         return None
-    everything = WantedDevices(dict.fromkeys(devices.devices, ResourceList()))
+    everything = PodDeviceRequest(dict.fromkeys(devices.devices, ResourceList()))
     pool = pool_of(devices, holdings, everything, AllocationScope())
     return {
         "total": {

@@ -19,7 +19,7 @@ from koordpolicy.plugin import SKIP, CycleState, Deferred, Handle, Skip, Topolog
 
 from ..allocation.requeue_hints import node_came_or_changed, pod_left
 from ..reservation.holdings import note_restored
-from .allocation import Wishes
+from .allocation import Preferences
 from .args import check_args, convert, ignored_args
 from .cache import OUTCOME_PATHS, DeviceCache, DeviceGrant
 from .candidates import Candidates, is_cacheable
@@ -137,7 +137,7 @@ class DeviceShare:
         demand = candidate.demand(plan_others=False)
         if isinstance(demand, Refusal):
             return demand
-        found = candidate.allocate_from(demand, (reservation,), Wishes(), required=True)
+        found = candidate.allocate_from(demand, (reservation,), Preferences(), required=True)
         return found if isinstance(found, Refusal) else None
 
     def score_reservation(

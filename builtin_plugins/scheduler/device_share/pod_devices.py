@@ -13,7 +13,7 @@ from ..reservation.holdings import ignores_reservations, needs_reservation
 from .allocation import NO_TEMPLATE, Templates
 from .args import DeviceShareArgs
 from .devices import Holding, holding_in
-from .requests import DeviceRequestError, WantedDevices, read_request, wants_devices
+from .requests import DeviceRequestError, PodDeviceRequest, read_request, wants_devices
 from .templates import templates_of
 
 
@@ -25,7 +25,7 @@ class PodDevices:
     that the pod has to get again.
     """
 
-    request: WantedDevices
+    request: PodDeviceRequest
     templates: Templates | None = None
     designated: Holding | None = None
     needs_reservation: bool = False

@@ -13,7 +13,7 @@ from koordpolicy.plugin import Deferred, Handle
 from ..allocation.annotations import write_annotation
 from ..reservation.status import RESIZE
 from .adapters import GATE, AdaptionError, Bound, adapt
-from .allocation import Given
+from .allocation import DeviceAllocation
 from .cache import DeviceGrant
 from .devices import NodeDevices
 from .reserve import total_resources
@@ -58,7 +58,7 @@ def record_reservation_allocation(
     return answer
 
 
-def _entry(devices: NodeDevices, device_type: str, given: Given) -> dict[str, Any]:
+def _entry(devices: NodeDevices, device_type: str, given: DeviceAllocation) -> dict[str, Any]:
     info = devices.of_type(device_type).get(given.minor)
     entry: dict[str, Any] = {
         "minor": given.minor,

@@ -98,7 +98,7 @@ class PartitionWish:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedDevices:
+class PodDeviceRequest:
     """The devices that a pod requests, the same for all nodes; pods of equal `kind` get equal results.
 
     `requests` are by type, converted. `joint` are the types to allocate together, the first decides where.
@@ -125,7 +125,7 @@ class WantedDevices:
 _NO_HINT: Final = DeviceHint()
 
 
-def read_request(pod: PodInfo) -> WantedDevices | None:
+def read_request(pod: PodInfo) -> PodDeviceRequest | None:
     """Return the devices that the pod requests; None for none.
 
     Raises:
@@ -138,7 +138,7 @@ def read_request(pod: PodInfo) -> WantedDevices | None:
     hints = _hints(annotations)
     joint, scope = _joint(annotations, requests, hints)
     gpu = gpu_request(requests[GPU_TYPE]) if GPU_TYPE in requests else None
-    return WantedDevices(
+    return PodDeviceRequest(
         requests, gpu, hints, joint, scope, _partition(annotations) if gpu is not None else None,
         (
             tuple((name, tuple(sorted(amounts.items()))) for name, amounts in requests.items()),

@@ -13,7 +13,7 @@ from koordpolicy.plugin import CycleState, Handle
 
 from ..allocation.resource_scoring import AllocationScorer
 from ..reservation.holdings import nominated_reservation
-from .allocation import Allocation, Wishes, holding_of
+from .allocation import Allocation, Preferences, holding_of
 from .cache import DeviceCache, DeviceGrant
 from .candidates import Candidate, Candidates
 from .requests import GPU_TYPE
@@ -72,7 +72,7 @@ class DeviceReserver:
         demand = candidate.demand()
         if isinstance(demand, Refusal):
             return demand
-        wishes = Wishes(scorer=self._scorer)
+        preferences = Preferences(scorer=self._scorer)
         found = None
         if not is_reserve_pod(pod):
             nominated = None
@@ -81,9 +81,9 @@ class DeviceReserver:
             usable = candidate.matched
             if not candidate.pod_devices.ignores_reservations:
                 usable = () if nominated is None else (nominated,)
-            found = candidate.allocate_from(demand, usable, wishes, required=False)
+            found = candidate.allocate_from(demand, usable, preferences, required=False)
         if found is None:
-            free = candidate.allocate(demand, candidate.scope(), wishes)
+            free = candidate.allocate(demand, candidate.scope(), preferences)
             found = free if isinstance(free, Refusal) else (free, "")
         return found if isinstance(found, Refusal) else candidate.complete(found)
 
