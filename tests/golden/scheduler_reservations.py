@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpolicy.builtin_plugins.scheduler.reservation.matching import Counts, ReservationRequirement
-from koordpolicy.builtin_plugins.scheduler.reservation.plugin import normalize
+from koordpolicy.builtin_plugins.scheduler.reservation.scoring import normalize
 from koordpolicy.builtin_plugins.scheduler.reservation.state import ReservationState
 from koordpolicy.builtin_plugins.scheduler.reservation.status import synced
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list

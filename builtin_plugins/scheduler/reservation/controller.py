@@ -109,9 +109,9 @@ class ReservationStatus:
         """Remove the annotation of deleted Reservations from the pods that used them."""
         for item in list(snapshot.objects("Pod").values()) if self._deleted else ():
             if allocated_uid(item) in self._deleted:
-                kept = {key: value for key, value in annotations_of(item).items()
+                others = {key: value for key, value in annotations_of(item).items()
                         if key != RESERVATION_ALLOCATED_ANNOTATION}
-                modified = {**item, "metadata": {**item["metadata"], "annotations": kept}}
+                modified = {**item, "metadata": {**item["metadata"], "annotations": others}}
                 self._patch(item, modified)
 
     def _patch(self, item: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -78,20 +78,21 @@ class Counts:
 
 
 def matches(
-    pod: PodInfo, wanted: ReservationRequirement, info: ReservationInfo, node: Json, counts: Counts, *, labels: bool,
+    pod: PodInfo, requirement: ReservationRequirement, info: ReservationInfo, node: Json, counts: Counts, *,
+    labels: bool,
 ) -> bool:
     """Return whether a pod that matches the owners may use a reservation; the reason why not is added to `counts`.
 
     `labels` says whether selectors see the node's labels beneath the reservation's.
     """
     counts.owner_matched += 1
-    if wanted.name:
-        if wanted.name != info.name:
+    if requirement.name:
+        if requirement.name != info.name:
             counts.name_unmatched += 1
             return False
         counts.name_matched += 1
-        return _is_exact(pod, wanted, info, counts)
-    affinity = wanted.affinity
+        return _is_exact(pod, requirement, info, counts)
+    affinity = requirement.affinity
     tolerations = (affinity or {}).get("tolerations") or ()
     if info.unschedulable and not any(tolerates(each, _UNSCHEDULABLE) for each in tolerations):
         counts.unschedulable += 1
@@ -105,11 +106,11 @@ def matches(
     if affinity is not None and not _is_selected(affinity, info, node, labels=labels):
         counts.affinity_unmatched += 1
         return False
-    return _is_exact(pod, wanted, info, counts)
+    return _is_exact(pod, requirement, info, counts)
 
 
-def _is_exact(pod: PodInfo, wanted: ReservationRequirement, info: ReservationInfo, counts: Counts) -> bool:
-    if exactly(wanted.exact, pod.requests, info.allocatable):
+def _is_exact(pod: PodInfo, requirement: ReservationRequirement, info: ReservationInfo, counts: Counts) -> bool:
+    if exactly(requirement.exact, pod.requests, info.allocatable):
         return True
     counts.not_exact += 1
     return False

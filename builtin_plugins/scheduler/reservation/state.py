@@ -32,7 +32,7 @@ class NodeReservations:
 class ReservationState:
     """The cycle state of one pod; results are stored as they are computed."""
 
-    wanted: ReservationRequirement
+    requirement: ReservationRequirement
     nodes: Mapping[str, NodeReservations] = field(default_factory=dict)
     counts: Mapping[str, Counts] = field(default_factory=dict)
     shown: Snapshot | None = None
@@ -41,7 +41,7 @@ class ReservationState:
     """The reservation of a reserve pod."""
     views: dict[int, NodeView] = field(default_factory=dict)
     """Nodes by row, as they were looked at last."""
-    judged: dict[str, tuple[NodeRow, tuple[list[str], list[str]]]] = field(default_factory=dict)
+    fits: dict[str, tuple[NodeRow, tuple[list[str], list[str]]]] = field(default_factory=dict)
     """By reservation, the row that it was last evaluated on, and the result."""
 
     usable: Mapping[str, NodeReservations] = field(default_factory=dict)

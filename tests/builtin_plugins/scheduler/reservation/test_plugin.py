@@ -12,7 +12,7 @@ from koordpolicy.builtin_plugins.scheduler.reservation.args import check_args
 from koordpolicy.builtin_plugins.scheduler.reservation.diagnosis import event_message, reasons
 from koordpolicy.builtin_plugins.scheduler.reservation.fit import score
 from koordpolicy.builtin_plugins.scheduler.reservation.matching import Counts
-from koordpolicy.builtin_plugins.scheduler.reservation.plugin import normalize
+from koordpolicy.builtin_plugins.scheduler.reservation.scoring import normalize
 from koordpolicy.builtin_plugins.scheduler.reservation.state import ReservationState
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
@@ -338,7 +338,7 @@ def test_unreserve_takes_the_note_off_a_pod_that_was_not_bound():
 def test_a_pod_that_needs_a_reservation_and_gets_none_is_not_reserved():
     framework, plugin, state, info, snapshot = begin(pod(affinity={}), node(), reservation())
     framework.delete("Reservation", "r")
-    state[ReservationState] = ReservationState(state[ReservationState].wanted)
+    state[ReservationState] = ReservationState(state[ReservationState].requirement)
     assert plugin.reserve(state, info, snapshot, 0).message == "node(s) no reservations match reservation affinity"
 
 
