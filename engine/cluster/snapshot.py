@@ -973,7 +973,7 @@ class Snapshot:
         return Snapshot(self._cluster, self.now) if self._overridden else self
 
     def is_overridden(self, row: int) -> bool:
-        """Whether this is an overlay that overrides the row."""
+        """Return whether this is an overlay that overrides the row."""
         return row in self._overridden
 
     def overridden_at(self, paths: frozenset[Path]) -> Rows:
@@ -1002,7 +1002,7 @@ class Snapshot:
                     yield index, pod, -1
 
     def is_fresh(self, row: int) -> bool:
-        """Whether the node has a metric that counts at `now`."""
+        """Return whether the node has a metric that counts at `now`."""
         return bool(self._cluster.fresh[row])
 
 

@@ -1,7 +1,8 @@
-"""API objects as the rest of the engine may rely on them: each declared field of its declared type, or refused.
+"""Validation of API objects: every declared field must have its declared type.
 
-The declarations are those that expressions are checked against (`types.load`). The API server refuses objects that
-break them; dumps, tests and custom resources without a schema may not. Fields that are not declared are not looked at.
+The declarations are those that expressions are checked against (`types.load`). The API server rejects objects that
+violate them; dumps, tests and custom resources without a schema may contain such objects. Undeclared fields are not
+checked.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "kubernetes.PreferredSchedulingTerm": ("preference", "weight"),
     "kubernetes.WeightedPodAffinityTerm": ("podAffinityTerm", "weight"),
 }
-"""Fields without which the object around them means nothing."""
+"""Required fields of their enclosing objects."""
 
 _Check = Callable[[Any], None]
 
 
 class MalformedField(ValueError):
-    """A field is not as it is declared; the text names its path and says what is wrong with it."""
+    """A field that violates its declaration; the text has its path and the fault."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(fault)
@@ -64,7 +65,7 @@ class MalformedField(ValueError):
         self._path = ""
 
     def at(self, step: str) -> MalformedField:
-        """Take note of the field or index (`[3]`) that the fault is below of."""
+        """Prepend the field or index (`[3]`) that contains the fault to its path."""
         self._path = step + (f".{self._path}" if self._path and not self._path.startswith("[") else self._path)
         return self
 
@@ -85,7 +86,7 @@ def check_object(item: Mapping[str, Any], kind: str) -> None:
 
 
 def json_kind(value: object) -> str:
-    """Return what JSON calls a value, with its article, for messages."""
+    """Return the JSON type of a value, with its article, for messages."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -287,7 +288,7 @@ def _check_duration(value: Any) -> None:
 
 
 def _check_nothing(_: Any) -> None:
-    """Take any JSON."""
+    """Accept any JSON."""
 
 
 _SCALARS: Final[Mapping[str, _Check]] = {

@@ -1,6 +1,6 @@
-"""Which other pods a pod wants beside it, or does not: pod affinity and anti-affinity as terms that can be compared.
+"""Pod affinity and anti-affinity as comparable terms, and the host ports of pods.
 
-Also the host ports that a pod takes. All of it reads the objects as the API server serves them.
+All functions read objects as the API server serves them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """One term: pods that `selector` takes, in some namespaces, and the node label whose values are the domains.
+    """One term: pods that `selector` matches, in some namespaces, and the node label whose values are the domains.
 
     `weight` is 0 for a required term. Terms that say the same are equal.
     """
@@ -43,7 +43,7 @@ class AffinityTerm:
         return bool(self.namespace_selector)
 
     def takes(self, namespace: str, labels: Mapping[str, str], namespace_labels: NamespaceLabels) -> bool:
-        """Return whether the term is about a pod of that namespace with those labels."""
+        """Return whether the term matches a pod of that namespace with those labels."""
         if namespace not in self.namespaces and (
             self.namespace_selector is None or not matches_labels(self.namespace_selector, namespace_labels(namespace))
         ):
@@ -132,14 +132,14 @@ def _text(selector: Json | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A port of the node that a pod takes; the address 0.0.0.0 stands for all."""
+    """A host port of a pod; the address 0.0.0.0 means all addresses."""
 
     address: str
     protocol: str
     port: int
 
     def conflicts(self, other: HostPort) -> bool:
-        """Return whether no node has room for both."""
+        """Return whether the two ports cannot be on one node."""
         return self.port == other.port and self.protocol == other.protocol and (
             self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
         )

@@ -1,4 +1,4 @@
-"""The minor releases of Kubernetes whose kube-scheduler the built-in plugins can follow, where these differ."""
+"""Minor releases of Kubernetes whose kube-scheduler the built-in plugins can follow."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which labels a selector takes, which nodes take a pod, which taints it tolerates: Kubernetes' rules on plain JSON.
+"""Label selectors, node affinity and tolerations by Kubernetes' rules, on plain JSON.
 
-All functions take the objects as the API server serves them; a missing part reads as Kubernetes reads it.
+All functions take objects as the API server serves them; missing parts have Kubernetes' defaults.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NO_EXECUTE: Final = "NoExecute"
 
 
 def matches_labels(selector: Json | None, labels: Mapping[str, str], *, absent: bool = True) -> bool:
-    """Return whether a LabelSelector takes the labels; an empty one takes all, `absent` is the answer for none.
+    """Return whether a LabelSelector matches the labels; an empty one matches all, `absent` is the result for none.
 
     Raises:
         ValueError: an operator that there is not, or values that do not fit it.
@@ -60,7 +60,7 @@ def _compares(operator: str, label: str | None, values: Sequence[str]) -> bool:
 
 
 def check_selector(selector: Json | None) -> None:
-    """Raise ValueError where a LabelSelector cannot be read as one."""
+    """Raise ValueError for an invalid LabelSelector."""
     if selector is None:
         return
     for requirement in selector.get("matchExpressions") or ():
@@ -70,9 +70,9 @@ def check_selector(selector: Json | None) -> None:
 
 
 def matches_node(pod: Json, node: Json) -> bool:
-    """Return whether the pod's nodeSelector and its required node affinity take the node.
+    """Return whether the pod's nodeSelector and its required node affinity match the node.
 
-    A required affinity whose terms are empty takes no node; an empty term takes none either.
+    A required affinity without terms matches no node; an empty term matches none either.
     """
     spec = pod.get("spec") or {}
     labels = (node.get("metadata") or {}).get("labels") or {}
@@ -95,7 +95,7 @@ def _takes(term: Json, node: Json, labels: Mapping[str, str]) -> bool:
 
 
 def tolerates(toleration: Json, taint: Json) -> bool:
-    """Return whether one toleration covers one taint."""
+    """Return whether a toleration tolerates a taint."""
     effect, key = toleration.get("effect") or "", toleration.get("key") or ""
     if (effect and effect != taint.get("effect")) or (key and key != taint.get("key")):
         return False

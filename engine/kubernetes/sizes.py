@@ -1,9 +1,8 @@
-"""How large the lists, maps and texts of API objects are supposed to be, where the cost of an expression is estimated.
+"""Assumed sizes of the lists, maps and texts of API objects, for cost estimates of expressions.
 
-One table, by object type and field; `*` stands for the elements of a list and the values of a map. The numbers are what
-the API server or the kubelet enforces where they do (a label's value has 63 characters at most, a node tells of 50
-images), else what no sensible object exceeds. An object beyond them is evaluated all the same, within the limits at run
-time.
+One table, by object type and field; `*` means the elements of a list and the values of a map. The numbers are the
+limits that the API server or the kubelet enforces, if any (a label's value has at most 63 characters, a node reports 50
+images), else generous estimates. Larger objects are evaluated too, within the limits at run time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Moments as the API writes them."""
+"""Times in the format of the API."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rfc3339(nanoseconds: int) -> str:
-    """Return a moment (ns since the epoch) as RFC 3339 text in UTC, in whole seconds."""
+    """Return a time (ns since the epoch) as RFC 3339 text in UTC, in whole seconds."""
     return (_EPOCH + timedelta(seconds=nanoseconds // 1_000_000_000)).strftime("%Y-%m-%dT%H:%M:%SZ")

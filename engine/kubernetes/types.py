@@ -1,4 +1,4 @@
-"""The types of the API objects that expressions see: what the checker knows of `pod.spec.nodeName`.
+"""Types of the API objects that expressions see.
 
 They are data: `schemas/kubernetes/core.json` is generated from the official client's models, and
 `schemas/kubernetes/koordinator.json` declares Koordinator's own kinds in the same shape. Both are as the API server

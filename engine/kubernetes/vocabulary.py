@@ -1,8 +1,8 @@
 """Koordinator's vocabulary: labels, annotations, resource names, QoS classes and priority bands.
 
-A pod's QoS class and priority band each come in two forms. The *raw* one is what the pod says and may be none, an empty
-text. The other one, which plugins and expressions use, falls back to what Kubernetes knows of the pod and is never
-empty. (Koordinator apis/extension semantics.)
+A pod's QoS class and priority band each have two forms. The *raw* one is the pod's own and may be an empty text. The
+other one, which plugins and expressions use, falls back to Kubernetes' QoS class and is never empty. (Koordinator
+apis/extension semantics.)
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ GPU_MEMORY: Final = "koordinator.sh/gpu-memory"
 GPU_MEMORY_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
 """Percent of one GPU's memory."""
 GPU_SHARED: Final = "koordinator.sh/gpu.shared"
-"""How many GPUs the request is spread over."""
+"""The number of GPUs that share the request."""
 RDMA: Final = "koordinator.sh/rdma"
 """Percent of one device."""
 FPGA: Final = "koordinator.sh/fpga"
@@ -108,7 +108,7 @@ PRIORITY_BANDS: Final[Mapping[str, tuple[int, int]]] = {
 """The lowest and the highest `spec.priority` of each band."""
 
 DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {PROD: 9500, MID: 7500, BATCH: 5500, FREE: 3500}
-"""What counts as `spec.priority` of a pod in a band that has none, or 0."""
+"""The default `spec.priority` of a band's pods that have none, or 0."""
 
 _QOS_OF_KUBERNETES: Final = {"Guaranteed": LSR, "Burstable": LS, "BestEffort": BE}
 _COUNTED: Final = ("cpu", "memory")
@@ -119,7 +119,7 @@ _NAMES_OF_BANDS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def raw_qos_class(pod: Mapping[str, Any]) -> str:
-    """Return the QoS class that the pod's label names; empty where there is none, or an unknown one."""
+    """Return the QoS class of the pod's label; empty if there is none, or an unknown one."""
     label = _labels(pod).get(QOS_CLASS_LABEL)
     return label if label in QOS_CLASSES else ""
 
@@ -221,7 +221,7 @@ def _labels(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _asks(resources: Mapping[str, Any]) -> bool:
-    """Whether a pod's own resources replace its containers': they name cpu, memory or huge pages."""
+    """Return whether a pod's own resources replace its containers': they name cpu, memory or huge pages."""
     names = [*(resources.get("requests") or ()), *(resources.get("limits") or ())]
     return any(name in _COUNTED or name.startswith("hugepages-") for name in names)
 

@@ -1,7 +1,7 @@
-"""Kubernetes' own labels, annotations and taints, by the keys under which objects carry them.
+"""Keys of Kubernetes' own labels, annotations and taints.
 
-Those of Koordinator stand in `vocabulary`. A key that is not listed may well exist; one that is nearly a listed one is
-misspelt.
+Those of Koordinator are in `vocabulary`. The lists are not complete: an unknown key may exist, but one that is similar
+to a listed one is probably misspelt.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is valid and still wrong: rules over documents, and over the whole set of them.
+"""Linter: rules that find mistakes in valid documents, in single ones and in the whole set.
 
-Rules stand in one table (`rules.RULES`), each a small function that yields what it found. They look at checked
-expressions (`subject`), at what these can be (`ranges`) and at the shares of usage that they mean (`watermarks`).
+All rules are in one table (`rules.RULES`), each a small function that yields its findings. They read checked
+expressions (`subject`), their possible values (`ranges`) and their thresholds of utilization (`watermarks`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys and optional fields that may be absent: where an expression reads one without a guard, and what happens then.
+"""Unguarded reads of keys and optional fields that may be absent, and the effect of the resulting errors.
 
 In CEL, reading an absent key or field is an error, and `failurePolicy` decides what it means. `false && error` is false
 and `true || error` is true in either order, so a guard may stand on either side.
@@ -44,7 +44,7 @@ from .ranges import MEASURED, Analysis
 from .subject import LintSubject, Placed, TextEdit, Violation, span_of
 
 Key: TypeAlias = str
-"""What is read, by a canonical text: `node['metadata']['labels']['pool']`, however it is written."""
+"""A read key or field as canonical text: `node['metadata']['labels']['pool']`, however it is written."""
 
 _ALWAYS: Final = frozenset((
     *(f"node['metadata']['labels']['kubernetes.io/{name}']" for name in ("hostname", "os", "arch")),
@@ -52,7 +52,7 @@ _ALWAYS: Final = frozenset((
         "cpu", "memory", "pods", "ephemeral-storage",
     )),
 ))
-"""What a kubelet writes on every node."""
+"""The labels that the kubelet sets on every node."""
 _SLOTS_OF_SCHEDULER: Final = {
     "preEnqueue": Slot.PRE_ENQUEUE, "preFilter": Slot.PRE_FILTER, "filter": Slot.FILTER, "score": Slot.SCORE,
 }
@@ -97,12 +97,12 @@ class Access:
     key: Key
     holder: Key
     parent: Expr | None
-    """The call around it, which may say what stands for an absent value."""
+    """The enclosing call, which may have a default for an absent value."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is known to be there: the keys of one guard, beside those of the guards around it.
+    """The keys that are known to be present: those of one guard, and of the guards around it.
 
     `counts` says how many of the terms of a chain of `&&` say so; a term does not guard itself (`own`).
     """
@@ -111,7 +111,7 @@ class _Scope:
     own: frozenset[Key] = frozenset()
     around: _Scope | None = None
     hidden: str = ""
-    """A loop's variable: what is known of another one of its name does not count."""
+    """A loop's variable: knowledge about another variable of its name does not apply."""
 
     def __contains__(self, key: Key) -> bool:
         scope: _Scope | None = self
@@ -176,7 +176,7 @@ class _Reader:
     # -- what a condition guarantees -------------------------------------------------------------------------------
 
     def facts(self, node: Expr, *, truth: bool) -> frozenset[Key]:
-        """Return the keys that are there where a condition is true (or false)."""
+        """Return the keys that are present if a condition is true (or false)."""
         if not isinstance(node, Call | Select | Comprehension):
             return _NO_KEYS
         known = self._facts.get((node.id, truth))
@@ -256,7 +256,7 @@ class _Reader:
         return _NO_KEYS
 
     def _implied(self, node: Expr) -> frozenset[Key]:
-        """Return the keys that are there where a part has a value: its own, and what it is read from."""
+        """Return the keys that are present if a part has a value: its own, and those that it is read from."""
         found = {self.key(node)}
         while isinstance(node, Select) or (isinstance(node, Call) and node.function in ("_[_]", "_[?_]")):
             node = _holder(node)
@@ -266,7 +266,7 @@ class _Reader:
     # -- reads -----------------------------------------------------------------------------------------------------
 
     def read(self, node: Expr, scope: _Scope, parent: Expr | None = None) -> None:
-        """Gather the reads of a part that no guard makes safe."""
+        """Collect the unguarded reads of a part."""
         if isinstance(node, Literal):
             return
         reference = self.checked.references.get(node.id)
@@ -362,7 +362,7 @@ class _Reader:
 
 @functools.lru_cache(maxsize=4096)
 def _may_be_absent(kind: Type, name: str, *, maps: bool = False) -> bool:
-    """Whether a field of an API object is optional and nobody fills it in.
+    """Return whether a field of an API object is optional and nobody fills it in.
 
     Maps are left out, unless `maps`: what is reported is the read of a key in them.
     """
@@ -398,7 +398,7 @@ def _is_bool(node: Expr, *, value: bool) -> bool:
 
 
 def _is_read(checked: Checked, node: Expr) -> bool:
-    """Whether a map is read from somewhere, or written as it is: of what functions return nothing is known."""
+    """Return whether a map is read from somewhere, or written as it is: of what functions return nothing is known."""
     while True:
         if isinstance(checked.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
             return True
@@ -412,7 +412,7 @@ def _is_read(checked: Checked, node: Expr) -> bool:
 
 @dataclass(slots=True)
 class Absences:
-    """The unguarded reads of a document."""
+    """The analysis of a document's unguarded reads."""
 
     subject: LintSubject
     there: set[Key] = field(default_factory=set)
@@ -433,7 +433,7 @@ class Absences:
         return _Reader(self, checked, analysis or Analysis(checked, self.subject.params))
 
     def open(self, name: str, reader: Checked) -> tuple[Access, ...]:
-        """Return the reads of a variable that nothing in it guards."""
+        """Return the unguarded reads of a variable."""
         if name not in self._open:
             below = self.reader(name, reader)
             if _reads_maps(self.subject, below.checked):
@@ -443,12 +443,12 @@ class Absences:
         return self._open[name]
 
     def is_there(self, key: Key) -> bool:
-        """Return whether the document makes sure of a key before its rules are evaluated."""
+        """Return whether the document guarantees a key before its rules are evaluated."""
         return key in self.there
 
 
 def absent_keys(subject: LintSubject) -> Iterator[Violation]:
-    """Find reads of keys that may be absent, with what happens then at the point where they stand."""
+    """Find reads of keys that may be absent, with the effect of the error at their point."""
     if subject.compiled is None:
         return
     placed_here = [
@@ -496,13 +496,13 @@ def _outermost(found: Iterable[Access]) -> list[Access]:
 
 
 def _is_field(access: Access) -> bool:
-    """Whether a field of an API object is read, not a key of a map."""
+    """Return whether a field of an API object is read, not a key of a map."""
     node = access.node
     return isinstance(node, Select) and access.checked.types[node.operand.id].name.startswith(_OBJECTS)
 
 
 def _reads_maps(subject: LintSubject, checked: Checked) -> bool:
-    """Whether anything is read that could be absent: most expressions read amounts alone."""
+    """Return whether anything is read that could be absent: most expressions read amounts alone."""
     if "{" in checked.source.text:
         return True
     variables = checked.environment.variables
@@ -524,7 +524,7 @@ def _reads_maps(subject: LintSubject, checked: Checked) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _leads_to_a_map(kind: Type, path: tuple[str, ...]) -> bool:
-    """Whether a path goes through a map or ends above one."""
+    """Return whether a path goes through a map or ends above one."""
     declared = {**kubernetes_types.load(), **{each.name: each for each in TYPES}}
     for step in path:
         if kind.name == "map" or kind == DYN or _may_be_absent(kind, step):
@@ -580,7 +580,7 @@ def _grouped(subject: LintSubject, absences: Absences) -> set[Key]:
 
 
 def _is_measured(aggregate: AggregateProgram) -> bool:
-    """Whether an aggregate reads what was measured: rows without a metric are left out of it."""
+    """Return whether an aggregate reads what was measured: rows without a metric are left out of it."""
     programs = (aggregate.program, aggregate.group_by)
     return any(path[0] in MEASURED for each in programs if each is not None for path in each.checked.reads)
 
@@ -607,7 +607,7 @@ def _line(text: str) -> str:
 
 
 def _outcome(subject: LintSubject, placed: Placed) -> str:
-    """Return what an error means at the point where an expression stands."""
+    """Return the effect of an error at an expression's point."""
     spec = SLOTS[_slot(subject, placed)]
     return spec.on_ignore if subject.spec.failure_policy is FailurePolicy.IGNORE else spec.on_fail
 
@@ -634,7 +634,7 @@ _TEXTUAL: Final = frozenset(("startsWith", "endsWith", "contains"))
 
 
 def _default(subject: LintSubject, access: Access) -> str:
-    """Return what stands for an absent value without changing what is meant; an empty text where that is not clear."""
+    """Return a default for an absent value that preserves the meaning; an empty text if there is none for certain."""
     node, kind = access.node, access.checked.types[access.node.id].name
     holder = _holder(node)
     if access.key.startswith("aggregates["):

@@ -1,4 +1,4 @@
-"""Rules about the whole set: documents, and component configurations, that work against each other."""
+"""Rules about the whole set: documents and component configurations that contradict each other."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from .watermarks import slopes, suppression, watermarks
 _T = TypeVar("_T")
 _MOST_PAIRS: Final = 1_000_000
 _MOST_FOUND: Final = 10
-"""How many partners of one document a rule names."""
+"""The maximal number of other documents that a rule names."""
 
 PLACE: Final = "place"
-"""Pods are placed on nodes that use less."""
+"""Pods are placed on nodes with less usage."""
 DRAIN: Final = "drain"
-"""Pods leave nodes that use more."""
+"""Pods are evicted from nodes with more usage."""
 FILL: Final = "fill"
 """Nodes that use less take pods of those that are drained."""
 UNTIL: Final = "until"
@@ -51,7 +51,7 @@ EVICT: Final = "evict"
 
 @dataclass(frozen=True, slots=True)
 class UtilizationLevel:
-    """A share of what a node has, in percent, above or below which something happens to its pods."""
+    """A threshold of a node's utilization, in percent, above or below which an action on its pods follows."""
 
     role: str
     resource: str
@@ -103,7 +103,7 @@ def _of_documents(whole: Whole) -> Iterator[UtilizationLevel]:
 
 
 def _gives_number(checked: Checked, node: Expr) -> bool:
-    """Whether a part, or a variable that it reads, has a number or a param in it."""
+    """Return whether a part, or a variable that it reads, has a number or a param in it."""
     pending, seen = [(checked, node)], set[str]()
     while pending:
         owner, part = pending.pop()
@@ -214,7 +214,7 @@ def _selector_of(pool: YamlNode) -> NodeMatch | None:
 
 
 class _Pairs:
-    """The pairs that one rule may still compare: of what is unlike, every pair is a comparison of its own."""
+    """The remaining pairs that one rule may compare."""
 
     def __init__(self) -> None:
         self.left = _MOST_PAIRS
@@ -230,7 +230,7 @@ class _Pairs:
             yield each
 
     def told(self) -> Iterator[Violation]:
-        """Say from where on not every pair was compared, where that is so."""
+        """Report the place from which not every pair was compared, if any."""
         if self.first_left_out is not None:
             yield Violation(
                 f"the documents have more than {_MOST_PAIRS:,} pairs to compare here: from this one on they were not"
@@ -259,14 +259,14 @@ def _selectors_apart(first: LabelSelector | None, second: LabelSelector | None) 
 
 
 def nodes_meet(first: NodeMatch | None, second: NodeMatch | None) -> bool:
-    """Return whether some node may be meant by both."""
+    """Return whether both may match the same node."""
     if first is None or second is None:
         return not any(each is not None and each.names == frozenset() for each in (first, second))
     return not (_apart(first.names, second.names) or _selectors_apart(first.label_selector, second.label_selector))
 
 
 def pods_meet(first: PodMatch | None, second: PodMatch | None) -> bool:
-    """Return whether some pod may be meant by both."""
+    """Return whether both may match the same pod."""
     if first is None or second is None:
         return True
     return not (
@@ -303,7 +303,7 @@ _HARMS: Final = {
 def watermarks_crossed(whole: Whole) -> Iterator[Violation]:
     """Find scheduling up to a higher share than the one from which pods are evicted or suppressed.
 
-    Of what drains, evicts and suppresses, the lowest share of each is told.
+    The lowest threshold of draining, eviction and suppression is reported each.
     """
     levels, pairs = _levels(whole), _Pairs()
     harms: dict[str, list[UtilizationLevel]] = {}
@@ -389,7 +389,7 @@ def _equalities(checked: Checked, node: Expr) -> Iterator[tuple[str, str, Span]]
 
 
 def _within(first: NodeMatch | None, second: NodeMatch | None) -> bool:
-    """Return whether every node that `first` means is certainly meant by `second`."""
+    """Return whether `second` certainly matches every node that `first` matches."""
     if second is None:
         return first is None or first.names != frozenset()
     if first is None:
@@ -458,7 +458,7 @@ def _together(first: LintSubject, second: LintSubject) -> bool:
 
 
 def _preferences(subject: LintSubject) -> dict[tuple[str, str], tuple[int, Span]]:
-    """Return what a document's score follows: by amount, up (1) or down (-1), and where."""
+    """Return the direction of a document's score by amount, up (1) or down (-1), and its place."""
     found: dict[tuple[str, str], tuple[int, Span]] = {}
     for placed in subject.placed:
         if placed.role != "score" or not isinstance(placed.item, ScoreItem):
@@ -474,7 +474,7 @@ def _preferences(subject: LintSubject) -> dict[tuple[str, str], tuple[int, Span]
 def fights(whole: Whole) -> Iterator[Violation]:
     """Find plugins that undo each other: one prefers what another evicts, or two prefer the opposite.
 
-    Of all that prefer the opposite of a plugin, the first is told.
+    Of all plugins that prefer the opposite, the first is reported.
     """
     drains, pairs = [each for each in _levels(whole) if each.role == DRAIN], _Pairs()
     liking: dict[tuple[tuple[str, str], int], list[tuple[LintSubject, Span]]] = {}
@@ -527,7 +527,7 @@ UPSTREAM: Final = frozenset((
     "RemovePodsViolatingInterPodAntiAffinity", "RemovePodsViolatingNodeAffinity", "RemovePodsViolatingNodeTaints",
     "RemovePodsViolatingTopologySpreadConstraint",
 ))
-"""Plugins that those who read the same file have, besides the ones here."""
+"""Plugins of other components that read the same file."""
 
 _FRAMEWORKS: Final = {
     "KubeSchedulerConfiguration": Framework.SCHEDULER, "DeschedulerConfiguration": Framework.DESCHEDULER,
@@ -535,7 +535,7 @@ _FRAMEWORKS: Final = {
 
 
 def unknown_plugins(whole: Whole) -> Iterator[Violation]:
-    """Find plugins that a profile of a component configuration names and nobody has."""
+    """Find unknown plugins in profiles of component configurations."""
     for node in whole.configurations:
         framework = _FRAMEWORKS.get(_text(node, "kind"))
         if framework is None:

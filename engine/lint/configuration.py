@@ -1,4 +1,4 @@
-"""`koord-policy.yaml`: how much each rule weighs, and where it is silent."""
+"""The configuration file `koord-policy.yaml`: severities of rules, and the paths that they ignore."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVELS: Final = {"off": None, "note": Severity.NOTE, "warning": Severity.WARNIN
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """Paths, relative to the file, for which rules are silent; no rules means all."""
+    """Paths, relative to the file, that rules ignore; no rules means all."""
 
     paths: tuple[re.Pattern[str], ...]
     rules: frozenset[str]
@@ -29,7 +29,7 @@ class _Silence:
 
 @dataclass(frozen=True, slots=True)
 class LintConfiguration:
-    """What a `koord-policy.yaml` says; without one every rule has its own weight everywhere."""
+    """The content of a `koord-policy.yaml`; by default every rule has its own severity everywhere."""
 
     levels: Mapping[str, Severity | None] = field(default_factory=dict)
     silences: tuple[_Silence, ...] = ()
@@ -37,11 +37,11 @@ class LintConfiguration:
     """Where the file is: paths in it are relative to that."""
 
     def level(self, rule: LintRule) -> Severity | None:
-        """Return how much a rule weighs; None where it is off."""
+        """Return the severity of a rule; None if it is off."""
         return self.levels.get(rule.id, rule.severity)
 
     def ignores(self, rule: LintRule, file: str) -> bool:
-        """Return whether a rule is silent about a file."""
+        """Return whether a rule ignores a file."""
         if not self.silences:
             return False
         path = Path(file).absolute()
@@ -66,12 +66,12 @@ def nearest(directory: Path) -> Path | None:
 
 
 def load(path: Path) -> LintConfiguration:
-    """Read a configuration; raises `PolicyError` with all that is wrong with it."""
+    """Read a configuration; raises `PolicyError` with all of its problems."""
     return parse(read_file(path), path.parent)
 
 
 def parse(source: Source, directory: Path) -> LintConfiguration:
-    """Return the configuration of a text; raises `PolicyError` with all that is wrong with it."""
+    """Return the configuration of a text; raises `PolicyError` with all of its problems."""
     problems = Problems()
     nodes = read(source, problems)
     if len(nodes) > 1:

@@ -38,7 +38,7 @@ DEPRECATED_KEYS: Final[Mapping[str, str]] = {
     "scheduler.alpha.kubernetes.io/critical-pod": "",
     "node-role.kubernetes.io/master": "node-role.kubernetes.io/control-plane",
 }
-"""Labels and annotations that Kubernetes gave up, with what came in their place."""
+"""Deprecated labels and annotations of Kubernetes, with their replacements."""
 
 
 def unused_variables(subject: LintSubject) -> Iterator[Violation]:
@@ -54,7 +54,7 @@ def unused_variables(subject: LintSubject) -> Iterator[Violation]:
 
 
 def unused_aggregates(subject: LintSubject) -> Iterator[Violation]:
-    """Find aggregates that no expression reads: they are computed for nobody."""
+    """Find aggregates that no expression reads."""
     if subject.compiled is None or not subject.spec.aggregates:
         return
     paths = {path[:2] for each in subject.everything for path in each.checked.reads if path[0] == "aggregates"}
@@ -137,7 +137,7 @@ def _variables_of(node: Expr) -> tuple[str, ...]:
 
 
 def shadowed_params(whole: Whole) -> Iterator[Violation]:
-    """Find params that several references bring, of which the last one wins, and own ones that say the same again."""
+    """Find params of several references, of which the last one wins, and own ones that repeat a referenced value."""
     shared = {each.document.name: each.params for each in whole.subjects if each.compiled is None}
     for subject in whole.subjects:
         if subject.compiled is None:
@@ -162,7 +162,7 @@ def shadowed_params(whole: Whole) -> Iterator[Violation]:
 
 
 def missing_descriptions(subject: LintSubject) -> Iterator[Violation]:
-    """Find documents that do not say what they are for."""
+    """Find documents without a description."""
     if not subject.document.metadata.description.strip():
         yield Violation(f"`{subject.document.name}` does not say what it is for", subject.document.span,
                     "annotate it with `policy.koordinator.sh/description`")
@@ -407,7 +407,7 @@ def unknown_classes(subject: LintSubject) -> Iterator[Violation]:
 
 
 def deprecated(subject: LintSubject) -> Iterator[Violation]:
-    """Find fields, labels and annotations that Kubernetes gave up."""
+    """Find deprecated fields, labels and annotations of Kubernetes."""
     for each, nodes in subject.parts:
         types = each.checked.environment.types
         for node in nodes:
@@ -445,7 +445,7 @@ def _deprecated_key(key: str, kind: str, span: Span) -> Violation:
 
 
 def silent_messages(subject: LintSubject) -> Iterator[Violation]:
-    """Find messages that do not show the number that decided."""
+    """Find messages without the value that was compared."""
     for each in subject.placed:
         if each.role == "message" and not each.checked.reads:
             yield Violation(f"the message of `{each.name}` shows no value", each.span(),

@@ -1,4 +1,4 @@
-"""Mechanical changes to files: comments and layout stay as they are, only what is removed or replaced changes."""
+"""Edits of files that preserve comments and layout."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _from_flow(source: Source, start: int, end: int) -> TextEdit:
 
 
 def replacement(span: Span, old: str, new: str) -> TextEdit | None:
-    """Return the edit that writes `new` where `old` stands, if it stands in the file just as it is meant."""
+    """Return the edit that replaces `old` by `new`; None if the file does not contain it literally."""
     root = span.root()
     place = root.source.text.find(old, root.start, max(root.end, root.start + len(old)))
     return TextEdit(root.source, place, place + len(old), new) if place >= 0 else None
 
 
 def apply(edits: Iterable[TextEdit]) -> dict[str, str]:
-    """Return the new texts by file name. Of edits that overlap the first one counts; linting again finds the others."""
+    """Return the new texts by file name. Of overlapping edits the first is applied; linting again finds the others."""
     by_file: dict[str, list[TextEdit]] = {}
     for each in edits:
         rooted = _rooted(each)

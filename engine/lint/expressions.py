@@ -1,4 +1,4 @@
-"""Rules about single expressions: what they can never be, what they lose, what they cost."""
+"""Rules about single expressions: constant results, lost precision, certain errors, and cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NEAR: Final = 2
 
 
 def _by_intent(subject: LintSubject, placed: Placed) -> bool:
-    """Whether a bare `true` or `false` says something: the document's `match` chooses what it is said of."""
+    """Return whether a bare `true` or `false` says something: the document's `match` chooses what it is said of."""
     match = subject.spec.match
     return isinstance(placed.checked.root, Literal) and (
         match.pods is not None or match.nodes is not None or bool(subject.spec.match_conditions)
@@ -184,7 +184,7 @@ def lossy_divisions(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "") -> bool:
-    """Whether a part is a division of integers (but not by `but`, which rounds down on purpose)."""
+    """Return whether a part is a division of integers (but not by `but`, which rounds down on purpose)."""
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
         below = checked.definition(reference.name)
@@ -205,7 +205,7 @@ _KEEPING: Final = frozenset(("_/_", "_+_", "_-_", "_?_:_", "greatest", "least", 
 
 
 def _scaled(checked: Checked, node: Expr) -> bool:
-    """Whether a number was multiplied before, so that what its division loses does not count.
+    """Return whether a number was multiplied before, so that what its division loses does not count.
 
     A quotient of such a number is one too, as is a sum of them: half of a percentage loses half a percent.
     """
@@ -226,7 +226,7 @@ def _scaled(checked: Checked, node: Expr) -> bool:
 
 
 def _compares_share(analysis: Analysis, as_written: Analysis, node: Call) -> bool:
-    """Whether a quotient of amounts is compared with a number from 0 to 1, or with another such quotient."""
+    """Return whether a quotient of amounts is compared with a number from 0 to 1, or with another such quotient."""
     for one, other in (node.args, node.args[::-1]):
         if not _is_lost_share(analysis, one):
             continue
@@ -241,7 +241,7 @@ def _compares_share(analysis: Analysis, as_written: Analysis, node: Call) -> boo
 
 
 def _is_lost_share(analysis: Analysis, node: Expr) -> bool:
-    """Whether a part is a quotient of two amounts of one kind, as an integer, and not a percentage."""
+    """Return whether a part is a quotient of two amounts of one kind, as an integer, and not a percentage."""
     checked = analysis.checked
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
@@ -280,7 +280,7 @@ def unreadable_params(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _depends_on_params(checked: Checked, node: Expr) -> bool:
-    """Whether a part reads a param, or the variable of a loop, which may run over one."""
+    """Return whether a part reads a param, or the variable of a loop, which may run over one."""
     return any(path[0] == "params" for path in reads_of(checked, node)) \
         or any(isinstance(checked.references.get(each.id), LocalReference) for each in parts(checked, node))
 
@@ -399,7 +399,7 @@ def _is_quantity(checked: Checked, node: Expr) -> bool:
 
 
 def _is_field(checked: Checked, node: Expr) -> bool:
-    """Whether a part is a quantity of an API object, which serves them as texts."""
+    """Return whether a part is a quantity of an API object, which serves them as texts."""
     if checked.types.get(node.id) != STRING:
         return False
     holder = node.operand if isinstance(node, Select) else None
@@ -409,7 +409,7 @@ def _is_field(checked: Checked, node: Expr) -> bool:
 
 
 def _loops(node: Comprehension) -> bool:
-    """Whether there is another loop inside of this one."""
+    """Return whether there is another loop inside of this one."""
     pending = [*children(node)]
     while pending:
         each = pending.pop()

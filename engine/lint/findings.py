@@ -1,4 +1,4 @@
-"""Rules asked, ignores and levels applied: what is left are the findings."""
+"""Run of the rules: findings after ignores and severities are applied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEEDLESS: Final = RULES["KP041"]
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """What a rule found, as it weighs here."""
+    """A violation of a rule, with its effective severity."""
 
     rule: LintRule
     found: Violation
@@ -36,7 +36,7 @@ class LintFinding:
 
 @dataclass(slots=True)
 class Ignore:
-    """A comment that keeps rules from speaking about a line."""
+    """A comment that suppresses rules for a line."""
 
     source: Source
     start: int

@@ -1,4 +1,4 @@
-"""What numbers count: amounts in a unit, shares of a whole, and which of them can be compared with what.
+"""Measures of numbers: amounts in a unit and shares of a whole, and the comparisons that make sense between them.
 
 A number is a factor times amounts, divided by amounts. `usage.cpu` is one amount in milli-cores,
 `allocatable.cpu * 65 / 100` is 0.65 of one, `usage.cpu * 100 / allocatable.cpu` is 100 times a share: a percentage.
@@ -23,7 +23,7 @@ PERCENT: Final = Fraction(100)
 
 
 class Origin(enum.IntEnum):
-    """Where an amount comes from, the one that may be smallest last: it decides which bounds are absurd."""
+    """The origin of an amount, ordered by decreasing typical size; it determines which bounds are absurd."""
 
     CLUSTER = -1
     """A sum over many nodes."""
@@ -69,7 +69,7 @@ _COUNTED: Final = frozenset(("pods", "gpu"))
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a number counts: `factor` times the amounts of `dimensions`; None where the factor is not known.
+    """The measure of a number: `factor` times the amounts of `dimensions`; None if the factor is not known.
 
     `loose`: a param is a factor, which may carry a unit of its own. `of_whole`: of a share, that 1 is all that there
     is.
@@ -122,13 +122,13 @@ def amount(unit: str, origin: Origin = Origin.CAPACITY) -> Measure | None:
 
 
 def scaled(measure: Measure, by: Fraction | None, *, loose: bool = False) -> Measure:
-    """Return what a number counts that was multiplied by another; None for one that is not known."""
+    """Return the measure of a multiple; None for an unknown factor."""
     factor = measure.factor * by if measure.factor is not None and by is not None else None
     return replace(measure, factor=factor, loose=measure.loose or loose)
 
 
 def product(left: Measure, right: Measure, *, divided: bool = False) -> Measure | None:
-    """Return what the product (or quotient) of two measures counts."""
+    """Return the measure of the product (or quotient) of two measures."""
     powers = dict(left.dimensions)
     for name, power in right.dimensions:
         powers[name] = powers.get(name, 0) + (-power if divided else power)
@@ -146,7 +146,7 @@ def product(left: Measure, right: Measure, *, divided: bool = False) -> Measure 
 
 
 def total(left: Measure, right: Measure, *, subtracted: bool = False) -> Measure | None:
-    """Return what the sum (or difference) of two measures of the same kind counts; None where that is not known."""
+    """Return the measure of the sum (or difference) of two measures of one kind; None if it is not known."""
     if left.dimensions != right.dimensions:
         if subtracted and left.dimension == "instant" and right.dimension == "time":
             return left
@@ -167,7 +167,7 @@ def total(left: Measure, right: Measure, *, subtracted: bool = False) -> Measure
 
 
 def either(left: Measure | None, right: Measure | None) -> Measure | None:
-    """Return what a number counts that is one or the other; None where they differ."""
+    """Return the common measure of two alternatives; None if they differ."""
     if left is None or right is None or left.dimensions != right.dimensions:
         return None
     return replace(
@@ -178,7 +178,7 @@ def either(left: Measure | None, right: Measure | None) -> Measure | None:
 
 @dataclass(frozen=True, slots=True)
 class UnitFault:
-    """Why two numbers do not belong together, what to do, and the number that was meant, where that is clear."""
+    """An incompatibility of two numbers: the message, the help, and the intended number if that is clear."""
 
     message: str
     help: str

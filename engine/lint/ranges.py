@@ -1,7 +1,7 @@
-"""What values an expression can have, as far as that is certain: constants, intervals, and truths that never change.
+"""Certain knowledge about the values of expressions: constants, intervals, and constant conditions.
 
-Everything said here holds for every row for which the expression has a value; where nothing is certain, nothing is
-said. Params count as unknown unless they are given: a profile may change them.
+A result is true of every row for which the expression has a value; if nothing is certain, nothing is claimed. Params
+are unknown unless they are given: a profile may change them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ WHOLE: Final = Range(INT64_MIN, INT64_MAX, exact=False)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the parts of an expression where it stands, by their text, from the conditions around it."""
+    """The knowledge about parts of an expression, by their text, from the conditions around it."""
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
     texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ NOTHING: Final = Known()
 
 @dataclass(slots=True)
 class Analysis:
-    """What can be said of one checked expression. `params` are taken as they are where they are given."""
+    """The analysis of one checked expression. Given `params` are constants."""
 
     checked: Checked
     params: Mapping[str, Any] | None = None

@@ -1,6 +1,6 @@
-"""What was found, in the shapes that people and their tools read.
+"""Report formats of the linter, for people and tools.
 
-Every report holds the same: place, weight, code, message and what to do. Columns are those of the tool: 1-based code
+Every report has the same content: place, severity, code, message and help. Columns are those of the tool: 1-based code
 points, but UTF-16 code units from 0 for editors. Paths are as they were given, with `/`.
 """
 
@@ -25,7 +25,7 @@ _NAMES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.
 
 @dataclass(frozen=True, slots=True)
 class ReportEntry:
-    """A problem, the places that it is about too, and whether it can be mended by itself."""
+    """A problem, its related places, and whether it can be fixed automatically."""
 
     problem: Problem
     related: tuple[Span, ...] = ()
@@ -38,7 +38,7 @@ class ReportEntry:
 
     @property
     def code(self) -> str:
-        """The rule's id, or what stages before the rules call the fault."""
+        """The rule's id, or the code of a problem of an earlier stage."""
         return self.problem.code or "invalid"
 
     @property
@@ -58,7 +58,7 @@ class ReportEntry:
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """All entries, in order, and what was looked at."""
+    """All entries, in order, and the linted files and documents."""
 
     entries: tuple[ReportEntry, ...]
     files: tuple[str, ...]
@@ -66,7 +66,7 @@ class LintReport:
     version: str = ""
 
     def count(self, severity: Severity) -> int:
-        """Return how many entries weigh so much."""
+        """Return the number of entries of a severity."""
         return sum(each.problem.severity is severity for each in self.entries)
 
 
@@ -182,7 +182,7 @@ def _uri_path(file: str) -> str:
 
 
 def _fingerprint(entry: ReportEntry) -> str:
-    """Return what stays the same while a finding moves up and down in its file."""
+    """Return a fingerprint of a finding that does not depend on its line number."""
     span = entry.problem.span
     line = span.root().source.line(span.place[1]).strip() if span is not None else ""
     text = "\0".join((entry.code, entry.place[0], entry.problem.message, line))

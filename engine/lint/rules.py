@@ -1,7 +1,7 @@
-"""The one table of rules: id, name, weight, what to avoid, what to prefer, and why.
+"""The table of rules: id, name, severity, examples to avoid and to prefer, and the reason.
 
 `docs/lint.md` is generated from it, and every example in it is a test: what is to be avoided triggers exactly its rule,
-what is preferred triggers none. Ids are never given anew.
+what is preferred triggers none. Ids are never reused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .subject import LintSubject, Violation, Whole
 
 @dataclass(frozen=True, slots=True)
 class LintRule:
-    """A rule. One of `each` (asked about every document) and `whole` (asked once, about all) is given.
+    """A rule. One of `each` (called for every document) and `whole` (called once, for all) is given.
 
     `avoid` and `prefer` are policy files; `configuration` tells that they are component configurations instead, and
     `beside` stands for policy files that are checked with them.

@@ -1,4 +1,4 @@
-"""What rules look at: one document with its checked expressions, and the whole set of them."""
+"""Input of the rules: one document with its checked expressions, and the whole set of documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What a rule found: a lower-case fragment, its place, what to do, and other places that it is about.
+    """A violation of a rule: a lower-case fragment, its place, the help, and related places.
 
     `fix` is asked only when somebody wants to have it fixed.
     """
@@ -41,12 +41,12 @@ class Violation:
     related: tuple[Span, ...] = ()
     fix: Callable[[], TextEdit | None] | None = None
     severity: Severity | None = None
-    """Where it weighs other than the rule usually does."""
+    """The severity, if it differs from the rule's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """An expression where it stands. `role` is what its list is called (`filter`, `score`, `message`, ...)."""
+    """An expression at its place. `role` is the name of its list (`filter`, `score`, `message`, ...)."""
 
     role: str
     checked: Checked
@@ -101,12 +101,12 @@ class LintSubject:
 
     @cached_property
     def analyses(self) -> tuple[tuple[Placed, Analysis], ...]:
-        """What can be said of each expression, whatever the params are."""
+        """The analysis of each expression, whatever the params are."""
         return tuple((each, Analysis(each.checked)) for each in self.everything)
 
     @cached_property
     def as_written(self) -> Mapping[Placed, Analysis]:
-        """What can be said of each expression, with the params that are written here."""
+        """The analysis of each expression, with the document's own params."""
         return {each: Analysis(each.checked, self.params) for each in self.placed}
 
     @cached_property
@@ -138,7 +138,7 @@ class LintSubject:
 
     @cached_property
     def used(self) -> frozenset[str]:
-        """The variables that something reads, directly or by way of another that is read."""
+        """The variables that are read, directly or through another one."""
         found: set[str] = set()
         pending = [each.checked for each in self.placed]
         while pending:
@@ -219,7 +219,7 @@ class Whole:
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """What several rules need, by name."""
+        """Cached values that several rules share, by name."""
         return {}
 
     def of(self, kind: type[Compiled]) -> Iterator[LintSubject]:
@@ -228,7 +228,7 @@ class Whole:
 
 
 def subjects(documents: Iterable[Document], compiled: Iterable[Compiled]) -> tuple[LintSubject, ...]:
-    """Return what rules look at, in the documents' order; documents that do not compile are left out."""
+    """Return the subjects of the rules, in the documents' order, without documents that do not compile."""
     documents = tuple(documents)
     programs = {id(each.document): each for each in compiled}
     shared = {each.name: each.spec.params for each in documents if isinstance(each.spec, ParamsSpec)}

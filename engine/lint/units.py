@@ -1,7 +1,7 @@
-"""Units: what numbers count is followed through an expression, and what cannot belong together is found.
+"""Units: inference of measures through an expression, and detection of incompatible numbers.
 
-The table of points says what each variable counts (`points.unit_of_field`). Where nothing is certain (a param that may
-carry a unit, a weight, a function that is not known), nothing is said.
+The table of points has the unit of each variable (`points.unit_of_field`). If nothing is certain (a param that may
+have a unit, a weight, an unknown function), nothing is reported.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _UnitFinding:
 
 @dataclass(slots=True)
 class _Walk:
-    """The measures of one checked expression; what is wrong is gathered in `found`."""
+    """The measures of one checked expression; faults are added to `found`."""
 
     units: Units
     checked: Checked
@@ -104,7 +104,7 @@ class _Walk:
     found: list[_UnitFinding] = field(default_factory=list)
 
     def measure(self, node: Expr, known: Mapping[str, Measure] = _LOCALS) -> Measure | None:
-        """Return what a part counts; None where that is not known, and for constants."""
+        """Return the measure of a part; None if it is not known, and for constants."""
         kind = node.__class__
         if kind is Literal:
             return None
@@ -323,7 +323,7 @@ class _Walk:
         return Fraction(str(value))
 
     def _plain(self, node: Expr) -> bool:
-        """Whether a constant is written in the expression and comes from no param."""
+        """Return whether a constant is written in the expression and comes from no param."""
         return not reads_of(self.checked, node)
 
     def _percent(self, node: Call, found: list[Measure | None]) -> Measure:

@@ -1,4 +1,4 @@
-"""Watermarks: where an expression holds usage against what a node has, as a percentage; and what a score follows.
+"""Watermarks: comparisons of a node's usage with a percentage of its allocatable; and the direction of scores.
 
 `usage.cpu * 100 / allocatable.cpu < 65`, `usage.cpu < allocatable.cpu * params.percent / 100` and
 `double(usage.cpu) / double(allocatable.cpu) < 0.65` all say the same, and are read as the same: cpu, below 65 %.

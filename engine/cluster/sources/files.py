@@ -161,7 +161,7 @@ def _json(source: Source) -> list[Any]:
 
 
 def _looks_like_flow(text: str) -> bool:
-    """Whether a text that is no JSON may be YAML in flow style: `{kind: Node}`."""
+    """Return whether a text that is no JSON may be YAML in flow style: `{kind: Node}`."""
     return re.match(r"\s*\{\s*[A-Za-z]", text) is not None
 
 

@@ -1,6 +1,6 @@
-"""What free GPUs are worth: how much of them pods of known shapes could use.
+"""The function `gpuWorth`: how much of a node's free GPUs pods of known shapes could use.
 
-One function, `gpuWorth`, for policies that place a pod where the next ones lose least (docs/beyond-fgd.md).
+Policies use it to place a pod where the next ones lose least (docs/beyond-fgd.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Koordinator's policies ask of pods and nodes: bands, QoS classes, tolerations, selectors, resource lists.
+"""Functions about pods and nodes: bands, QoS classes, tolerations, selectors, resource lists.
 
-The functions take objects as the API server serves them. They never change one, and read no more of it than is told in
-`Overload.reads`, so that answers are kept while only other parts of a pod or node change.
+The functions take objects as the API server serves them. They never change one, and read only the paths declared in
+`Overload.reads`, so that results stay cached while other parts of a pod or node change.
 """
 
 from __future__ import annotations
@@ -312,4 +312,4 @@ KOORDINATOR: Final = (
     ),
     *GPUS,
 )
-"""The functions that only this project has."""
+"""The functions of this project."""
