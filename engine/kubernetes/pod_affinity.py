@@ -60,7 +60,7 @@ class AffinityTerms:
     preferred_affinity: tuple[AffinityTerm, ...] = ()
     preferred_anti_affinity: tuple[AffinityTerm, ...] = ()
     problem: str = ""
-    """What is wrong with the terms, which are left out then."""
+    """The fault of invalid terms, which are omitted."""
 
     @property
     def has_any(self) -> bool:

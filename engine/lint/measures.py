@@ -122,7 +122,7 @@ def amount(unit: str, origin: Origin = Origin.CAPACITY) -> Measure | None:
 
 
 def scaled(measure: Measure, by: Fraction | None, *, loose: bool = False) -> Measure:
-    """Return the measure of a multiple; None for an unknown factor."""
+    """Return the measure of a number multiplied by `by` (None: an unknown number)."""
     factor = measure.factor * by if measure.factor is not None and by is not None else None
     return replace(measure, factor=factor, loose=measure.loose or loose)
 
