@@ -44,12 +44,15 @@ class PolicyBuilder(Build, Protocol):
 
     def groups(self, sources: Sequence[Source], /) -> Iterable[frozenset[str]]:
         """Return the names of files that must change together; called with files as the unit only."""
+        ...
 
     def holds_policies(self, source: Source, /) -> bool:
         """Return whether a file that builds holds a policy, or PolicyParams."""
+        ...
 
     def warnings(self, sources: Sequence[Source], /) -> Iterable[Problem]:
         """Return warnings about active files, each with its place."""
+        ...
 
 
 class Reloader:

@@ -25,6 +25,7 @@ class Build(Protocol):
 
     def __call__(self, sources: Sequence[Source], /) -> Iterable[Plugin]:
         """Return the plugins of these files."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
