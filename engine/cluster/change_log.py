@@ -1,4 +1,4 @@
-"""Which rows changed when: what lets results be kept between decisions and recomputed for a few rows only."""
+"""Change logs of rows, by which results are cached between decisions and recomputed for the changed rows only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 
 
 class Log:
-    """The rows that changed in one respect, each under the version at which it did; old entries are forgotten."""
+    """The changed rows of one kind of change, with the version of each; old entries are dropped."""
 
     __slots__ = ("_floor", "_rows", "_versions", "last")
 
@@ -24,7 +24,7 @@ class Log:
         self.last = version
 
     def note(self, version: int, row: int) -> None:
-        """Take note that a row changed."""
+        """Record that a row changed."""
         self._versions.append(version)
         self._rows.append(row)
         self.last = version
@@ -34,13 +34,13 @@ class Log:
             del self._versions[:half], self._rows[:half]
 
     def forget(self, version: int) -> None:
-        """Take note that any row may have changed."""
+        """Record that any row may have changed."""
         self._versions.clear()
         self._rows.clear()
         self._floor = self.last = version
 
     def since(self, version: int) -> Rows | None:
-        """Return the rows, ascending, that changed after a version; None where that is forgotten."""
+        """Return the rows, ascending, that changed after a version; None if that is no longer known."""
         if version >= self.last:
             return NO_ROWS
         if version < self._floor:

@@ -1,7 +1,7 @@
-"""Changes of a pod or of a node that people could make: what they say, and the pod and the node that follow from them.
+"""Edits: changes of a pod or a node that people could make, with their texts and the resulting pod and node.
 
-An edit is made for one pod and one node as a snapshot shows them, and is tried on an overlay. None of them changes
-anything. What nobody can change (a node's name, its zone, what a kubelet reports) has no edit.
+An edit is made for one pod and one node of a snapshot, and is tried on an overlay; it changes nothing itself. Fields
+that people cannot change (a node's name, its zone, the kubelet's reports) have no edit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOST_PODS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change, in words that follow `it would run if the pod ...` or `... node n1 ...`.
+    """One change, with a text that follows `it would run if the pod ...` or `... node n1 ...`.
 
     `size` orders edits, the smallest change first.
 
@@ -60,10 +60,10 @@ class Edit:
     facts: Mapping[str, Any] | None = None
 
     def apply(self, pod: PodInfo, snapshot: Snapshot, name: str) -> tuple[PodInfo, Snapshot]:
-        """Return the pod and the view of the cluster after the change, which is of that node if it is of a node.
+        """Return the pod and the snapshot after the change, which applies to that node if it is of a node.
 
         Raises:
-            ValueError: what comes of it is no pod, or no node.
+            ValueError: the result is no valid pod, or no valid node.
         """
         if self.pod is not None:
             pod = PodInfo.of(self.pod)
@@ -343,7 +343,7 @@ def eviction_edits(row: NodeRow, resource: str, amount: int) -> Iterator[Edit]:
 
 
 def _can_go(pod: PodInfo) -> bool:
-    """Return whether a pod would not be back at once, and is none that the node lives of."""
+    """Return whether a pod would not be recreated at once, and is not essential to the node."""
     owners = (pod.object.get("metadata") or {}).get("ownerReferences") or ()
     if any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners):
         return False

@@ -1,4 +1,4 @@
-"""What changes in the cluster, told object by object."""
+"""Events: changes of the cluster's objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something changed in the cluster: an object came (`old` is None), changed, or went (`new` is None).
+    """A change of one object: it was added (`old` is None), changed, or deleted (`new` is None).
 
     Of pods, `old_pod` and `new_pod` hold what the cluster knew and knows, with the node that they are on; `assumed` is
     true where the scheduler itself placed the pod or took that back.

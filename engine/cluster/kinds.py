@@ -1,7 +1,7 @@
-"""Which kinds of objects a source contains, which ones a plugin reads, and what follows where these do not agree.
+"""Kinds of objects that a source contains, kinds that plugins read, and reports of missing kinds.
 
-A kind that a source contains without any object is there, and empty; one that the source does not contain is unknown:
-a dump without Namespaces says nothing about their labels.
+A kind that a source contains without any object is empty; one that the source does not contain is unknown: a dump
+without Namespaces has no information about their labels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Objects(tuple[Json, ...]):  # noqa: SLOT001 - a tuple has no room for slot
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A kind that a plugin reads; with `of` only where one of the cluster's pods is such a one."""
+    """A kind that a plugin reads; with `of`, only if that is true of any of the cluster's pods."""
 
     kind: str
     of: Callable[[Json], bool] | None = None
@@ -46,7 +46,7 @@ class Lack:
 
     @property
     def message(self) -> str:
-        """What is said where the plugin decides: a fragment."""
+        """The message fragment for the plugin's decisions."""
         return f"it reads {_joined(self.kinds)}, which the source of the cluster does not contain"
 
     def to_json(self) -> dict[str, object]:
@@ -55,7 +55,7 @@ class Lack:
 
 
 def lacking(reads: Mapping[str, Iterable[Read]], cluster: Cluster) -> tuple[Lack, ...]:
-    """Return which of the plugins, by name, read kinds that the cluster lacks."""
+    """Return the plugins, by name, that read kinds which the cluster lacks."""
     pods = tuple(cluster.objects("Pod").values())  # a copy: another thread may ask than the one that owns the cluster
     found: list[Lack] = []
     for plugin, of_plugin in reads.items():

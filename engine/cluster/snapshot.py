@@ -1,7 +1,7 @@
-"""The cluster as columns: one owner that takes changes, and what one decision sees of it.
+"""The cluster as columns: `Cluster`, which one thread owns and changes, and `Snapshot`, the view of one decision.
 
-Objects enter by `Cluster.upsert` and `upsert_all`, which check every declared field (`kubernetes.objects`): what is
-behind them relies on the types.
+Objects are added by `Cluster.upsert` and `upsert_all`, which check every declared field (`kubernetes.objects`): all
+other code relies on the types.
 
 A row per node, sorted by name. Rows are the truth; columns are built when somebody first reads them and then follow
 each change row by row, so that a decision costs what changed and not what exists.
@@ -56,9 +56,9 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """What an overlay changes on one node: another node object or NodeMetric, pods taken off (by key), pods put on.
+    """The changes of an overlay on one node: another node object or NodeMetric, removed pods (by key), added pods.
 
-    `devices` says which minors an added pod gets; without it, the first that fit.
+    `devices` are the minors of an added pod; without them, it gets the first that fit.
     """
 
     node: Mapping[str, Any] | None = None
@@ -66,7 +66,7 @@ class NodeChange:
     remove: Sequence[str] = ()
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     metric: Mapping[str, Any] | None = None
-    """Another NodeMetric object; it counts as fresh where the one before does."""
+    """Another NodeMetric object; it is as fresh as the previous one."""
 
 
 class _Binding(NamedTuple):
@@ -100,7 +100,7 @@ class Devices:
 
 
 class AmountColumn:
-    """A kept column of amounts, with bounds that hold for all it ever held: they need not be looked for."""
+    """A maintained column of amounts, with bounds of all values it ever had, so that they need not be computed."""
 
     __slots__ = ("high", "low", "values")
 
@@ -119,12 +119,12 @@ class AmountColumn:
 
     @property
     def numbers(self) -> Numbers:
-        """The column as frames hand it out."""
+        """The column for frames."""
         return Numbers(self.values, None, (self.low, self.high))
 
 
 class _DeviceColumns:
-    """The device columns of the cluster, kept; written row by row."""
+    """The maintained device columns of the cluster; written row by row."""
 
     def __init__(self, rows: Sequence[NodeRow]) -> None:
         width = max((len(row.total) for row in rows), default=0)
@@ -178,7 +178,7 @@ class _DeviceColumns:
 
 
 class Cluster:
-    """What is known of the cluster. One thread owns it: changes come between decisions, never during one.
+    """The state of the cluster. One thread owns it: changes come between decisions, never during one.
 
     `metric_expiry_seconds` is the age at which a NodeMetric counts no more (Koordinator's
     nodeMetricExpirationSeconds); 0 means never.
@@ -233,7 +233,7 @@ class Cluster:
         return self._objects.get(kind, {})
 
     def lacks(self, kind: str) -> bool:
-        """Return whether nothing is known of a kind, as the source does not contain it; an empty kind is known."""
+        """Return whether a kind is unknown, because the source does not contain it; an empty kind is known."""
         return self.kinds is not None and kind not in self.kinds and not self._objects.get(kind)
 
     def version_of(self, kind: str) -> int:
@@ -258,7 +258,7 @@ class Cluster:
         return self._pods.get(key) if binding is None else binding.pod
 
     def snapshot(self, now: int = 0) -> Snapshot:
-        """Return what a decision at `now` (ns since the epoch) sees; it is valid until the cluster changes."""
+        """Return the snapshot for a decision at `now` (ns since the epoch); it is valid until the cluster changes."""
         self._keep_time(now)
         return Snapshot(self, now)
 
@@ -281,7 +281,7 @@ class Cluster:
     # Changes
 
     def upsert_all(self, objects: Iterable[Mapping[str, Any]]) -> list[Problem]:
-        """Take in many objects, nodes first; return what is wrong with those that had to be left out.
+        """Add many objects, nodes first; return the problems of those that are invalid.
 
         Each object is taken in as `upsert` does it: one that is malformed costs none of the others.
         """
@@ -348,7 +348,7 @@ class Cluster:
             self._tell(Event(kind, key, old, item, old_pod, self.pod(key) if kind == "Pod" else None))
 
     def delete(self, kind: str, key: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; one that does not exist is no error."""
         old_pod = self.pod(key) if kind == "Pod" else None
         gone = self._objects.get(kind, {}).pop(key, None)
         if kind == "Pod":
@@ -448,7 +448,7 @@ class Cluster:
     def _recover(
         self, kind: str, key: str, old: Mapping[str, Any] | None, pod: PodInfo | None, binding: _Binding | None,
     ) -> None:
-        """Return to what was known before an object whose application failed half-way; all rows are made anew."""
+        """Restore the state before an object whose application failed; all rows are rebuilt."""
         if kind == "Pod":
             for table, before in ((self._pods, pod), (self._bound, binding)):
                 table.pop(key, None)
@@ -488,7 +488,7 @@ class Cluster:
         self._shape_changed()
 
     def _shape_changed(self) -> None:
-        """Start over after rows came or went: row numbers mean something else now."""
+        """Reset rows, columns and logs after nodes were added or removed: row numbers have changed."""
         self.version += 1
         version = self.version
         self.names = [row.name for row in self.rows]
@@ -777,9 +777,9 @@ class Cluster:
 
 
 class Snapshot:
-    """What one decision sees of the cluster; valid until the cluster changes. Cheap: it copies nothing.
+    """The view of one decision on the cluster; valid until the cluster changes. Cheap: it copies nothing.
 
-    Rows are nodes sorted by name. Arrays that it hands out are not to be written. An overlay (see `overlay`) is a
+    Rows are nodes sorted by name. Its arrays are read-only. An overlay (see `overlay`) is a
     snapshot too, in which a few rows differ.
     """
 
@@ -812,7 +812,7 @@ class Snapshot:
         return self._cluster.index
 
     def row(self, row: int) -> NodeRow:
-        """Return everything known of one node; not to be written."""
+        """Return the row of one node; read-only."""
         return self._overridden.get(row) or self._cluster.rows[row]
 
     def node(self, row: int) -> Mapping[str, Any]:
@@ -836,7 +836,7 @@ class Snapshot:
         return self._cluster.version_of(kind)
 
     def pods(self, row: int) -> tuple[PodInfo, ...]:
-        """Return the pods on a node, in the order in which they came."""
+        """Return the pods on a node, in order of arrival."""
         return tuple(self.row(row).pods.values())
 
     def allocatable(self, resource: str) -> _Integers:
@@ -969,7 +969,7 @@ class Snapshot:
 
     @property
     def base(self) -> Snapshot:
-        """What an overlay overrides: a snapshot of the cluster itself; where this is no overlay, this one."""
+        """The base of an overlay: a snapshot of the cluster itself; if this is no overlay, this one."""
         return Snapshot(self._cluster, self.now) if self._overridden else self
 
     def is_overridden(self, row: int) -> bool:
@@ -1020,7 +1020,7 @@ _DIFFER: Final[Mapping[str, Callable[[NodeRow, NodeRow], bool]]] = {
 
 
 def _may_be_one(known: PodInfo, told: PodInfo) -> bool:
-    """Whether two pods of one key may be the same: a controller may make another one of a name that was deleted."""
+    """Return whether two pods of one key may be the same: a controller may reuse a deleted pod's name."""
     return not known.uid or not told.uid or known.uid == told.uid
 
 
@@ -1047,7 +1047,7 @@ def _key_of(item: Mapping[str, Any]) -> str:
 
 
 def _failure(item: object, error: Exception) -> Problem:
-    """Return the problem of an object that is well formed as far as is known, and fails all the same."""
+    """Return the problem of an object that passes the checks and fails nevertheless."""
     return _problem(item, f"it cannot be taken in ({type(error).__name__}: {error})")
 
 
@@ -1063,7 +1063,7 @@ def _problem(item: object, error: ValueError | str) -> Problem:
 
 
 class NodeFrame:
-    """One decision's input for expressions over nodes (see `engine.cel.vector.frame.Frame`).
+    """The input of one decision's expressions over nodes (see `engine.cel.vector.frame.Frame`).
 
     ROW variables: node, nodeInfo, nodeMetric, allocatable, requested, usage, estimated, metricAge, devices.
     """
