@@ -19,6 +19,9 @@ from koordpolicy.engine.cel.scalar.values import (
 from koordpolicy.engine.cel.vector.frame import (
     Rows,
 )
+from koordpolicy.engine.cluster.derived import (
+    Derived,
+)
 from koordpolicy.engine.cluster.edits import (
     Edit,
     allocatable_edits,
@@ -184,6 +187,7 @@ __all__ = [
     "Deferred",
     "Deletes",
     "Depends",
+    "Derived",
     "Deschedule",
     "Edit",
     "Endpoints",
