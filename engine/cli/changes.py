@@ -34,7 +34,7 @@ def documents_at(reference: str, path: str, directory: Path, *, source_name: str
     """Return the policy documents that a commit holds at a path, which is relative to the directory.
 
     A file is read whatever its name ends with, a directory as `documents.load_paths` reads one; links and other
-    repositories in it are not followed. Places are told as `REFERENCE:PATH`.
+    repositories in it are not followed. Places are reported as `REFERENCE:PATH`.
 
     Raises:
         Stop: there is no git, no repository, no such commit, or nothing at the path.

@@ -131,7 +131,7 @@ def settings_of(
 ) -> Settings:
     """Return the settings of the options of `add_choice`, for the pods of a cluster.
 
-    Policies that decide about none of them because of their profiles are told on standard error. With `others`, the
+    Policies that are active in none of their profiles are reported on standard error. With `others`, the
     settings are those that all of the registries can be asked under.
 
     Raises:
@@ -180,7 +180,7 @@ def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluste
                        f"{one_of(options.profile, names)}")
     pods = cluster.objects("Pod").values()
     asked = {profiles[0].name, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
-    tell_idle(registry, asked & {profile.name for profile in profiles})
+    report_idle(registry, asked & {profile.name for profile in profiles})
     return Settings(profiles, tie_break=options.tie_break, seed=options.seed, initial_backoff=found.initial_backoff,
                     longest_backoff=found.longest_backoff, kubernetes=options.kubernetes)
 
@@ -203,7 +203,7 @@ def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConf
     return found
 
 
-def tell_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:
+def report_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:
     """Report on standard error the scheduling policies that are active in none of these profiles, but in others.
 
     What is `enabled` by its name is active whatever its profiles are.
@@ -312,7 +312,7 @@ def registry_of(
 ) -> Registry:
     """Return the registry of the policies at these paths: compiled documents beside the Python plugins.
 
-    Warnings are told on standard error, also that no document is about the framework that is going to decide.
+    Warnings are reported on standard error, also that no document is of the given framework.
 
     Raises:
         PolicyError: documents are invalid, with all problems of all files.
@@ -348,9 +348,9 @@ def registry_from(loaded: Documents, builtins: Builtins) -> Registry:
 def discovered_plugins(builtins: Builtins) -> DiscoveredPlugins:
     """Return the built-in plugins, and the plugins and functions of installed distributions.
 
-    What cannot be loaded is told, and left out.
+    Plugins that cannot be loaded are reported and left out.
     """
-    return discover_beside(builtins(), _tell)
+    return discover_beside(builtins(), _report)
 
 
 def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:
@@ -360,10 +360,10 @@ def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:
 
 def python_functions() -> tuple[Function, ...]:
     """Return the functions of installed distributions; those that cannot be loaded are reported and left out."""
-    return discover(_tell).functions
+    return discover(_report).functions
 
 
-def _tell(problem: Problem) -> None:
+def _report(problem: Problem) -> None:
     warn(replace(problem, severity=Severity.WARNING).render())
 
 

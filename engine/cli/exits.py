@@ -16,9 +16,9 @@ class Exit(enum.IntEnum):
     FAILED = 4
     """Tests failed."""
     IMPOSSIBLE = 5
-    """The decision that was asked for is not possible (no node fits the pod)."""
+    """The requested decision is not possible (no node fits the pod)."""
     EXCEEDED = 6
-    """A budget or a check that was asked for does not hold."""
+    """A budget or a requested check does not hold."""
 
 
 class Stop(Exception):

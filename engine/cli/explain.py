@@ -125,14 +125,14 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.node is not None:
         finding = explain_node(explained, options.node)
         passed = next(finding.find("choice")).facts["passed"]
-        _tell(options, {
+        _write_explanation(options, {
             "pod": pod.key, "node": options.node, "passed": passed, "chosen": verdict.node == options.node,
             "scores": verdict.score_of(options.node), **lacks,
         }, finding)
         return Exit.OK if passed else Exit.IMPOSSIBLE
     finding = explain_decision(explained, best=options.best)
     head = {**verdict.to_json(), **lacks} if options.output == "json" else {}
-    _tell(options, head, finding)
+    _write_explanation(options, head, finding)
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 
 
@@ -165,7 +165,7 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     evicted, finding = explain_eviction(ExplainEvictionRequest(
         pod, profiles, snapshot, configuration.limits, configuration.node_selector, options.cycles or 1,
     ))
-    _tell(options, {"pod": pod.key, "evicted": evicted, **lacks}, finding)
+    _write_explanation(options, {"pod": pod.key, "evicted": evicted, **lacks}, finding)
     return Exit.OK if evicted else Exit.IMPOSSIBLE
 
 
@@ -200,11 +200,11 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     lacks = warn_of_lacks(lacking(reads, recording.snapshot.cluster))
     finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "",
                             gates=dict(read_gates(options.feature_gates or "")), enable=enable)
-    _tell(options, {"node": options.qos, **lacks}, finding)
+    _write_explanation(options, {"node": options.qos, **lacks}, finding)
     return Exit.OK
 
 
-def _tell(options: argparse.Namespace, head: Mapping[str, object], finding: Finding) -> None:
+def _write_explanation(options: argparse.Namespace, head: Mapping[str, object], finding: Finding) -> None:
     if options.output == "json":
         write_json({**head, "explanation": finding.to_json()})
     else:

@@ -31,8 +31,8 @@ from .composition import (
     discovered_plugins,
     moment_of,
     objects_of,
+    report_idle,
     scheduling_lacks,
-    tell_idle,
     warn_of_lacks,
 )
 from .exits import Exit, Stop
@@ -332,7 +332,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             python_plugins=_enabled(discovered.plugins, names), check=partial(check_profiles, settings.profiles),
             state_dir=options.state_dir, low_latency=low_latency,
         )
-        tell_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, names)
+        report_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, names)
         cluster, clock, refresh = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns, None
         if options.cluster is not None:
             live_cluster = options.cluster.partition(":")[0] == LIVE_CLUSTER

@@ -87,15 +87,15 @@ def _reason(policies: dict[str, Any], wanted: str) -> str:
     sources = policies["sources"]
     for source in sources:
         if (source["newest"] or "").startswith(wanted):
-            problems = "; ".join(_told(problem) for problem in source["problems"][:3])
+            problems = "; ".join(_described(problem) for problem in source["problems"][:3])
             return f"`{source['path']}` holds {short(wanted)}, which is refused: {problems or 'it is just being read'}"
     runs = ", ".join(f"{short(source['digest'])} of `{source['path']}` since {moment(source['since'])}"
                      for source in sources)
-    lost = [f"; `{source['path']}`: {_told(problem)}" for source in sources if source["unmounted"]
+    lost = [f"; `{source['path']}`: {_described(problem)}" for source in sources if source["unmounted"]
             for problem in source["problems"][:1]]
     return f"runs {runs or 'no directory'}, and {short(wanted)} is not in any{''.join(lost)}"
 
 
-def _told(problem: dict[str, Any]) -> str:
+def _described(problem: dict[str, Any]) -> str:
     place = f"{problem['file']}:{problem['line']}:{problem['column']}: " if "file" in problem else ""
     return f"{place}{problem['message']}"

@@ -39,7 +39,7 @@ from .composition import (
     count,
     descheduler_configuration,
     live_of,
-    tell_idle,
+    report_idle,
     warn_of_lacks,
 )
 from .exits import Exit, Stop
@@ -151,7 +151,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     profile = trace_profile(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
     enabled = [choice.name for choice in profile.enabled]
     check_enabled(enabled, plugins)
-    tell_idle(live.registry, {profile.name}, enabled)
+    report_idle(live.registry, {profile.name}, enabled)
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
     lacks = warn_of_lacks(all_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
     with progress("replaying", len(recording.stays)) as done:

@@ -104,7 +104,7 @@ def of_kind(kind: str, version: str) -> dict[str, Any]:
 
 
 def any_kind(version: str) -> dict[str, Any]:
-    """Return one schema for documents of every kind; which one holds is told by `kind`."""
+    """Return one schema for documents of every kind; `kind` selects the applicable one."""
     known = kinds(version)
     return {
         "$schema": _DIALECT,

@@ -35,8 +35,8 @@ from .composition import (
     choice_of,
     count,
     live_of,
+    report_idle,
     scheduling_lacks,
-    tell_idle,
     warn_of_lacks,
 )
 from .exits import Exit, Stop
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     profile = trace_profile(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
     enabled = [choice.name for choice in profile.enabled]
     check_enabled(enabled, plugins)
-    tell_idle(live.registry, {profile.name}, enabled)
+    report_idle(live.registry, {profile.name}, enabled)
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
     lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
     # Processor time: what else runs on the machine is no fault of a plugin.

@@ -268,7 +268,7 @@ def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
     before = f", {swept.kept} of them in an earlier run" if swept.kept else ""
     count = len(swept.finished)
     are = "experiment is" if count == 1 else "experiments are"
-    write(f"\n{count:,} {are} finished{before}" + "".join(_told(options)))
+    write(f"\n{count:,} {are} finished{before}" + "".join(_written_files(options)))
 
 
 def _cell(each: tuple[float, float] | None, repeated: bool, counts: bool) -> object:
@@ -279,7 +279,7 @@ def _cell(each: tuple[float, float] | None, repeated: bool, counts: bool) -> obj
     return int(each[0]) if counts else each[0]
 
 
-def _told(options: argparse.Namespace) -> Iterator[str]:
+def _written_files(options: argparse.Namespace) -> Iterator[str]:
     written = [str(path) for path in (options.out, options.report, options.plot) if path is not None]
     if written:
         yield f"; written: {', '.join(f'`{path}`' for path in written)}"

@@ -25,7 +25,7 @@ def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -
 
 
 def reason_of(refusal: RefusedNodes | Refusal) -> str:
-    """Return why something was refused; an expression that failed is told apart from one that said no."""
+    """Return the reason of a refusal; a failed expression is distinguished from a false one."""
     text = refusal.message if isinstance(refusal, Refusal) else refusal.reason
     return f"{refusal.code.value}: {text}" if refusal.code is Code.ERROR else text
 

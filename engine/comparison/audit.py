@@ -250,7 +250,7 @@ class _Auditor:
             ),
         )
 
-    def _tell_matches(self, coverage: PolicyCoverage, *, pods: bool = True) -> bool:
+    def _report_matches(self, coverage: PolicyCoverage, *, pods: bool = True) -> bool:
         """Report if `match` selects nothing or little; return whether it selects anything."""
         if not coverage.nodes:
             self._warn(coverage, What.MATCHES_NOTHING, "`match.nodes` takes none of "
@@ -297,9 +297,9 @@ class _Auditor:
                                              plugin.framework.value, origin=plugin.origin))
         for name, subject in subjects.items():
             at_work = {profile for profile, of in instances.items() if name in of}
-            self._tell_scheduling(subject, at_work, asked, bool(groups))
+            self._report_scheduling(subject, at_work, asked, bool(groups))
 
-    def _tell_scheduling(self, subject: _Subject, at_work: set[str], asked: set[str], any_pod: bool) -> None:
+    def _report_scheduling(self, subject: _Subject, at_work: set[str], asked: set[str], any_pod: bool) -> None:
         coverage = subject.coverage
         coverage.rules = [use for use in coverage.rules if use.failed or use.point != CONDITIONS]
         if any_pod and not at_work & asked:
@@ -307,18 +307,18 @@ class _Auditor:
             where = ", ".join(f"`{name}`" for name in sorted(at_work)) or "no profile that is set up here"
             self._warn(coverage, What.NEVER_ACTIVE, f"it is active in {where}, which decides about no pod")
             return
-        if not self._tell_matches(coverage):
+        if not self._report_matches(coverage):
             return
         if not coverage.met:
             self._warn(coverage, What.MATCHES_NOTHING, "`matchConditions` hold for no pod and node")
         for use in coverage.rules:
-            self._tell_rule(coverage, use)
+            self._report_rule(coverage, use)
         for scorer in self._found.scorers:
             if scorer.plugin == coverage.policy and scorer.shapes and scorer.constant == scorer.shapes:
                 self._warn(coverage, What.CONSTANT_SCORE, _constant(scorer))
-        self._tell_faults(coverage, {use.name for use in coverage.rules if use.failed})
+        self._report_faults(coverage, {use.name for use in coverage.rules if use.failed})
 
-    def _tell_rule(self, coverage: PolicyCoverage, use: RuleUse) -> None:
+    def _report_rule(self, coverage: PolicyCoverage, use: RuleUse) -> None:
         if use.failed:
             share = "always" if use.failed == use.asked else f"{use.failed:,} of {use.asked:,} times"
             self._warn(coverage, What.FAILS, f"it fails {share}: {use.error}", rule=use.name)
@@ -334,7 +334,7 @@ class _Auditor:
             self._note(coverage, What.REFUSES_NOTHING, f"it refuses none of {use.asked:,} pairs of a pod and a "
                        "node", rule=use.name)
 
-    def _tell_faults(self, coverage: PolicyCoverage, told: set[str]) -> None:
+    def _report_faults(self, coverage: PolicyCoverage, told: set[str]) -> None:
         rules: dict[str, list[FailureCount]] = {}
         for fault in self._found.faults:
             if fault.plugin == coverage.policy and fault.rule not in told:
@@ -358,7 +358,7 @@ class _Auditor:
             coverage = self._cover(plugin, spec.match.nodes)
             placed = (pod for pod in self._pods if pod.node_name)
             coverage.pods = sum(accepts_pod(spec.match.pods, pod, self._snapshot) for pod in placed)
-            if not self._tell_matches(coverage):
+            if not self._report_matches(coverage):
                 continue
             use = self._found.qos.get(plugin.name)
             if use is None:
@@ -376,7 +376,7 @@ class _Auditor:
                 if not use.acted[action.name]:
                     self._note(coverage, What.NEVER_ACTS, "it has nothing to do on "
                                f"{counted(measured, 'measured node')}", rule=action.name)
-            self._tell_faults(coverage, set())
+            self._report_faults(coverage, set())
 
     # Descheduling
 
@@ -397,17 +397,17 @@ class _Auditor:
                 where = ", ".join(f"`{name}`" for name in sorted(plugin.profiles))
                 self._warn(coverage, What.NEVER_ACTIVE, f"it is active in {where}, which is not set up")
                 continue
-            if not self._tell_matches(coverage):
+            if not self._report_matches(coverage):
                 continue
             coverage.met = True
             if spec.type is DeschedulerType.EVICTION_FILTER:
-                self._tell_vetoes(coverage, DocumentPlugin(compiled), matched)
+                self._report_vetoes(coverage, DocumentPlugin(compiled), matched)
             else:
                 roles = {note.role for note in cycle.node_notes if note.plugin == plugin.name}
-                self._tell_moves(coverage, compiled, roles)
-            self._tell_faults(coverage, set())
+                self._report_moves(coverage, compiled, roles)
+            self._report_faults(coverage, set())
 
-    def _tell_vetoes(self, coverage: PolicyCoverage, plugin: DocumentPlugin, pods: list[PodInfo]) -> None:
+    def _report_vetoes(self, coverage: PolicyCoverage, plugin: DocumentPlugin, pods: list[PodInfo]) -> None:
         vetoes: dict[str, list[str]] = {}
         for pod in pods:
             refusal = plugin.eviction_filter(pod, self._snapshot)
@@ -422,7 +422,7 @@ class _Auditor:
             self._warn(coverage, What.REFUSES_EVERYTHING, f"it keeps all {counted(count, 'pod')} that it is "
                        "about from being evicted", rule=rule, examples=keys)
 
-    def _tell_moves(self, coverage: PolicyCoverage, compiled: CompiledDescheduler, roles: set[str]) -> None:
+    def _report_moves(self, coverage: PolicyCoverage, compiled: CompiledDescheduler, roles: set[str]) -> None:
         if self._found.cycle.error:
             self._note(coverage, What.NEVER_ACTS, f"the cycle ended early: {self._found.cycle.error}")
             return

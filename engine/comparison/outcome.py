@@ -354,7 +354,7 @@ def outcome(
     )
     progress(1.0)
     return Outcome(digests, tuple(cluster.names), placements, shapes, causes, misfits, evictions, suppressions, scorers,
-                   faults.told(), cycle, use, summary)
+                   faults.counts(), cycle, use, summary)
 
 
 def _digest(registry: Registry, framework: Framework) -> str:
@@ -451,7 +451,7 @@ class _Faults:
         if cycle.error and not failures:
             self.add(("", Framework.DESCHEDULER.value, "", cycle.error), "the whole cycle")
 
-    def told(self) -> tuple[FailureCount, ...]:
+    def counts(self) -> tuple[FailureCount, ...]:
         return tuple(FailureCount(*key, *rest) for key, rest in self.found.items())
 
 
