@@ -31,7 +31,7 @@ class Objects(tuple[Json, ...]):  # noqa: SLOT001 - a tuple has no room for slot
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A kind that a plugin reads; with `of`, only if that is true of any of the cluster's pods."""
+    """A kind that a plugin reads; with `of`, only in clusters with a pod that satisfies it."""
 
     kind: str
     of: Callable[[Json], bool] | None = None
