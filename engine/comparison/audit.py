@@ -291,7 +291,7 @@ class _Auditor:
             progress(number / len(groups))
         for scorer in self._found.scorers:
             plugin = self._registry.plugins[Framework.SCHEDULER, scorer.plugin]
-            # Those that are at work by themselves were chosen by nobody.
+            # Plugins that are active by default were not configured by the user.
             if not plugin.source and not plugin.enabled and scorer.shapes and scorer.constant == scorer.shapes:
                 self.findings.append(AuditFinding(Severity.WARNING, What.CONSTANT_SCORE, _constant(scorer), plugin.name,
                                              plugin.framework.value, origin=plugin.origin))

@@ -40,7 +40,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """A pod that is placed under one of the two only: on `node`; `reasons` say why not under the other one."""
+    """A pod that is placed under one of the two only: on `node`; `reasons` are those of the other one."""
 
     pod: str
     node: str
@@ -129,7 +129,7 @@ class Difference:
     ranked: tuple[Ranked, ...]
     """Kinds of pods with another best node, largest first."""
     rescored: tuple[Rescored, ...]
-    """Scoring plugins that say or weigh otherwise."""
+    """Scoring plugins whose scores or weights differ."""
     watched: tuple[WatchedRefusals, ...]
     """Plugins with Warn or Audit that would refuse more or less than before, most first."""
     totals_changed: int
@@ -216,7 +216,7 @@ def difference(old: Outcome, new: Outcome) -> Difference:
 
 
 def _pairs(old: Outcome, new: Outcome) -> list[tuple[PodShape, PodShape, tuple[str, ...]]]:
-    """Return the kinds of pods under both with the pods that they share: what each set tells apart may differ."""
+    """Return the kinds of pods under both with the pods that they share: the kinds of the two sets may differ."""
     if old.shapes is new.shapes:
         return []  # taken over: nothing can be otherwise
     of_pod = {pod: number for number, shape in enumerate(new.shapes) for pod in shape.pods}
@@ -280,7 +280,7 @@ def _placements(
 
 
 def _only(of: Iterable[_OfPod], other: Iterable[_OfPod]) -> tuple[_OfPod, ...]:
-    """Return what is said of pods of which the other says nothing, each pod once."""
+    """Return the pods without a counterpart in the other outcome, each once."""
     known = {each.pod for each in other}
     return tuple(sorted({each.pod: each for each in reversed(tuple(of)) if each.pod not in known}.values(),
                         key=lambda each: each.pod))
@@ -314,7 +314,7 @@ def _bounds(
 
 
 def _tightest(of: Outcome) -> dict[tuple[str, str, str], Suppression]:
-    """Return by node, subject and kind the bound that leaves least, where anybody is there to feel it."""
+    """Return by node, subject and kind the strictest bound that affects any pod."""
     found: dict[tuple[str, str, str], Suppression] = {}
     for each in of.suppressions:
         key = (each.node, each.subject, each.kind)
@@ -353,7 +353,7 @@ def _watched_pairs(of: Outcome) -> dict[Cause, int]:
 
 
 def _said(scorer: Scorer | None) -> tuple[object, ...]:
-    """Return what of a scorer tells two apart: how many kinds of pods it was asked about does not."""
+    """Return how a scorer distinguishes nodes: the number of kinds of pods for which its scores differ."""
     return () if scorer is None else (scorer.weight, scorer.enforcement, scorer.mean, scorer.low, scorer.high)
 
 

@@ -43,8 +43,8 @@ _SPREAD: Final = ("cpu", "memory")
 _VETO: Final = "would stay: "
 _PREEMPTION: Final = "preemption"
 GPU_SPREAD: Final = "gpu"
-"""The name under which GPUs stand among what is requested: devices held, of those that nodes have."""
-# What is done of the whole after each part of the work, about, for the progress bar.
+"""The name of GPUs among the requested resources: allocated devices, out of those of all nodes."""
+# The approximate progress after each part of the work.
 _DESCHEDULED, _ROUNDS, _SHAPES = 0.05, 0.25, 0.65
 
 
@@ -444,7 +444,7 @@ class _Faults:
                 self.add((each.plugin, each.point, each.rule, each.message), each.example, each.times)
 
     def add_cycle(self, cycle: CycleResult, watched: Collection[str]) -> None:
-        """Take in what failed in a cycle; what plugins say that are only `watched` (vetoes) stands there too."""
+        """Record the failures of a cycle; they include the vetoes of plugins that are not enforced (`watched`)."""
         failures = [each for each in cycle.failures if each.plugin not in watched or not each.message.startswith(_VETO)]
         for each in failures:
             self.add((each.plugin, Framework.DESCHEDULER.value, each.rule, each.message), each.subject)
@@ -474,9 +474,9 @@ class _Said:
 
 
 class Causes:
-    """Causes by number, as columns hold them.
+    """Causes by number, as columns store them.
 
-    A plugin may say of every pod something else. Where there are `most` causes, what is new is told without its words.
+    A plugin may have a different reason for every pod. Beyond `most` causes, new ones are recorded without the reason.
     """
 
     def __init__(self, most: int = _MOST_CAUSES) -> None:
@@ -550,9 +550,9 @@ class _Look:
         return PodShape(first.key, keys, profile.name, bool(first.node_name), refused_by, totals, best, watched)
 
     def _shared(self, column: NDArray[Any]) -> NDArray[Any]:
-        """Return the column that was kept first of those with this content.
+        """Return the first stored column with this content.
 
-        Where a policy tells every pod apart there are as many kinds as pods, and most of them fare alike.
+        Where a policy distinguishes every pod there are as many kinds as pods, and most of their columns are equal.
         """
         return self._columns.setdefault(blake2b(column.tobytes(), digest_size=16).digest(), column)
 
@@ -604,7 +604,7 @@ class _Look:
                 yield Misfit(pod.key, pod.node_name, self.causes.found[number])
 
     def scorers(self) -> tuple[Scorer, ...]:
-        """Return what the scorers said, in their order."""
+        """Return the scores of the scorers, in their order."""
         return tuple(
             Scorer(name, said.weight, said.enforcement, said.sum / said.count, said.low, said.high, said.shapes,
                    said.constant)
@@ -613,7 +613,7 @@ class _Look:
 
 
 def _part(progress: _Progress, start: float, end: float) -> _Progress:
-    """Return what is told the done part of something that takes the whole from `start` to `end`."""
+    """Return a callback that maps the progress of a part to the range from `start` to `end`."""
     return lambda part: progress(start + (end - start) * part)
 
 
@@ -635,7 +635,7 @@ def _placed(verdict: Verdict, faults: _Faults) -> Placement:
 
 
 class _Settled(SourceStreaks):
-    """Remembers that every source has been one for as long as anybody may ask."""
+    """A history in which every source has been the same for any duration."""
 
     def observe(self, profile: str, item: str, node: str, *, source: bool, now: int, timeout: int) -> int:  # noqa: ARG002
         """Return the cycles in a row."""

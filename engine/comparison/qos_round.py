@@ -88,7 +88,7 @@ class _SnapshotRecording(MetricsRecording):
         try:
             listed = read_processors(known) if known is not None else ()
         except EvaluationError:
-            return count  # whoever reads it tells of it
+            return count  # reported by its reader
         if listed:
             return len(listed)
         detail = [{"id": number, "core": number, "socket": 0, "node": 0} for number in range(count)]
@@ -106,9 +106,9 @@ def qos_rounds(
 ) -> Iterator[NodeRound]:
     """Yield the results of the active QoS plugins, by node, plugin and round; nothing is written.
 
-    A second round is asked for where a threshold is true and does not hold yet.
+    A second round is run where a threshold is true and does not hold yet.
 
-    `progress` is told the part that is done, from 0 to 1.
+    `progress` is called with the part that is done, from 0 to 1.
 
     Raises:
         PolicyError: a plugin cannot be activated, or a gate is unknown.

@@ -30,14 +30,14 @@ _LOCAL: Final = frozenset((
     "NodeVolumeLimits", "VolumeBinding", "LoadAwareScheduling", "GpuShare", "DeviceShare", "NodeNUMAResource",
     "ElasticQuota", "Coscheduling",
 ))
-"""Built-in plugins whose word about a node hangs on that node and the pod alone, or on no node at all.
+"""Built-in plugins whose result for a node depends on that node and the pod alone, or on no node at all.
 
-`Repeats` does not say that: its epoch may stand for anything, and who cannot keep answers may still look at one node.
+`Cacheable` does not imply that: a plugin without cacheable results may still read one node only.
 """
 _OF_AFFINITY: Final = "InterPodAffinity"
-"""The built-in plugin that looks at other nodes where the pod's affinity says so."""
+"""The built-in plugin that reads other nodes where the pod's affinity requires it."""
 _OF_SPREAD: Final = "PodTopologySpread"
-"""The built-in plugin that looks at other nodes where it does not skip the pod: its arguments may say so, too."""
+"""The built-in plugin that reads other nodes where it does not skip the pod: its arguments may require it, too."""
 _OF_NEIGHBOURS: Final = frozenset((_OF_AFFINITY, _OF_SPREAD))
 _OF_CLAIMS: Final = frozenset(("NodeVolumeLimits", "VolumeBinding"))
 """Built-in plugins that look at the volumes which a pod claims."""
@@ -109,15 +109,15 @@ def _is_drawn_or_kept_apart(pod: PodInfo) -> bool:
 def _skips(plugin: Any, pod: PodInfo, snapshot: Snapshot) -> bool:
     try:
         return plugin.pre_filter(CycleState(), pod, snapshot) is SKIP
-    except BaseException as error:  # the border: where it is asked in earnest, that is told
+    except BaseException as error:  # the border: failures are reported where the plugin runs
         must_be_survived(error)
         return False
 
 
 def shapes_of(pods: Iterable[PodInfo], reading: FieldReads) -> list[tuple[PodInfo, ...]]:
-    """Return the pods in groups of those that the plugins cannot tell apart, in the order of their first members.
+    """Return the pods grouped by kind, in the order of their first members.
 
-    A pod that is on a node and one that waits are never in one group.
+    A placed pod and a pending one are never in one group.
     """
     paths = sorted(path for path in reading.paths if not _is_known(path))
     groups: dict[object, list[PodInfo]] = {}
@@ -136,7 +136,7 @@ def _key(pod: PodInfo, paths: Iterable[Path], *, claims: bool) -> bytes | str:
     try:
         parts = [*_parts(pod, paths), *(_claims(pod) if claims else ())]
     except (AttributeError, TypeError):
-        return pod.key  # malformed where nobody reads it: a kind of its own
+        return pod.key  # malformed where nothing reads it: a kind of its own
     try:
         return marshal.dumps(parts, _WITHOUT_REFERENCES)
     except ValueError:  # a value of no JSON type, as YAML may hold
@@ -163,7 +163,7 @@ def _parts(pod: PodInfo, paths: Iterable[Path]) -> list[object]:
 
 
 def _claims(pod: PodInfo) -> list[object]:
-    """Return the claims of a pod; one that is made for the pod (an ephemeral volume) is nobody else's."""
+    """Return the claims of a pod; one that is created for the pod (an ephemeral volume) is not shared."""
     found: list[object] = []
     for volume in pod.object["spec"].get("volumes") or ():
         if volume.get("ephemeral") is not None:

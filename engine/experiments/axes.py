@@ -31,7 +31,7 @@ def parse(text: str) -> Axis:
     """Read an axis: `NAME=VALUE[,VALUE...]`, where a value may be a range `FIRST..LAST[:STEP]` with both its ends.
 
     Raises:
-        ValueError: it is none; the message is for whoever wrote it.
+        ValueError: it is malformed; the message is for its author.
     """
     name, equals, written = text.partition("=")
     name = name.strip()

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 Builtins: TypeAlias = "Callable[[], Iterable[Plugin]]"
 
-_NOTHING_TOLD: Callable[[Problem], None] = lambda _: None  # noqa: E731 - what cannot be loaded was told at the start
+_NOTHING_TOLD: Callable[[Problem], None] = lambda _: None  # noqa: E731 - modules that cannot be loaded were reported at the start
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Policy files, as (name, text): what they say does not change while experiments run."""
+    """Policy files, as (name, text): their content does not change while experiments run."""
 
     files: tuple[tuple[str, str], ...] = ()
 
@@ -80,7 +80,7 @@ class Packed:
 
 @lru_cache(maxsize=2)
 def _unpacked(content: bytes) -> Any:
-    return pickle.loads(zlib.decompress(content))  # noqa: S301 - packed by whoever started this run
+    return pickle.loads(zlib.decompress(content))  # noqa: S301 - packed by the process that started this run
 
 
 def registry_of(texts: Texts, builtins: Builtins, params: Sequence[tuple[str, Value]] = ()) -> Registry:

@@ -53,7 +53,7 @@ class Journal:
     """The file that finished experiments are written to, open and locked until `close`."""
 
     def __init__(self, path: Path, *, fresh: bool = False) -> None:
-        """Open a journal, or begin one; `fresh` forgets what stands in it.
+        """Open or create a journal; `fresh` discards its content.
 
         Raises:
             Busy: another process has it open.

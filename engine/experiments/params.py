@@ -17,7 +17,7 @@ PREFIX: Final = "params."
 
 
 def params_of(point: Point) -> dict[str, Value]:
-    """Return what a point says about params, by the name without its prefix."""
+    """Return the params of a point, by the name without its prefix."""
     return {name.removeprefix(PREFIX): value for name, value in point.items() if name.startswith(PREFIX)}
 
 
@@ -93,7 +93,7 @@ def _at(params: Any, steps: Sequence[str]) -> Any:
 
 
 def _check_kind(path: str, before: object, value: Value) -> None:
-    """A number that became a text would be told as a fault of the expression that reads it."""
+    """A number that became a text would be reported as a fault of the expression that reads it."""
     numbers = isinstance(before, int | float) and not isinstance(before, bool)
     if numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise ValueError(f"`{path}` is {before} in the policies, and `{value}` is no number")

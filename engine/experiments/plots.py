@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3fbf", "#8c564b", "#555555")
-"""Of the lines, in order, again and again: told apart by people who see colours differently too (Okabe and Ito)."""
+"""The colours of lines, in order, repeatedly: distinguishable with colour blindness (Okabe and Ito)."""
 
 _DASHES: Final = ("-", "--", ":", "-.")
 _WIDTH: Final = 5.2
@@ -63,7 +63,7 @@ class BarGroups:
 
 
 def svg(panels: Sequence[Panel | BarGroups], *, columns: int = 2, name: str = "plot") -> str:
-    """Return the panels as one SVG element for a page; `name` keeps its ids apart from those of others."""
+    """Return the panels as one SVG element for a page; `name` makes its ids unique in the page."""
     import matplotlib as mpl  # noqa: PLC0415 - 0.4 s
 
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif"}):

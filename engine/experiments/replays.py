@@ -124,7 +124,7 @@ class Replays:
         given = {axis.name for axis in axes}
         alone = Axis("policy", (_ONLY_GIVEN,))
         default = [alone if axis.name == alone.name else axis for axis in DEFAULTS] if policies or enabled else DEFAULTS
-        # What is not varied is told too: a table that says under which seed it was made can be read in a year.
+        # Fixed values are shown too: a table that names its seed can be understood in a year.
         self.axes = (*(axis for axis in default if axis.name not in given), *axes)
         self._builtins, self._limit = builtins, limit
         by_name = {axis.name: axis for axis in self.axes}
@@ -148,13 +148,13 @@ class Replays:
         )
 
     def inputs(self, point: Point) -> str:
-        """Return a fingerprint of all but the point that decides what its experiment comes to."""
+        """Return a fingerprint of everything but the point that determines an experiment's result."""
         policy = self._policies[point["policy"]]
         return "/".join((policy.texts.digest, repr(policy.profile), self._workloads[show(point["workload"])].digest,
                          str(self._limit)))
 
     def check(self, points: Iterable[Point]) -> None:
-        """Compile what the points ask for: what is wrong is told before hours of work, and not after.
+        """Compile the policies of all points: faults are reported before hours of work, and not after.
 
         Raises:
             ValueError: no policy has such a param.

@@ -19,7 +19,7 @@ _POLICY: Final = "policy"
 
 
 def page(swept: Swept, axes: Sequence[Axis], manner: Manner, *, title: str, about: str) -> str:
-    """Return the page. `title` says what was run, `about` over what and with which program.
+    """Return the page. `title` names the sweep, `about` its inputs and the program's version.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed.

@@ -25,11 +25,11 @@ _AHEAD = 2
 
 
 class NotRun(Exception):
-    """An experiment could not be run; the message says why."""
+    """An experiment could not be run; the message is the reason."""
 
 
 class Lost(Exception):
-    """The workers are gone; what they had not finished has to be run again."""
+    """The workers are lost; their unfinished tasks have to be run again."""
 
 
 class Runner(Protocol):
@@ -38,10 +38,10 @@ class Runner(Protocol):
     def run(
         self, function: Callable[[Task], Found], tasks: Iterable[Task],
     ) -> Iterator[tuple[Task, Found | NotRun]]:
-        """Yield each task with what the function returned, or with the NotRun that it raised.
+        """Yield each task with the function's result, or with the NotRun that it raised.
 
         Raises:
-            Lost: the workers are gone.
+            Lost: the workers are lost.
         """
         ...
 
@@ -93,7 +93,7 @@ class Processes:
 
 
 class Distributed:
-    """Runs on the workers of a Dask cluster that somebody else has started."""
+    """Runs on the workers of an existing Dask cluster."""
 
     def __init__(self, address: str) -> None:
         self._address = address

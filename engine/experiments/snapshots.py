@@ -1,4 +1,4 @@
-"""Experiments over a snapshot of a cluster: what policies come to there, for each value of their params.
+"""Experiments over a snapshot of a cluster: the outcome of policies there, for each value of their params.
 
 Axes: `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`.
 """
@@ -89,11 +89,11 @@ class Snapshots:
         return SnapshotExperiment(point, self._texts[point.get(_POLICY)], self._objects, self._now, self._builtins)
 
     def inputs(self, point: Point) -> str:
-        """Return a fingerprint of all but the point that decides what its experiment comes to."""
+        """Return a fingerprint of everything but the point that determines an experiment's result."""
         return f"{self._texts[point.get(_POLICY)].digest}/{self._objects.digest}/{self._now}"
 
     def check(self, points: Iterable[Point]) -> None:
-        """Compile what the points ask for.
+        """Compile the policies of all points.
 
         Raises:
             ValueError: no policy has such a param.

@@ -27,7 +27,7 @@ class Space(Protocol[Task_co]):
         ...
 
     def inputs(self, point: Point) -> str:
-        """Return a fingerprint of all but the point that decides what its experiment comes to."""
+        """Return a fingerprint of everything but the point that determines an experiment's result."""
         ...
 
 
@@ -55,10 +55,10 @@ def sweep(
 ) -> Swept:
     """Run the experiments at the points that the journal does not hold yet, and return all of them.
 
-    `version` is that of the program: another one runs them again. `progress` is told how many are finished.
+    `version` is that of the program: another one runs them again. `progress` is called with the number of finished ones.
 
     Raises:
-        Lost: the runner's workers are gone; what was finished stands in the journal.
+        Lost: the runner's workers are lost; finished experiments are in the journal.
     """
     points = list(points)
     keys = [key_of(point, f"{version}/{space.inputs(point)}") for point in points]

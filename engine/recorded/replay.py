@@ -1,6 +1,6 @@
 """The replay of a recording in virtual time: arrivals and departures, the scheduling queue, and a descheduler.
 
-Nothing here looks at a real clock but for how long the replay took: the same recording, policies and settings come to
+The real clock is used only for the duration of the replay: the same recording, policies and settings give
 the same result.
 """
 
@@ -30,7 +30,7 @@ from koordpolicy.engine.scheduler.queue.scheduling_queue import LONGEST_WAIT
 from .figures import SECOND, Amounts, NeverRan, RecordedEviction, RecordingResult, Step, Waits
 
 _FOREVER: Final = 2**62
-"""Nobody is tried again for the time alone that has passed: nothing happens here that the queue is not told of."""
+"""No pod is retried because of elapsed time alone: every change is reported to the queue."""
 _NAMESPACE: Final = "default"
 _QOS_LABEL: Final = "koordinator.sh/qosClass"
 _QOS_CLASSES: Final = frozenset({"LSE", "LSR", "LS", "BE"})
@@ -47,7 +47,7 @@ class Leave(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Descheduling:
-    """A descheduler that takes part: what it is told, and how many seconds lie between two of its cycles."""
+    """The descheduler of a replay: its events, and the seconds between two of its cycles."""
 
     configuration: DeschedulerConfiguration
     interval_s: int
@@ -84,14 +84,14 @@ def replay(
     descheduling: Descheduling | None = None, clock: Callable[[], float],
     progress: Callable[[int], None] | None = None,
 ) -> RecordingResult:
-    """Replay a recording under the plugins of a registry and return what came of it.
+    """Replay a recording under the plugins of a registry and return the result.
 
-    A pod that no node takes waits in the scheduling queue; what departs, or is evicted, lets those be tried again that
-    it may help. An evicted pod goes back to the queue. `clock` tells seconds, for how long it took; `progress` is told
-    how many pods have come.
+    An unschedulable pod waits in the scheduling queue; a departure or eviction retries the pods that it may help. An
+    evicted pod returns to the queue. `clock` returns seconds, for the duration; `progress` is called with the number
+    of arrived pods.
 
     Raises:
-        PolicyError: a plugin cannot be made, or the nodes are malformed.
+        PolicyError: a plugin cannot be instantiated, or the nodes are malformed.
     """
     return _Replay(recording, live, settings, leave, descheduling, progress=progress).run(clock)
 
@@ -130,7 +130,7 @@ class _Replay:
             for stay in recording.stays
         }
         self._events: list[tuple[int, _Kind, int, str, int]] = []
-        """When, what, a number that keeps the order, which pod, and its `stays` by then."""
+        """Time, kind, a number that preserves the order, the pod, and its `stays` at that time."""
         self._number = 0
         self._now = self._changed = 0
         self._cpu = self._memory = self._gpu = 0
@@ -166,7 +166,7 @@ class _Replay:
         while (moment := self._next()) is not None:
             self._now = moment
             happening = []
-            # What these lead to at the same moment comes after the decisions: who comes and goes at once has run.
+            # Consequences at the same moment come after the decisions: a pod without a duration has run.
             while self._events and self._events[0][0] <= moment:
                 happening.append(heapq.heappop(self._events))
             for _, kind, _, key, stays in happening:
@@ -203,7 +203,7 @@ class _Replay:
         self._ahead += kind is not _Kind.DESCHEDULE
         heapq.heappush(self._events, (time, kind, self._number, key, stays))
 
-    # What happens
+    # Events
 
     def _arrive(self, key: str) -> None:
         pod = self._pods[key]
@@ -281,7 +281,7 @@ class _Replay:
             self.evict(outcome.pod, outcome.plugin, outcome.rule, outcome.reason)
         self._push(self._now + self._descheduling.interval_s * SECOND, _Kind.DESCHEDULE)
 
-    # What stands
+    # State
 
     def _take(self, pod: _Pod, sign: int) -> None:
         asked = pod.stay.pod
@@ -309,7 +309,7 @@ class _Replay:
         if evictions := pod.stays // 2:
             # Whoever comes back is another pod under the same name, as from a StatefulSet.
             metadata["uid"] = f"{metadata['uid']}-{evictions}"
-        # Who comes back has somebody who brings him back; descheduler filters protect pods without an owner.
+        # A returning pod has an owner; descheduler filters protect pods without one.
         metadata["ownerReferences"] = [_owner(pod.stay.pod.name)]
         metadata["creationTimestamp"] = str(Timestamp(created))
         if pod.node:
@@ -347,7 +347,7 @@ class _Client:
         self._owner = owner
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Leave objects as they are: they are made anew of the recording whenever they change."""
+        """Leave objects unchanged: they are created again from the recording whenever they change."""
 
     def bind(self, pod: PodInfo, node: str) -> None:
         """The pod is assumed there already."""

@@ -1,1 +1,1 @@
-"""Pages for people to look at: one file each, which needs no network, no font and no script of anybody else."""
+"""Self-contained HTML reports: one file each, without network access, external fonts or scripts."""

@@ -29,7 +29,7 @@ class ChartSeries:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A system of axes. `titles` say in the tooltip what each x is; `show` writes a value there."""
+    """A system of axes. `titles` are the tooltips of each x; `show` formats a value there."""
 
     name: str
     """The id of its data, unique on the page."""
@@ -148,7 +148,7 @@ def _line(axes: _Axes, x: Sequence[float], values: Sequence[float]) -> str:
         if _is(value):
             path.append(f"{'L' if drawing else 'M'}{axes.x(at):.1f} {axes.y(value):.1f}")
             if not drawing:
-                path.append("h0")  # a point that stands alone is a dot
+                path.append("h0")  # an isolated point is a dot
         drawing = _is(value)
     return "".join(path)
 

@@ -16,7 +16,7 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 def page(title: str, about: str, parts: Iterable[str], *, tooltips: bool = False) -> str:
     """Return a page of finished HTML `parts`; `title` and `about` are text.
 
-    `tooltips` adds the one script: it shows what stands in `data` of charts and maps, and nothing needs it.
+    `tooltips` adds the only script: it shows the `data` of charts and maps, and nothing depends on it.
     """
     return Template(_read("page.html.tmpl")).substitute(
         title=escape(title), about=escape(about), style=_read("style.css"), body="\n".join(parts),
@@ -27,7 +27,7 @@ def page(title: str, about: str, parts: Iterable[str], *, tooltips: bool = False
 def data(name: str, content: Any) -> str:
     """Return plain data for the script, under an id."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    # What looks like the end of the element would be it, also inside of a string.
+    # Anything that looks like the end of the element would end it, even inside of a string.
     text = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     return f'<script type="application/json" id="{escape(name)}">{text}</script>'
 

@@ -20,7 +20,7 @@ _UNITS: Final = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "second
 
 
 def recording_page(title: str, about: str, result: RecordingResult, points: int, time: Callable[[float], str]) -> str:
-    """Return the page, with the time cut into so many spans; `time` writes seconds for people."""
+    """Return the page, with the time cut into so many spans; `time` formats seconds for display."""
     spans = result.series(points)
     parts = [tiles(_figures(result, time)), *_errors(result), *_over_time(result, spans, time)]
     parts += ["<h2>Waiting</h2>", _waits(result, time), *_never_ran(result, time), *_evictions(result)]

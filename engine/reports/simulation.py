@@ -35,7 +35,7 @@ _RESOURCES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A replay: what was asked for, what came of it, and what was measured meanwhile."""
+    """A replay: its settings, results and measurements."""
 
     title: str
     about: str
@@ -91,7 +91,7 @@ def _allocation(result: SimulationResult) -> Iterator[str]:
         yield ("<p>The load is the GPU request of all pods that have arrived, also of those that found no node, in "
                "percent of the cluster's GPU. Fragmented is the idle GPU that the next pod could not use.</p>")
         found = result.curves()
-        # What arrives in large steps passes over some loads.
+        # Large arrivals skip some loads.
         x = [each for each, value in enumerate(found.gpu) if not math.isnan(value)]
 
         def at(values: Sequence[float]) -> list[float]:
@@ -281,7 +281,7 @@ def _over_arrivals(measured: Measurements, ordered: Sequence[Blame]) -> str:
 
 
 def _label(blame: Blame) -> str:
-    # Where a rule has no message its words are the expression, and its name says more in less.
+    # A rule without a message has its expression as message; its name is shorter.
     named = blame.rule and (not blame.reason or blame.reason.startswith("`"))
     return f"{blame.plugin}: {blame.rule if named else blame.reason}"
 
