@@ -1,1 +1,1 @@
-"""The cluster as columns, and where it comes from: files, a trace, the Kubernetes API."""
+"""The cluster as columns, and its sources: files, a trace, the Kubernetes API."""

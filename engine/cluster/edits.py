@@ -39,9 +39,9 @@ _FIXED_POD: Final = frozenset((
 ))
 _CRITICAL: Final = ("system-node-critical", "system-cluster-critical")
 _CLASS_SIZE: Final = 0.8
-"""Another class is another promise to the pod."""
+"""Size of a change of the QoS class: large, as it changes what the pod is guaranteed."""
 _MOST_PODS: Final = 5
-"""Taking more pods than that off a node is no small change."""
+"""Most pods that an edit removes of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Edit:
 
     `size` orders edits, the smallest change first.
 
-    Of `pod` (another pod object) and `node` one is set. `facts` are the path, and what was and would be there.
+    Of `pod` (another pod object) and `node` one is set. `facts` are the path, its value, and its new value.
     """
 
     text: str
@@ -73,9 +73,9 @@ class Edit:
 
 
 def edits_of(change: Change, pod: PodInfo, snapshot: Snapshot, row: int | None) -> Iterator[Edit]:
-    """Yield the edits that bring a change of what an expression reads about; none for what nobody can change.
+    """Yield the edits that lead to a change of the value at a path; none if nobody can change it.
 
-    `row` is that of the node, None where the question is about the pod alone.
+    `row` is that of the node, None for the pod alone.
     """
     match change.path:
         case ("requests", resource) | ("podInfo", "requests", resource):
@@ -97,7 +97,7 @@ def edits_of(change: Change, pod: PodInfo, snapshot: Snapshot, row: int | None) 
 
 
 def may_vary(path: Path) -> bool:
-    """Return whether there may be edits of what stands at a path."""
+    """Return whether there may be edits of the value at a path."""
     match path:
         case ("requests" | "limits", _) | ("podInfo", "requests" | "limits", _) | ("usage" | "allocatable", _):
             return True
@@ -148,11 +148,11 @@ def quantity(resource: str, amount: int) -> str:
     return f"{amount}m" if resource == "cpu" and amount % 1000 else str(amount // 1000 if resource == "cpu" else amount)
 
 
-# Of the pod
+# Edits of the pod
 
 
 def request_edits(pod: PodInfo, resource: str, after: object, *, which: str = "requests") -> Iterator[Edit]:
-    """Yield the edit after which the pod requests (or is limited to) so much of a resource in all."""
+    """Yield the edit after which the total request (or limit) of the pod for a resource is this amount."""
     amounts = pod.requests if which == "requests" else pod.limits
     before = amounts[resource]
     if not isinstance(after, int) or isinstance(after, bool) or after < 0 or after == before:
@@ -175,7 +175,7 @@ def _difference(resource: str, before: int, after: int) -> str:
 
 
 def _with_amount(pod: PodInfo, resource: str, difference: int, which: str) -> Json | None:
-    """Return the pod with another amount in one container: in the one that has most, or in the first."""
+    """Return the pod with another amount in one container: the one with the largest amount, or the first."""
     changed: Any = copy.deepcopy(dict(pod.object))
     holders = changed["spec"]["containers"]
     own = [_own_amount(each, resource, which) for each in holders]
@@ -218,7 +218,7 @@ def taint_text(taint: Json) -> str:
 
 
 def label_edit(item: Json, key: str, value: object, *, of_pod: bool = False) -> Edit:
-    """Return the edit that gives a node (or a pod) a label, or takes it away (`ABSENT`)."""
+    """Return the edit that gives a node (or a pod) a label, or removes it (`ABSENT`)."""
     metadata = item.get("metadata") or {}
     labels = {name: each for name, each in (metadata.get("labels") or {}).items() if name != key}
     before = (metadata.get("labels") or {}).get(key)
@@ -262,24 +262,24 @@ def _pod_field(pod: PodInfo, path: Path, change: Change) -> Edit:
 
 
 def without_selection_edit(pod: PodInfo, path: Path, what: str) -> Edit:
-    """Return the edit that takes a restriction of where a pod may run out of its spec; `what` says which."""
+    """Return the edit that removes a restriction of the pod's nodes from its spec; `what` names it."""
     return Edit(f"had no {what}", 0.6, pod=_written(pod.object, path, ABSENT),
                 facts={"path": f"pod.{_dotted(path)}"})
 
 
 def without_annotation_edit(pod: PodInfo, key: str) -> Edit:
-    """Return the edit that takes an annotation off the pod."""
+    """Return the edit that removes an annotation of the pod."""
     path = ("metadata", "annotations", key)
     return _pod_field(pod, path, Change(("pod", *path), value_at(pod.object, path), ABSENT))
 
 
-# Of the node
+# Edits of the node
 
 
 def usage_edits(row: NodeRow, resource: str, after: object, *, statistic: str = "") -> Iterator[Edit]:
-    """Yield the edit after which so much of a resource is used on the node; less only.
+    """Yield the edit after which the node uses this amount of a resource; less only.
 
-    All that its NodeMetric says of the resource shrinks in proportion: its statistics, and what its pods use.
+    All amounts of the resource in its NodeMetric shrink in proportion: statistics, and usage of pods.
     """
     metric = row.metric
     if metric is None or not isinstance(after, int) or after < 0:
@@ -295,7 +295,7 @@ def usage_edits(row: NodeRow, resource: str, after: object, *, statistic: str = 
 
 
 def _scaled(item: Any, resource: str, after: int, before: int) -> Any:
-    """Return a NodeMetric in which all amounts of a resource are brought down in proportion."""
+    """Return a NodeMetric in which all amounts of a resource are reduced in proportion."""
     if isinstance(item, Mapping):
         return {
             key: {name: _less(name, amount, after, before) if name == resource else amount
@@ -311,7 +311,7 @@ def _less(name: str, amount: object, after: int, before: int) -> str:
 
 
 def allocatable_edits(row: NodeRow, resource: str, after: object) -> Iterator[Edit]:
-    """Yield the edit after which the node has so much of a resource for pods; more only."""
+    """Yield the edit after which this amount of a resource is allocatable on the node; more only."""
     before = row.allocatable[resource]
     if not isinstance(after, int) or after <= before:
         return
@@ -323,9 +323,9 @@ def allocatable_edits(row: NodeRow, resource: str, after: object) -> Iterator[Ed
 
 
 def eviction_edits(row: NodeRow, resource: str, amount: int) -> Iterator[Edit]:
-    """Yield the edit that takes pods off the node which request so much of a resource (`pods`: so many pods).
+    """Yield the edit that removes pods of the node that together request this amount of a resource (`pods`: a number).
 
-    The fewest pods, and of those the ones that request least.
+    The fewest pods, and of these the ones with the smallest requests.
     """
     if amount <= 0:
         return
@@ -351,13 +351,13 @@ def _can_go(pod: PodInfo) -> bool:
 
 
 def removal_edit(row: NodeRow, keys: Sequence[str]) -> Edit:
-    """Return the edit that takes pods off the node."""
+    """Return the edit that removes pods of the node."""
     return Edit(f"gave up {listed(keys, _MOST_PODS)}", 1 + 0.2 * len(keys), node=NodeChange(remove=tuple(keys)),
                 facts={"path": f"pods on {row.name}", "remove": list(keys)})
 
 
 def _fewest(held: Mapping[str, int], amount: int) -> tuple[str, ...]:
-    """Return the keys of the fewest pods that hold so much together, the last one as small as will do."""
+    """Return the keys of the fewest pods with this amount together, the last one as small as possible."""
     chosen: list[str] = []
     left = amount
     rest = sorted((key for key, value in held.items() if value > 0), key=lambda key: (held[key], key))
@@ -371,7 +371,7 @@ def _fewest(held: Mapping[str, int], amount: int) -> tuple[str, ...]:
 
 
 def uncordon_edit(node: Json) -> Edit:
-    """Return the edit that lets a cordoned node take pods again: its mark goes, and the taint that goes with it."""
+    """Return the edit that uncordons a node: without `unschedulable` and the taint of it."""
     spec = node.get("spec") or {}
     taints = [each for each in spec.get("taints") or () if each.get("key") != "node.kubernetes.io/unschedulable"]
     changed = {**node, "spec": {**{key: value for key, value in spec.items() if key not in ("unschedulable", "taints")},
@@ -381,7 +381,7 @@ def uncordon_edit(node: Json) -> Edit:
 
 
 def untaint_edit(node: Json, taint: Json) -> Edit:
-    """Return the edit that takes a taint off the node."""
+    """Return the edit that removes a taint of the node."""
     spec = node.get("spec") or {}
     taints = [each for each in spec.get("taints") or () if each != taint]
     changed = {**node, "spec": {**spec, "taints": taints}}
@@ -420,7 +420,7 @@ def _dotted(path: Iterable[str]) -> str:
 
 
 def _relative(before: int, after: int) -> float:
-    """Return how large a change of an amount is, 0 to 1 for less and beyond that for more."""
+    """Return the size of a change of an amount: 0 to 1 for a decrease, larger for an increase."""
     return min(abs(after - before) / max(abs(before), 1), 10.0)
 
 

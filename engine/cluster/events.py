@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Event:
     """A change of one object: it was added (`old` is None), changed, or deleted (`new` is None).
 
-    Of pods, `old_pod` and `new_pod` hold what the cluster knew and knows, with the node that they are on; `assumed` is
-    true where the scheduler itself placed the pod or took that back.
+    Of pods, `old_pod` and `new_pod` are the cluster's pods before and after, with their node; `assumed` is true if the
+    scheduler itself assumed or forgot the pod.
     """
 
     kind: str

@@ -67,7 +67,7 @@ def lacking(reads: Mapping[str, Iterable[Read]], cluster: Cluster) -> tuple[Lack
 
 
 def describe(lacks: Iterable[Lack]) -> str:
-    """Return what plugins lack in one line, by kind; empty for nothing."""
+    """Return the lacking kinds and their plugins in one line; empty if there are none."""
     by_kind: dict[str, list[str]] = {}
     for lack in lacks:
         for kind in lack.kinds:

@@ -1,4 +1,4 @@
-"""A pod as expressions see it: the variables `pod`, `podInfo`, `requests` and `limits` (types: `framework.points`)."""
+"""Variables of expressions about a pod: `pod`, `podInfo`, `requests` and `limits` (types: `framework.points`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pod_facts(pod: PodInfo) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def pod_values(pod: PodInfo) -> Mapping[str, Any]:
-    """Return the variables that are about a pod, by name; many ask this of one pod, one after the other."""
+    """Return the variables about a pod, by name; cached for the last pod."""
     return {"pod": pod.object, "podInfo": pod_facts(pod), "requests": pod.requests, "limits": pod.limits}
 
 

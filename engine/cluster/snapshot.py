@@ -3,8 +3,8 @@
 Objects are added by `Cluster.upsert` and `upsert_all`, which check every declared field (`kubernetes.objects`): all
 other code relies on the types.
 
-A row per node, sorted by name. Rows are the truth; columns are built when somebody first reads them and then follow
-each change row by row, so that a decision costs what changed and not what exists.
+There is a row per node, sorted by name. Columns are built from the rows at their first read and then refreshed row by
+row, so that the cost of a decision depends on the changes and not on the size of the cluster.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class NodeChange:
 
 
 class _Binding(NamedTuple):
-    """A pod that is on a node, and the minors that it was given there (empty: those that the row chose)."""
+    """A pod on a node, and its minors there (empty: those that the row chose)."""
 
     pod: PodInfo
     devices: tuple[int, ...] = ()
 
 
 class Devices:
-    """The devices (GPUs) of all nodes: `free` and `total` are int64[nodes, D] in thousandths, 0 where there is none.
+    """The devices (GPUs) of all nodes: `free` and `total` are int64[nodes, D] in thousandths, 0 if there is none.
 
     `count` is int64[nodes], as is `most`, the largest of `free`; `model` holds per node an index into `models`, whose
     first entry is the empty text.
@@ -128,13 +128,13 @@ class _DeviceColumns:
 
     def __init__(self, rows: Sequence[NodeRow]) -> None:
         width = max((len(row.total) for row in rows), default=0)
-        # Device by device: what is asked of all nodes goes along them.
+        # Device by device: operations on all nodes run along them.
         self.free: _Integers = np.zeros((len(rows), width), dtype=np.int64, order="F")
         self.total: _Integers = np.zeros((len(rows), width), dtype=np.int64, order="F")
         self.count: _Integers = np.zeros(len(rows), dtype=np.int64)
         self.most: _Integers = np.zeros(len(rows), dtype=np.int64)
         self.facts: dict[str, AmountColumn] = {}
-        """The columns of `nodeInfo` that follow from what is free, once somebody reads them."""
+        """The columns of `nodeInfo` of free devices, built at their first read."""
         self.model: NDArray[np.int32] = np.zeros(len(rows), dtype=np.int32)
         self.models: list[str] = [""]
         for index, row in enumerate(rows):
@@ -153,7 +153,7 @@ class _DeviceColumns:
         self.model[index] = self.models.index(row.model)
 
     def write_free(self, index: int, row: NodeRow) -> None:
-        """Rewrite what is free of one row."""
+        """Rewrite the free devices of one row."""
         free = row.free
         self.free[index, : len(free)] = free
         self.most[index] = max(free, default=0)
@@ -169,7 +169,7 @@ class _DeviceColumns:
         return column
 
     def copy(self) -> _DeviceColumns:
-        """Return columns that can be written without these noticing."""
+        """Return an independent copy."""
         twin = _DeviceColumns.__new__(_DeviceColumns)
         twin.free, twin.total, twin.count = self.free.copy(), self.total.copy(), self.count.copy()
         twin.model, twin.models = self.model.copy(), list(self.models)
@@ -180,12 +180,12 @@ class _DeviceColumns:
 class Cluster:
     """The state of the cluster. One thread owns it: changes come between decisions, never during one.
 
-    `metric_expiry_seconds` is the age at which a NodeMetric counts no more (Koordinator's
-    nodeMetricExpirationSeconds); 0 means never.
+    `metric_expiry_seconds` is the age at which a NodeMetric expires (Koordinator's nodeMetricExpirationSeconds); 0
+    means never.
 
-    From `cache_results_from` nodes on, results of plugins are cached between decisions, where the plugins can tell what
-    these depend on. From `following_from` nodes on, all plugins are asked about the nodes that changed alone; in a
-    smaller cluster those that answer by arrays are asked about all nodes, which is faster than to look up what changed.
+    From `cache_results_from` nodes on, results of plugins that have a cache key are cached between decisions. From
+    `following_from` nodes on, all plugins are called for changed nodes only; in a smaller cluster vectorized ones are
+    called for all nodes, which is faster than to look up the changes.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Cluster:
         self.index: dict[str, int] = {}
         self.fresh: _Booleans = np.zeros(0, dtype=np.bool_)
         self.cross_version_cache: dict[object, object] = {}
-        """What outlives versions, until rows come or go; each user says which stamp its entries are up to."""
+        """The cross-version cache, cleared when rows are added or removed; entries carry the stamp of their refresh."""
         self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._versions: dict[str, int] = {}
         self._pods: dict[str, PodInfo] = {}
@@ -242,7 +242,7 @@ class Cluster:
 
     @property
     def pending(self) -> tuple[PodInfo, ...]:
-        """The pods without a node that may get one, in order of arrival: by creation time, then by key."""
+        """The pods without a node that may be scheduled, in order of arrival: by creation time, then by key."""
 
         def arrival(pod: PodInfo) -> tuple[str, str]:
             return (pod.object.get("metadata") or {}).get("creationTimestamp") or "", pod.key
@@ -264,7 +264,7 @@ class Cluster:
 
     @property
     def version_cache(self) -> _Cache:
-        """The cache of this version of the cluster; another one after every change."""
+        """The per-version cache: a new one after every change."""
         version, cache = self._version_cache
         if version != self.version:
             cache = {}
@@ -283,7 +283,7 @@ class Cluster:
     def upsert_all(self, objects: Iterable[Mapping[str, Any]]) -> list[Problem]:
         """Add many objects, nodes first; return the problems of those that are invalid.
 
-        Each object is taken in as `upsert` does it: one that is malformed costs none of the others.
+        Each object is applied as by `upsert`: a malformed one does not affect the others.
         """
         problems: list[Problem] = []
         later: list[Mapping[str, Any]] = []
@@ -321,8 +321,8 @@ class Cluster:
         """Add an object or replace it.
 
         Raises:
-            PolicyError: it is malformed; object and field are named, and nothing of it was applied: what was known of
-                the object before is still known.
+            PolicyError: it is malformed; object and field are named, and nothing is applied: the version before it is
+                still in the cluster.
         """
         try:
             key = _key_of(item)
@@ -361,7 +361,7 @@ class Cluster:
             self._set_devices(self.index[key])
         elif gone is not None and kind == "Node" and key in self.index:
             row = self.rows.pop(self.index[key])
-            for held in row.pods.values():  # they count again should the node come back
+            for held in row.pods.values():  # they count again if the node is added again
                 self._bound[held.key] = _Binding(held, row.taken.get(held.key, ()))
             self._shape_changed()
         if gone is not None:
@@ -376,7 +376,7 @@ class Cluster:
             return
         for name in gone:
             row = self.rows[self.index[name]]
-            for held in row.pods.values():  # they count again should the node come back
+            for held in row.pods.values():  # they count again if the node is added again
                 self._bound[held.key] = _Binding(held, row.taken.get(held.key, ()))
         self.rows = [row for row in self.rows if row.name not in gone]
         self._shape_changed()
@@ -385,9 +385,9 @@ class Cluster:
             self._tell(Event("Node", name, node, None, None, None))
 
     def with_nodes(self, nodes: Iterable[Mapping[str, Any]]) -> tuple[Cluster, Mapping[str, str]]:
-        """Return a cluster to look at, which has these nodes too, and what is wrong with those that were left out.
+        """Return a read-only cluster with these nodes too, and the problems of those that are rejected.
 
-        None of the names may be known. It shares what is known with this one, and holds until this one changes.
+        None of the names may exist. It shares rows and objects with this one, and is valid until this one changes.
         """
         rows: dict[str, NodeRow] = {}
         faults: dict[str, str] = {}
@@ -402,7 +402,7 @@ class Cluster:
         return twin, faults
 
     def _diverge(self, added: Mapping[str, NodeRow]) -> None:
-        """Share nothing that is written any more with the cluster that this is a copy of, and take in more rows."""
+        """Copy all that is written and shared with the original cluster, and add rows."""
         nodes = {**self._objects.get("Node", {}), **{name: row.node for name, row in added.items()}}
         self._objects = {**self._objects, "Node": nodes}
         self._listeners, self._version_cache, self.cross_version_cache = (), (-1, {}), {}
@@ -428,7 +428,7 @@ class Cluster:
             self._tell(Event("Pod", pod.key, None if old is None else old.object, pod.object, old, bound, assumed=True))
 
     def forget(self, pod_key: str) -> None:
-        """Undo `assume`: the pod waits again if its object is known; a pod that is on no node is left alone."""
+        """Undo `assume`: the pod is pending again if its object exists; nothing happens to a pod without a node."""
         binding = self._bound.get(pod_key)
         self._detach(pod_key)
         if binding is not None and self._listeners:
@@ -464,7 +464,7 @@ class Cluster:
         self.rows = []
         self._add_rows([self._new_row(node) for node in self._objects.get("Node", {}).values()])
 
-    # How a change reaches rows, columns and logs
+    # Application of changes to rows, columns and logs
 
     def _new_row(self, node: Mapping[str, Any]) -> NodeRow:
         allocatable = allocatable_of(node)
@@ -563,7 +563,7 @@ class Cluster:
             if pod.node_name == node:
                 devices = bound_devices(pod) or self._devices_held(binding)
             elif not pod.node_name:
-                # An informer may still tell of a pod before it was bound: what was assumed stands until forgotten.
+                # An informer may still report the pod as unbound: an assumed pod stays assumed until forgotten.
                 pod, devices = pod.on(node), self._devices_held(binding)
         self._detach(key)
         self._pods[key] = pod
@@ -629,7 +629,7 @@ class Cluster:
                 self._devices.write_free(index, row)
 
     def _keep_time(self, now: int) -> None:
-        """Find out which metrics are fresh at `now`, unless that is known to be as before."""
+        """Update which metrics are fresh at `now`, if that may have changed."""
         if now != self._now:
             self._now = now
             self.version += 1
@@ -657,21 +657,21 @@ class Cluster:
     # Columns, for snapshots
 
     def requested_amounts(self, name: str) -> AmountColumn:
-        """Return the kept column of a resource's requests."""
+        """Return the cached column of a resource's requests."""
         column = self._requested.get(name)
         if column is None:
             column = self._requested[name] = AmountColumn([row.requested[name] for row in self.rows])
         return column
 
     def nonzero_amounts(self, place: int) -> AmountColumn:
-        """Return the kept column of the requests of a resource of `NONZERO`, by its place there."""
+        """Return the cached column of the requests of a resource of `NONZERO`, by its place there."""
         column = self._nonzero.get(place)
         if column is None:
             column = self._nonzero[place] = AmountColumn([row.nonzero[place] for row in self.rows])
         return column
 
     def allocatable_amounts(self, name: str) -> AmountColumn:
-        """Return the kept column of an allocatable resource."""
+        """Return the cached column of an allocatable resource."""
         column = self._allocatable.get(name)
         if column is None:
             column = self._allocatable[name] = AmountColumn([row.allocatable[name] for row in self.rows])
@@ -679,22 +679,22 @@ class Cluster:
 
     @property
     def pod_counts(self) -> AmountColumn:
-        """The kept column of the numbers of pods."""
+        """The cached column of the numbers of pods."""
         return self._pod_count
 
     @property
     def device_columns(self) -> _DeviceColumns:
-        """The kept columns of devices."""
+        """The cached columns of devices."""
         if self._devices is None:
             self._devices = _DeviceColumns(self.rows)
         return self._devices
 
     def free_devices(self, name: str) -> AmountColumn:
-        """Return the kept column of one of `FREE_DEVICES`."""
+        """Return the cached column of one of `FREE_DEVICES`."""
         return self.device_columns.fact(name, self.rows)
 
     def logs(self, paths: frozenset[Path]) -> tuple[Log, ...]:
-        """Return the logs in which changes of these ROW paths stand."""
+        """Return the change logs of these ROW paths."""
         found = self._logs.get(paths)
         if found is None:
             found = tuple({id(log): log for path in sorted(paths) for log in self._logs_of(path)}.values())
@@ -723,7 +723,7 @@ class Cluster:
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
         """Return the rows, ascending, that changed at one of the paths since that stamp; None if that is not known.
 
-        Not to be written: many ask for the same, one after the other.
+        Not to be written: it is cached for the next caller.
         """
         cache = self.version_cache
         found: list[Rows] = []
@@ -740,7 +740,7 @@ class Cluster:
         if len(found) < 2:
             return found[0] if found else NO_ROWS
         first = found[0]
-        # Mostly the same placements stand in all logs: pods and the devices that they hold.
+        # Most logs have the same placements: pods and their devices.
         if all(len(rows) == len(first) and rows.tobytes() == first.tobytes() for rows in found[1:]):
             return first
         return np.unique(np.concatenate(found))
@@ -857,7 +857,7 @@ class Snapshot:
         return self._with_overridden(self._cluster.nonzero_amounts(place).values, lambda row: row.nonzero[place])
 
     def gathered(self, values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
-        """Return `values[..., rows]` of what is kept by row; many ask for the same. Not to be written."""
+        """Return `values[..., rows]` of a cached array, cached itself. Not to be written."""
         if len(rows) == values.shape[-1]:
             return values
         if self._overridden:
@@ -877,13 +877,13 @@ class Snapshot:
         return self._with_overridden(self._cluster.pod_counts.values, lambda row: len(row.pods))
 
     def usage(self, resource: str, statistic: str = "") -> Numbers:
-        """Return the measured usage; absent without a metric of the resource, or where the metric expired."""
+        """Return the measured usage; absent without a metric of the resource, or if the metric expired."""
         path = ("usage", statistic, resource) if statistic else ("usage", resource)
         return self.frame({}).numbers(path) or self._nothing()
 
     @property
     def metric_age(self) -> Numbers:
-        """Seconds since the metric was taken, at `now`; absent where there never was one."""
+        """Seconds since the metric was taken, at `now`; absent if there never was one."""
         return self.frame({}).numbers(("metricAge",)) or self._nothing()
 
     @property
@@ -902,7 +902,7 @@ class Snapshot:
         return self._devices
 
     def overlay(self, changes: Mapping[str, NodeChange]) -> Snapshot:
-        """Return a view in which these nodes differ; this snapshot and the cluster stay as they are.
+        """Return an overlay with these overrides; this snapshot and the cluster do not change.
 
         Raises:
             ValueError: there is no such node, a pod to remove is not on it, or an object is malformed.
@@ -935,7 +935,7 @@ class Snapshot:
         return overlay
 
     def frame(self, values: Mapping[str, Any]) -> NodeFrame:
-        """Return what expressions over the nodes read; `values` are the CONSTANT and DECISION variables."""
+        """Return the frame of expressions over the nodes; `values` are the CONSTANT and DECISION variables."""
         if values or self._overridden:
             return NodeFrame(self, values)
         cache, key = self._cluster.version_cache, (NodeFrame, self.now)
@@ -964,7 +964,7 @@ class Snapshot:
 
     @property
     def overridden(self) -> Mapping[int, NodeRow]:
-        """The overridden rows of an overlay, by number; empty where this is none."""
+        """The overridden rows of an overlay, by number; empty for any other snapshot."""
         return self._overridden
 
     @property
@@ -991,7 +991,7 @@ class Snapshot:
         return self._row_caches.setdefault(row, {})
 
     def pod_changes(self) -> Iterator[tuple[int, PodInfo, int]]:
-        """Yield what an overlay does to the base's pods: the row, the pod, and 1 where it was put on, -1 taken off."""
+        """Yield the pods that an overlay adds to or removes from its base: the row, the pod, and 1 or -1."""
         for index, row in self._overridden.items():
             before = self._cluster.rows[index].pods
             for key, pod in row.pods.items():
@@ -1029,7 +1029,7 @@ def _updated(metric: NodeMetric | None) -> int:
 
 
 def _key_of(item: Mapping[str, Any]) -> str:
-    """Return `namespace/name` or `name`; raise ValueError for what is no object of the API."""
+    """Return `namespace/name` or `name`; raise ValueError if it is no API object."""
     if not isinstance(item, Mapping):
         raise ValueError(f"an object of the API is needed, not {json_kind(item)}")  # noqa: TRY004 - one complaint
     if not text_at(item, "kind", ""):

@@ -1,4 +1,4 @@
-"""What ten policies cost per pod. (What an expression costs per node measures `bench_cel`.)"""
+"""Cost of ten policies per pod. (`bench_cel` measures the cost of an expression per node.)"""
 
 from __future__ import annotations
 

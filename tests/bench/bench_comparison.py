@@ -1,4 +1,4 @@
-"""What it takes to compare two versions of the shipped policies over 5,000 nodes, and to audit them."""
+"""Time of comparing two versions of the shipped policies over 5,000 nodes, and of auditing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each of Kubernetes' default plugins costs per decision: 5,000 nodes, all of them asked, pods of 50 shapes."""
+"""Cost of each of Kubernetes' default plugins per decision: 5,000 nodes, all of them evaluated, pods of 50 shapes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _BOUNDS = {"plain": 500.0, "spread": 2000.0, "apart": 2000.0}
 def main() -> Iterator[Figure]:
     """Yield microseconds per pod, for pods without and with constraints about other pods.
 
-    First of whole cycles with the default set, then of each plugin asked alone: the framework keeps the answers of some
-    of them between decisions, which a plugin that is asked alone does not see. Figures are of the fastest twentieth (a
-    neighbour's programs can only add to a time), unless they say otherwise.
+    First of whole cycles with the default set, then of each plugin alone: the framework caches the results of some of
+    them between decisions, from which a plugin that is called alone does not profit. Figures are of the fastest
+    twentieth (a neighbour's programs can only add to a time), unless they say otherwise.
     """
     for kind, bound in _BOUNDS.items():
         cycles = _measure_cycles(kind)

@@ -1,4 +1,4 @@
-"""What gangs, reservations and quotas cost on 5,000 nodes: a gang of 1,000 pods, and pods that have to do with none."""
+"""Cost of gangs, reservations and quotas on 5,000 nodes: a gang of 1,000 pods, and pods that use none of them."""
 
 from __future__ import annotations
 

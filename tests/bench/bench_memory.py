@@ -1,4 +1,4 @@
-"""What the scheduler keeps in memory beside the objects themselves: derived facts, columns and kept answers.
+"""Memory of the scheduler without the objects themselves: derived facts, columns and cached results.
 
 Ten policies, kube-scheduler's default plugins and LoadAwareScheduling have decided about a thousand pods of 50 shapes.
 """

@@ -1,4 +1,4 @@
-"""A thousand unit tests of a policy, with loading: what somebody waits for who saves a file."""
+"""A thousand unit tests of a policy, with loading: the wait after saving a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One edited file among 200: how soon it is in force, and what reloads cost the decisions that run beside them.
+"""One edited file among 200: the delay until it is active, and the cost of reloads for concurrent decisions.
 
 As in the extender, a worker process compiles each edit first. Delays are over the median of a decision; those without
 reloads are what the machine does by itself.
@@ -39,7 +39,7 @@ _NAME = re.compile(r"(metadata:\s*(?:\{\s*)?name:\s*)([-\w]+)")
 
 
 class Told(Live):
-    """Says when something was put in force."""
+    """Records when a set was activated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def running() -> Iterator[tuple[Told, Reloader, list[Path]]]:
 
 
 def edit(live: Told, file: Path, number: int) -> float:
-    """Change one document and return the milliseconds until it is in force."""
+    """Change one document and return the milliseconds until it is active."""
     text = _NAME.sub(rf"\g<1>edited-{number}", file.read_text())
     live.swapped.clear()
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a whole decision costs: ten policy documents beside the built-in plugins, from pod to assumed node."""
+"""Cost of a whole decision: ten policy documents beside the built-in plugins, from pod to assumed node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a replay of the openb trace takes under each policy of the study, through the whole engine on one core.
+"""Time of a replay of the openb trace under each policy of the study, through the whole engine on one core.
 
 The Go simulator's times are those of `peers.json`: BestFit 1,392 s, FGD 1,227 s. The study's whole table is 1,020 such
 replays (17 workloads, 6 policies, 10 seeds); its time is estimated as if all workloads took as long as

@@ -1,4 +1,4 @@
-"""What a benchmark yields."""
+"""Figures: the results of benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kubernetes' own CEL library answers: value, type, error and place of the first issue, and the cost.
+"""Results of Kubernetes' own CEL library: value, type, error and place of the first issue, and the cost.
 
 An error that Kubernetes finds at one stage may be found here at that stage or before. Texts are not compared.
 """

@@ -1,8 +1,9 @@
-"""Golden cases of what an unchanged kube-scheduler decided: the whole decision, under its own configuration.
+"""Golden cases of decisions of an unchanged kube-scheduler: the whole decision, under its own configuration.
 
-A file holds clusters, and decisions about one pending pod each; a decision names what its cluster had more of by then
-(`with`) and what had gone (`without`). Here a cluster is made once, with one scheduling loop over it, and follows the
-decisions by the objects that differ: so the queue's gates and the nominator hear of changes as they do in service.
+A file holds clusters, and decisions about one pending pod each; a decision names the objects that its cluster had in
+addition (`with`) and those that were deleted (`without`). Here a cluster is made once, with one scheduling loop over
+it, and follows the decisions by the objects that differ: so the queue's gates and the nominator receive changes as they
+do in service.
 
 DynamicResources is not built: its score, which is always 0 there, and its words in messages are left out.
 """
@@ -175,7 +176,7 @@ def _said(found: str, wanted: str) -> _Found:
     """Compare two messages but for the words of DynamicResources.
 
     It says that it has no claims to give back before what preemption says; where a preFilter before its own refused the
-    pod, its postFilter fails (`not found`), and nobody is asked to make room.
+    pod, its postFilter fails (`not found`), and no post-filter runs.
     """
     if wanted.endswith(_FAILED):
         return _same(found.partition(" preemption: ")[0], wanted.removesuffix(_FAILED) + ".")

@@ -1,12 +1,12 @@
-"""What a golden case came to: the one thing that adapters and the runner share.
+"""Results of golden cases: the interface of adapters and runner.
 
 An adapter is a module `tests/golden/<suite>.py` (the suites stand in `suites.py`) with
 
     def run(path: Path, *, full: bool = False) -> Iterator[Result]: ...
 
 It yields one result per case of the file, in the file's order, with an id that is the case's own (`id`, or what names
-it: section and name, a group and the expression). A case that the project cannot answer yet is a failed one whose
-detail says `not built yet`; an adapter never skips. `full` asks for the long form of suites that have a short one.
+it: section and name, a group and the expression). A case of a feature that is not built yet is a failed one whose
+detail is `not built yet`; an adapter never skips. `full` asks for the long form of suites that have a short one.
 
 An adapter whose files take minutes may also have
 

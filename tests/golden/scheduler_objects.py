@@ -1,4 +1,4 @@
-"""What the scheduler's golden cases hold, as the engine takes it; shared by the runners of several plugins."""
+"""Objects of the scheduler's golden cases, as the engine takes them; shared by the runners of several plugins."""
 
 from __future__ import annotations
 

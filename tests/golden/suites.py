@@ -1,4 +1,4 @@
-"""The suites: which files of a case directory belong to which adapter, and how they are run.
+"""Suites of golden cases: the files of a case directory, their adapters, and the runner.
 
 A file is found by its name alone, so that other files of the same shape are run too.
 """
@@ -19,7 +19,7 @@ from .result import Result
 
 NOT_BUILT = "not built yet"
 UNFINISHED = "unfinished"
-"""How the id of a result ends that stands for the cases an adapter never came to; no pending list may hold it."""
+"""Suffix of the id of a result for all cases that an adapter did not reach; no pending list may have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Suite:
     skipped: frozenset[str] = frozenset()
     """Names that match the pattern and hold no cases."""
     package: str = __package__
-    """Where the adapter is."""
+    """The package of the adapter."""
 
     def files(self, directory: Path) -> tuple[Path, ...]:
         """Return the files of this suite, by name."""

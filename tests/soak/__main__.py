@@ -76,7 +76,7 @@ class Serving:
         time.sleep(seconds)
 
     def begin(self, live: Live, reloader: Reloader) -> None:
-        """Serve under what this reloader puts in force."""
+        """Serve the active sets of this reloader."""
         loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
         # Taken out when it is needed: aiohttp remembers the handlers of servers that have ended, and with them `load`.
         given = [reloader]

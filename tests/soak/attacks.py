@@ -1,7 +1,7 @@
-"""What hostile clients send to an extender, and what it may cost: `python -m tests.soak.attacks`, from the root.
+"""Hostile requests to an extender, and the limits of their cost: `python -m tests.soak.attacks`, from the root.
 
-The server is the command in a process of its own, so that its memory is its own. After each attack a real question must
-be answered; meanwhile `/healthz` is asked all the time.
+The server is the command in a process of its own, so that its memory is its own. After each attack a real request must
+succeed; meanwhile `/healthz` is polled.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Victim:
         return True
 
     def answers(self) -> bool:
-        """Return whether a real question is answered."""
+        """Return whether a real request succeeds."""
         return self.post("/filter", b'{%b,"NodeNames":["n0"]}' % _POD) == (
             200, b'{"Nodes":null,"NodeNames":["n0"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'[:80],
         )

@@ -1,4 +1,4 @@
-"""What happens to a reloader in a soak run: one fault after the other, each with what must hold during and after it."""
+"""Faults of a soak run: what happens to a reloader, one after the other, with the invariants during and after each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from koordpolicy.engine.reload.state_store import Store
 from .world import Broken, Clock, ConfigMap, Disk, Events, Generations, Watch, documents, empty
 
 SOON = 10.0
-"""Seconds in which a change must be in force, on a machine that does other things too."""
+"""Seconds within which a change must be active, on a machine with other load."""
 BULK = 300.0
 """The same for 50 MB of policies."""
 _REHASH = 5.0
@@ -73,11 +73,11 @@ class Course:
         self.state = state or root / "state"
         self.mount, self.folder, self.crowd = ConfigMap(root / "mount"), root / "folder", root / "crowd"
         self.shadow = root / "shadow"
-        """Of a set that is not in force, for drives that run one."""
+        """Of a shadow set, for drives that run one."""
         for directory in (self.folder, self.crowd, self.shadow):
             directory.mkdir()
         self.waits: dict[str, float] = {}
-        """The longest that a change of each kind took to be in force."""
+        """The longest delay until a change of each kind was active."""
         self.low_latency = LowLatencyGc()
         self.generations = Generations(pause=self.low_latency.pause)
         self._crowd, self._bulk, self._bulk_bytes = crowd, bulk, bulk_bytes
@@ -133,7 +133,7 @@ class Course:
         self.waits[what] = max(waited, self.waits.get(what, 0.0))
 
     def in_force(self, source: str, what: str = "a change in force", seconds: float = SOON) -> None:
-        """Wait until the newest publication of a source is in force."""
+        """Wait until the newest publication of a source is active."""
         self.until(lambda: self.live.force.get(source) == self._number[source], what, seconds)
 
     def told(self, place: int, what: str = "a problem told", seconds: float = SOON) -> None:
@@ -145,13 +145,13 @@ class Course:
             raise Broken(f"{self.phase}: what ran changed from {before} to {after}")
 
     def healthy(self, what: str = "healthy again", seconds: float = SOON) -> None:
-        """Wait until what runs is what the sources hold."""
-        # What is in force is told once it was saved.
+        """Wait until the active set is that of the sources."""
+        # The active set is reported once it is saved.
         self.until(lambda: self.reloader.status().healthy
                    and self.reloader.status().generation == self.live.registry.generation, what, seconds)
 
     def saved(self) -> None:
-        """Wait until the state directory holds what is in force."""
+        """Wait until the state directory has the active set."""
         self.healthy()
         self.until(lambda: not self.reloader.status().warnings, "the last good set kept", SOON + _REHASH)
 
@@ -168,7 +168,7 @@ class Course:
         self.in_force("mount")
 
     def invalid(self) -> None:
-        """Invalid versions change nothing, and are told; the next valid one is in force."""
+        """Invalid versions change nothing, and are reported; the next valid one is activated."""
         for what in self.random.sample(sorted(INVALID), 3):
             files = documents("mount", 0, 2) | {"wrong.yaml": INVALID[what]}
             self.mount.write(files)
@@ -215,7 +215,7 @@ class Course:
             self.healthy()
 
     def full_disk(self) -> None:
-        """The last good set cannot be written: the change is in force, and the one before is still on the disk."""
+        """The last good set cannot be written: the change is active, and the one before is still on the disk."""
         store = Store(self.state)
         mounts = {str(path): Mount(path) for path in (self.mount.path, self.folder, self.crowd)}
         self.saved()
@@ -264,7 +264,7 @@ class Course:
         self.healthy()
 
     def emptied(self) -> None:
-        """All files of a directory are deleted, which is a wish; and one that is filled again at once is none."""
+        """All files of a directory are deleted, which is intentional; not so if it is filled again at once."""
         empty(self.folder)
         self.until(lambda: "folder" not in self.live.force, "an empty directory in force")
         self.publish_folder()
@@ -285,7 +285,7 @@ class Course:
         self.healthy(seconds=BULK)
 
     def bulk(self) -> None:
-        """50 MB of policies are put in force, changed and taken away, and the others are changed meanwhile."""
+        """50 MB of policies are activated, changed and removed, and the others are changed meanwhile."""
         filling = b"# " + b"a policy may explain itself at length, " * 20 + b"\n"
         for _ in range(2):
             files = self._next("crowd", self._bulk)

@@ -1,7 +1,7 @@
-"""The world that a soak run happens in: sources and who writes them, a filesystem and a clock with faults, a watch.
+"""The world of a soak run: sources with their writers, a filesystem and a clock with faults, and a watch.
 
-`Watch` is the cell of what is in force and judges every set that is put into it: each document says in its description
-which publication it belongs to, so a half-applied set, one that nobody published and one that came back unasked show.
+`Watch` has the active set and checks every set that is activated: the description of each document names its
+publication, so that a half-applied set, an unpublished one and one that returned by itself are detected.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Events:
 
 
 class Broken(AssertionError):
-    """Something that must not happen has happened."""
+    """An invariant is broken."""
 
 
 class Watch(Live):
-    """Judges what is put in force; `published` holds (source, publication) pairs, `allow_back` those to go back to."""
+    """Checks every activated set; `published` are (source, publication) pairs, `allow_back` those that may return."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Watch(Live):
         self.faults: list[str] = []
         self.swaps = 0
         self.going_back = False
-        """Whether an older publication may be put in force: after a rollback, a restart and an unmount."""
+        """Whether an older publication may be activated: after a rollback, a restart and an unmount."""
 
     def activate(self, registry, stage=None) -> Registry:
         """Activate a set; see `Live.activate`."""

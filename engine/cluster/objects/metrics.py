@@ -1,4 +1,4 @@
-"""What a NodeMetric says about a node: usage now, percentiles, and when it was measured."""
+"""NodeMetrics: current usage of a node, percentiles, and the time of measurement."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µ
 
 
 def unmeasured(message: str) -> EvaluationError:
-    """Return the error of reading something that nobody measured, or not lately."""
+    """Return the error of reading a metric that is absent or expired."""
     return EvaluationError(message, reason="NoMetric")
 
 
 class Unmeasured(dict[str, Any]):
-    """Stands for a resource list that nobody measured: whatever reads it gets the error `NoMetric`."""
+    """A resource list that was not measured: reading it is the error `NoMetric`."""
 
     __slots__ = ("message",)
 
@@ -66,21 +66,21 @@ class MeasuredList(dict[str, Any]):
         raise unmeasured(f"no metric of `{name}`")
 
     def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002 - absence is an error, never a default
-        """Return the amount; raise `EvaluationError` (NoMetric) where there is none."""
+        """Return the amount; raise `EvaluationError` (NoMetric) if there is none."""
         return self[key]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMetric:
-    """A NodeMetric object, read. `updated` is in ns since the epoch; None means that it never was filled in."""
+    """A NodeMetric object, read. `updated` is in ns since the epoch; None if the status was never reported."""
 
     object: Mapping[str, Any]
     updated: int | None
     report_interval: int
-    """Seconds between two reports."""
+    """Report interval in seconds."""
     usage: MeasuredList
     pods: Mapping[str, ResourceList] = field(default_factory=dict)
-    """Usage of pods by `namespace/name`."""
+    """Usage of the node's pods by `namespace/name`."""
 
     @staticmethod
     def of(metric: Mapping[str, Any]) -> NodeMetric:

@@ -1,4 +1,4 @@
-"""One node's row: its object, what runs on it, and the facts that follow from both."""
+"""Rows of nodes: the object of a node, its pods and devices, and the facts derived of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .pods import (
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 ESTIMATION_FACTORS: Final[Mapping[str, int]] = {"cpu": 85, "memory": 70}
-"""Percent of its request that a pod is expected to use (Koordinator's estimatedScalingFactors)."""
+"""Estimated usage of a pod in percent of its request (Koordinator's estimatedScalingFactors)."""
 
 _MODEL_LABELS: Final = ("alibabacloud.com/gpu-card-model", GPU_MODEL_LABEL, "nvidia.com/gpu.product")
 _COUNT_RESOURCES: Final = ("alibabacloud.com/gpu-count", *WHOLE_GPUS)
@@ -49,19 +49,19 @@ _UNREQUESTED: Final[Mapping[str, int]] = {
 
 @dataclass(slots=True)
 class NodeRow:
-    """What is known of one node; the cluster's owner writes it, and the columns follow."""
+    """The row of one node, written by the cluster's owner thread."""
 
     name: str
     node: Mapping[str, Any]
     allocatable: ResourceList
     requested: ResourceList = field(default_factory=ResourceList)
-    """The sums of the pods' requests, at most `LARGEST_AMOUNT`; a resource that none of them asks for is absent."""
+    """The sums of the pods' requests, at most `LARGEST_AMOUNT`; a resource that none of them requests is absent."""
     pods: dict[str, PodInfo] = field(default_factory=dict)
     metric: NodeMetric | None = None
     total: list[int] = field(default_factory=list)
-    """Thousandths per device minor; 0 where there is none, or it is unhealthy."""
+    """Thousandths per device minor; 0 if there is none, or it is unhealthy."""
     free: list[int] = field(default_factory=list)
-    """What of `total` nobody holds; never below 0, even where pods hold more than there is."""
+    """The unallocated part of `total`; never below 0, even if pods hold more than there is."""
     model: str = ""
     taken: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The minors that each pod holds, also those that the node does not have."""
@@ -69,12 +69,12 @@ class NodeRow:
     """Thousandths that pods hold, by minor."""
     images: Mapping[str, int] | None = None
     facts: dict[str, Any] | None = None
-    """What `info` returned, for as long as it holds."""
+    """The cached result of `info`, None if it is invalid."""
     nonzero: list[int] = field(default_factory=lambda: [0] * len(NONZERO))
     """The sums of the pods' `nonzero` requests."""
 
     def copy(self) -> NodeRow:
-        """Return a row that can be changed without this one noticing."""
+        """Return an independent copy."""
         return NodeRow(
             self.name, self.node, self.allocatable, ResourceList(self.requested), dict(self.pods), self.metric,
             self.total, list(self.free), self.model, dict(self.taken), dict(self.used), self.images,
@@ -82,12 +82,12 @@ class NodeRow:
         )
 
     def set_node(self, node: Mapping[str, Any]) -> None:
-        """Take over another version of the node object; the owner sees to what follows from it."""
+        """Replace the node object; the owner updates the derived facts."""
         self.node = node
         self.images = self.facts = None
 
     def add(self, pod: PodInfo, devices: Sequence[int] = ()) -> None:
-        """Put a pod onto the node; without `devices` a pod that wants some gets the first ones that fit."""
+        """Add a pod; without `devices` a pod that requests some gets the first ones that fit."""
         self.pods[pod.key] = pod
         self.facts = None
         requested = self.requested
@@ -104,7 +104,7 @@ class NodeRow:
             self._hold(pod, pod.gpu, tuple(devices))
 
     def remove(self, key: str) -> PodInfo:
-        """Take a pod off the node, with all it holds."""
+        """Remove a pod, with its requests and devices."""
         pod = self.pods.pop(key)
         self.facts = None
         requested = self.requested
@@ -124,7 +124,7 @@ class NodeRow:
             self._use(self.taken.pop(key, ()), -pod.gpu.share)
             for other in self.pods.values():
                 if other.gpu is not None and len(self.taken.get(other.key, ())) < other.gpu.count:
-                    # There was not enough for all: who was short gets what became free.
+                    # There was not enough for all: pods without enough get the freed devices.
                     self._use(self.taken.pop(other.key, ()), -other.gpu.share)
                     self._hold(other, other.gpu, ())
         return pod
@@ -134,16 +134,16 @@ class NodeRow:
         return min(LARGEST_AMOUNT, sum(each.requests[name] for each in self.pods.values()))
 
     def set_devices(self, total: list[int], model: str) -> bool:
-        """Take over the devices that the node has; return whether anything changed."""
+        """Replace the devices of the node; return whether anything changed."""
         if total == self.total and model == self.model:
             return False
         self.total, self.model, self.free = total, model, list(total)
         self.facts = None
         held, self.taken, self.used = self.taken, {}, {}
-        # What a pod held on the devices before it holds on these, if there are so many (or none just now).
+        # A pod keeps its minors, if the new devices have them (or there are none at present).
         kept = {key: minors for key, minors in held.items() if max(minors) < len(total) or not total}
         wanting = [(pod, pod.gpu, kept.get(pod.key) or bound_devices(pod)) for pod in self.pods.values()]
-        # Who is known to hold some comes before those for whom it has to be guessed.
+        # Pods with known minors first, then those whose minors are guessed.
         for pod, request, devices in sorted(wanting, key=lambda each: not each[2]):
             if request is not None:
                 self._hold(pod, request, devices)
@@ -171,7 +171,7 @@ class NodeRow:
     def info(self, measured: bool) -> dict[str, Any]:
         """Return the derived facts of the node, as expressions see them; device amounts are in thousandths.
 
-        Not to be written: the same answer is given until something changes.
+        Not to be written: the result is cached until the row changes.
         """
         if self.facts is not None and self.facts["measured"] is measured:
             return self.facts
@@ -195,7 +195,7 @@ class NodeRow:
         return self.facts
 
     def estimated(self) -> MeasuredList:
-        """Return the measured usage plus what pods that the metric does not show yet are expected to use.
+        """Return the measured usage plus the estimated usage of pods that the metric does not include yet.
 
         Empty without a metric (Koordinator load_aware.go: node usage + estimated delta of each pod).
         """
@@ -214,23 +214,23 @@ class NodeRow:
 
 
 def free_gpu(row: NodeRow) -> int:
-    """Return how much of the node's GPUs is free, in thousandths."""
+    """Return the free part of the node's GPUs, in thousandths."""
     return sum(row.free)
 
 
 def free_gpu_devices(row: NodeRow) -> int:
-    """Return how many of the node's GPUs are free as a whole."""
+    """Return the number of the node's GPUs that are entirely free."""
     return sum(1 for free, total in zip(row.free, row.total, strict=True) if free == total > 0)
 
 
 FREE_DEVICES: Final[Mapping[str, Callable[[NodeRow], int]]] = {
     "gpuFree": free_gpu, "gpuFreeDevices": free_gpu_devices,
 }
-"""The facts of `NodeRow.info` that follow from what is free of the devices, by name."""
+"""The facts of `NodeRow.info` that depend on free devices, by name."""
 
 
 def allocatable_of(node: Mapping[str, Any]) -> ResourceList:
-    """Return a node's allocatable resources, having checked all declared fields of the node.
+    """Return a node's allocatable resources; check all declared fields of the node.
 
     Raises:
         ValueError: one is missing or malformed; the message begins with its path.
@@ -270,19 +270,19 @@ def model_of(node: Mapping[str, Any], device: Mapping[str, Any] | None) -> str:
 
 
 def first_fit(free: Sequence[int], request: DeviceRequest) -> tuple[int, ...]:
-    """Return the lowest minors with room for the request, or as many as there are."""
+    """Return the lowest minors with room for the request, or as many as exist."""
     return tuple(minor for minor, left in enumerate(free) if left >= request.share)[: request.count]
 
 
 def bound_devices(pod: PodInfo) -> tuple[int, ...]:
-    """Return the minors that the pod's annotations say it holds; empty where they say nothing that can be read."""
+    """Return the minors in the pod's annotations; empty if there are none, or they are malformed."""
     annotations = (pod.object.get("metadata") or {}).get("annotations") or {}
     allocated = annotations.get(DEVICE_ALLOCATED_ANNOTATION)
     if isinstance(allocated, str):
         try:
             minors = tuple(int(entry["minor"]) for entry in json.loads(allocated).get("gpu", ()))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return ()  # another component's note: where it is broken, the first fit is as good a guess
+            return ()  # written by another component; if malformed, the first fit is as good a guess
         return minors if all(minor >= 0 for minor in minors) else ()
     index = annotations.get(_INDEX)
     if isinstance(index, str) and index.isascii():
@@ -291,10 +291,10 @@ def bound_devices(pod: PodInfo) -> tuple[int, ...]:
 
 
 def estimated_usage(pod: PodInfo, name: str) -> int:
-    """Return what a pod is expected to use of cpu or memory (Koordinator's default estimator).
+    """Return the estimated usage of a pod of cpu or memory (Koordinator's default estimator).
 
-    85 % of the requested cpu, 70 % of the memory, at most the limit; 250 milli-cores and 200 MiB for a pod that asks
-    for nothing. Batch and mid pods are estimated by the resources of their band, free pods at nothing.
+    85 % of the requested cpu, 70 % of the memory, at most the limit; 250 milli-cores and 200 MiB for a pod that
+    requests nothing. Batch and mid pods are estimated by the resources of their band, free pods at nothing.
     """
     factor = ESTIMATION_FACTORS.get(name, 100)
     real = resource_name(name, pod.priority_band)
@@ -307,7 +307,7 @@ def estimated_usage(pod: PodInfo, name: str) -> int:
 
 
 def _bound_at(pod: PodInfo) -> int:
-    """Return when the pod was bound in ns; 0 where nobody noted it, as with pods that the metric shows already."""
+    """Return when the pod was bound in ns; 0 if unknown, as for pods that the metric includes already."""
     conditions = (pod.object.get("status") or {}).get("conditions") or ()
     for condition in conditions:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "True":

@@ -1,4 +1,4 @@
-"""A pod as scheduling sees it: its object, and the numbers that everybody needs of it, ready."""
+"""Pods: the object of a pod with derived facts, as scheduling reads them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WHOLE_DEVICE: Final = 1000
 SHARED_METADATA: Final = frozenset({
     "labels", "annotations", "namespace", "ownerReferences", "generateName", "finalizers",
 })
-"""What a controller gives to all of its pods alike."""
+"""Metadata that all pods of a controller share."""
 _WITHOUT_REFERENCES: Final = 2
 """The version of the marshal format in which equal data are equal bytes, whichever parts of them are one object."""
 NONZERO: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 * 1024 * 1024}
-"""What a container counts in scores that does not say: milli-cores, bytes (Kubernetes' defaults)."""
+"""Amounts that scores assume of a container without requests: milli-cores, bytes (Kubernetes' defaults)."""
 
 _NO_EXCESS: Final = (0,) * len(NONZERO)
 _ASSUMED: Final[Mapping[str, Quantity]] = {
@@ -45,7 +45,7 @@ _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
 class ResourceList(dict[str, int]):
-    """Amounts by resource in canonical integers: cpu in milli-cores, all else in base units; what is absent reads 0."""
+    """Amounts by resource in canonical integers: cpu in milli-cores, all others in base units; an absent one is 0."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class ResourceList(dict[str, int]):
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """How many devices a pod wants and how much of each.
+    """The device request of a pod: how many, and how much of each.
 
     `share` is in thousandths of one device, 1..1000; `models` are the acceptable ones, empty for any.
     """
@@ -68,7 +68,7 @@ class DeviceRequest:
     share: int
     models: frozenset[str] = frozenset()
     fault: str = ""
-    """Why no devices can be given like that; count and share are then what comes nearest."""
+    """Why no devices can be allocated to such a request (empty: they can); count and share are then the nearest."""
 
     @property
     def total(self) -> int:
@@ -77,7 +77,7 @@ class DeviceRequest:
 
 
 class _Shaped:
-    """What has a shape that is computed once; no field, as it follows from the others."""
+    """Base of `PodInfo` with its cached shape, which is no field, as it depends on the others."""
 
     __slots__ = ("_shape",)
 
@@ -86,7 +86,7 @@ class _Shaped:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodInfo(_Shaped):
-    """A pod with what is derived of it. Equal only to itself: two versions of one pod share a key."""
+    """A pod with its derived facts. Equal only to itself: two versions of one pod share a key."""
 
     key: str
     """`namespace/name`."""
@@ -94,12 +94,12 @@ class PodInfo(_Shaped):
     name: str
     uid: str
     object: Mapping[str, Any]
-    """The pod as the API server serves it."""
+    """The API object."""
     requests: ResourceList
     """Effective requests by Kubernetes' rule: containers, sidecars, init containers, pod-level amounts, overhead.
 
-    Of a pod on a node, containers and sidecars that were resized in place count the most of what the spec says, what
-    they were allocated and what they have, or without the spec where the kubelet found the resize infeasible.
+    Of a pod on a node, containers and sidecars that were resized in place count the maximum of the amounts in the
+    spec, allocated and actual; without the spec if the kubelet found the resize infeasible.
     """
     limits: ResourceList
     priority: int
@@ -112,7 +112,7 @@ class PodInfo(_Shaped):
     node_name: str
     gpu: DeviceRequest | None
     excess: tuple[int, ...]
-    """What `nonzero` has beyond the requests."""
+    """The difference of `nonzero` and the requests."""
 
     @staticmethod
     def of(pod: Mapping[str, Any]) -> PodInfo:
@@ -158,18 +158,18 @@ class PodInfo(_Shaped):
 
     @property
     def nonzero(self) -> tuple[int, ...]:
-        """What it requests of the resources of `NONZERO` if containers that name no amount ask for that much.
+        """Its requests of the resources of `NONZERO`, with these amounts for containers that have none.
 
-        Of a pod with pod-level requests that holds only for a resource that nothing of the pod names (NodeInfo's
+        Of a pod with pod-level requests that applies only to a resource without any request in the pod (NodeInfo's
         NonZeroRequested).
         """
         requests = self.requests
         return tuple([requests[name] + more for name, more in zip(NONZERO, self.excess, strict=True)])
 
     def container_requests(self) -> Mapping[str, int]:
-        """Return what a pod that has no node requests by its containers and overhead alone, amounts of `NONZERO` added.
+        """Return the requests of a pod without node, of its containers and overhead alone, with amounts of `NONZERO`.
 
-        That is what the scorer of kube-scheduler's NodeResourcesFit counts, which reads no pod-level requests.
+        As in the scorer of kube-scheduler's NodeResourcesFit, which reads no pod-level requests.
         """
         spec = self.object.get("spec") or {}
         if not _pod_level(spec, "requests"):
@@ -184,7 +184,7 @@ class PodInfo(_Shaped):
         )
 
     def like(self, pod: Mapping[str, Any], name: str, uid: str) -> PodInfo:
-        """Return another pod of this one's namespace and shape, whose object differs in name and UID alone."""
+        """Return a pod of the same namespace and shape, whose object differs in name and UID only."""
         found = PodInfo(
             f"{self.namespace}/{name}", self.namespace, name, uid, pod, self.requests, self.limits, self.priority,
             self.priority_band, self.qos_class, self.kubernetes_qos, self.node_name, self.gpu, self.excess,
@@ -195,10 +195,10 @@ class PodInfo(_Shaped):
         return found
 
     def shape(self) -> bytes | None:
-        """Return what is equal for pods of one shape, as controllers make them: None for one that nothing is like.
+        """Return a key that is equal for all pods of one shape, as controllers make them; None if there is none.
 
-        It covers its spec, and of its metadata what a controller gives to all of its pods alike: labels, annotations,
-        owners, but neither name nor uid; of its status only what it requests in consequence of a resize in place.
+        It includes the spec and the metadata that all pods of a controller share (labels, annotations, owners, but
+        neither name nor uid), and of the status only the requests after a resize in place.
         """
         known: bytes | None = getattr(self, "_shape", None)
         if known is not None:
@@ -216,7 +216,7 @@ class PodInfo(_Shaped):
         return found
 
     def unbound(self) -> PodInfo:
-        """Return this pod as it was before it had a node; its object names none either."""
+        """Return this pod without a node, in its object too."""
         spec = {key: value for key, value in self.object["spec"].items() if key != "nodeName"}
         return PodInfo.of({**self.object, "spec": spec}) if self.node_name else self
 
@@ -301,7 +301,7 @@ def canonical_amount(name: str, quantity: object, path: str) -> int:
 
 @lru_cache(maxsize=65_536)
 def _amount_of_text(cpu: bool, text: str) -> int | None:
-    """Return the canonical amount, or None where there is something to complain about."""
+    """Return the canonical amount, or None if it is invalid."""
     try:
         quantity = Quantity.parse(text)
     except ValueError:
@@ -311,7 +311,7 @@ def _amount_of_text(cpu: bool, text: str) -> int | None:
 
 
 def _quantity(value: object, path: str) -> Quantity:
-    # The API server takes numbers too and serves them as texts; dumps and tests write them.
+    # The API server accepts numbers too and serves them as strings; dumps and tests write them.
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
@@ -350,7 +350,7 @@ def _add(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
 
 
 def _raise_to(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> None:
-    """Let each resource be at least that much."""
+    """Raise each resource to at least this amount."""
     for name, quantity in amounts.items():
         if name not in total or quantity > total[name]:
             total[name] = quantity
@@ -358,18 +358,18 @@ def _raise_to(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Resized:
-    """What the status of a pod on a node says of its resources, where it says something."""
+    """The resources in the status of a pod on a node."""
 
     containers: Mapping[str, Mapping[str, Any]]
-    """The statuses of containers that say what they have, by name."""
+    """The statuses of containers with resources, by name."""
     pod: Mapping[str, Any]
-    """The pod's status, where it says what the pod as a whole has; else empty."""
+    """The pod's status if it has pod-level resources; else empty."""
     infeasible: bool
     """Whether the kubelet has refused the resize, so that the spec does not count."""
 
     @staticmethod
     def of(status: Mapping[str, Any]) -> _Resized | None:
-        """Return it, or None where the status says nothing of resources."""
+        """Return it, or None if the status has no resources."""
         containers = {
             text_at(each, "name", "status"): each
             for field in ("containerStatuses", "initContainerStatuses") if field in status
@@ -384,13 +384,13 @@ class _Resized:
     def container(
         self, container: Mapping[str, Any], amounts: Mapping[str, Quantity], which: str,
     ) -> Mapping[str, Quantity]:
-        """Return what a container counts whose spec says `amounts`."""
+        """Return the effective amounts of a container with `amounts` in its spec."""
         status = self.containers.get(container.get("name") or "")
         path = f"status.containerStatuses[{container.get('name')}]"
         return amounts if status is None else self._most(amounts, status, which, path)
 
     def level(self, amounts: Mapping[str, Quantity], which: str) -> Mapping[str, Quantity]:
-        """Return what the pod counts as a whole whose spec says `amounts`; of these resources alone."""
+        """Return the effective pod-level amounts of a pod with `amounts` in its spec, of these resources only."""
         if not self.pod:
             return amounts
         found = self._most(amounts, self.pod, which, "status")
@@ -413,7 +413,7 @@ def _effective(
 ) -> ResourceList:
     """Return a pod's effective requests or limits (component-helpers' `PodRequests`, `PodLimits`).
 
-    A container that names no amount of a resource of `assumed` counts that much.
+    A container without an amount of a resource of `assumed` counts that amount.
     """
 
     def counted(container: Mapping[str, Any], path: str, *, stays: bool = True) -> dict[str, Quantity]:
@@ -454,7 +454,7 @@ def _effective(
 
 
 def _pod_level(spec: Mapping[str, Any], which: str) -> dict[str, Quantity]:
-    """Return the pod-level amounts that count, of those that a spec names."""
+    """Return the pod-level amounts of a spec that count."""
     return {
         name: quantity for name, quantity in _amounts(spec, which, "spec")
         if name in _POD_LEVEL or name.startswith("hugepages-")
@@ -478,7 +478,7 @@ def _names_all(container: Mapping[str, Any]) -> bool:
 
 
 def _check_placement(spec: Mapping[str, Any]) -> None:
-    """Look at what says where a pod may run, as the API server does: later readers take its shape for granted."""
+    """Validate the constraints of a pod's nodes as the API server does, so that later readers need not."""
     if spec.get("affinity") is None:
         return
     affinity = mapping_at(spec, "affinity", "spec")
@@ -525,7 +525,7 @@ def _gpu_request(requests: ResourceList, annotations: Mapping[str, Any]) -> Devi
 
 
 def _percent_request(name: str, percent: int, shared: int, models: frozenset[str]) -> DeviceRequest:
-    """Return what a request in percent of one device means: above 100 whole devices, unless it says how many."""
+    """Return the device request in percent of one device: above 100 whole devices, unless it has a number."""
     count = min(shared or max(1, -(-percent // 100)), _MOST_DEVICES)
     fault = ""
     if percent % count or percent // count > 100 or (not shared and count > 1 and percent % 100):

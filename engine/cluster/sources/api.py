@@ -1,9 +1,9 @@
-"""A live cluster through the official client: its objects are listed kind by kind, and pods are bound where asked for.
+"""A live cluster through the official client: lists objects kind by kind, and binds pods.
 
-The client finds the cluster and proves who asks (kubeconfig with its plugins, or the pod's service account); the
-objects are taken as the JSON that the server sends, since building the client's models takes several times as long and
-changes what expressions would see. Lists are cut into objects without decoding them: of a list that is read again, only
-what changed is.
+The client finds the cluster and authenticates (kubeconfig with its plugins, or the pod's service account). Objects are
+the JSON of the server, as building the client's models takes several times as long and changes the values of
+expressions. Lists are split into objects without decoding them: of a list that is read again, only changed objects are
+decoded.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _RESTARTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ApiResource:
-    """Where objects of one kind are listed; `group` is empty for the core ones."""
+    """The API resource of a kind; `group` is empty for the core ones."""
 
     kind: str
     group: str
     version: str
     plural: str
     required: bool = False
-    """Whether there is no deciding without it: if not, it is left out where the cluster has or shows none."""
+    """Whether decisions require it: if not, it is omitted if the cluster does not have or list it."""
 
     @property
     def api_version(self) -> str:
@@ -80,7 +80,7 @@ _ABSENT: Final = "the cluster has no"
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Which pod is to be bound to which node."""
+    """The binding of a pod to a node."""
 
     namespace: str
     name: str
@@ -99,8 +99,8 @@ def load(
     """Return all objects of these kinds, in this order, each with its `apiVersion` and `kind`.
 
     `context` is one of the kubeconfig's, None its current one (inside a pod without a kubeconfig: the cluster it runs
-    in). `page` objects are asked for at a time. Kinds that the cluster does not have, or does not let us list, are left
-    out, and one `note` says which; nodes and pods are not. The others are contained, with objects or without.
+    in). Lists are read in pages of `page` objects. Kinds that the cluster does not have, or forbids to list, are
+    omitted, and one `note` names them; nodes and pods are required. The others are contained, with objects or without.
     `metadata.managedFields` is dropped, as kubectl does.
 
     Raises `PolicyError` if the configuration is wrong, the server cannot be reached, or refuses nodes or pods.
@@ -136,7 +136,7 @@ def list_kinds(
 
 
 def refuse_without_required(listed: Listed) -> None:
-    """Raise `PolicyError` where a kind is missing without which nothing can be decided."""
+    """Raise `PolicyError` if a required kind is missing."""
     problems = [problem for kind, problem in listed.failed.items() if _BY_KIND[kind].required]
     if problems:
         raise PolicyError(problems[:1])
@@ -153,7 +153,7 @@ def without(failed: Mapping[str, Problem]) -> str:
 def binder(
     context: str | None, *, configuration_file: str | os.PathLike[str] | None = None,
 ) -> Callable[[Binding], None]:
-    """Return what binds a pod to a node; it may be called by several threads at once, and raises `PolicyError`.
+    """Return a function that binds a pod to a node; several threads may call it at once; it raises `PolicyError`.
 
     The pod must have the UID of the binding: another one of its name is left alone.
     """
@@ -185,7 +185,7 @@ class _FaultError(Exception):
 
 @contextlib.contextmanager
 def _client(context: str | None, configuration_file: str | os.PathLike[str] | None) -> Iterator[Any]:
-    client: Any = import_module("kubernetes.client")  # half a second that only those pay who ask a cluster
+    client: Any = import_module("kubernetes.client")  # takes half a second, only for users of a live cluster
     config: Any = import_module("kubernetes.config")
 
     default = os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
@@ -207,7 +207,7 @@ def _client(context: str | None, configuration_file: str | os.PathLike[str] | No
                  of_configuration(error, files=name, context=context, there=there))
         raise _no_way(context, fault) from None
     if not settings.verify_ssl:
-        # Who wrote `insecure-skip-tls-verify` knows; the library would say so for every request.
+        # The author of `insecure-skip-tls-verify` knows; the library would warn at every request.
         urllib3: Any = import_module("urllib3")
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     made = client.ApiClient(settings)
@@ -223,9 +223,9 @@ def _no_way(context: str | None, fault: ApiFault) -> PolicyError:
 
 
 def _load_kubeconfig(files: str, context: str | None, settings: Any) -> None:
-    """Fill in the settings; raises what the client raises, and `_FaultError` where the user's plugin brings nothing.
+    """Fill in the settings; raises the client's errors, and `_FaultError` if the user's plugin returns no credentials.
 
-    The client only logs what its plugin does wrong, and asks without credentials then.
+    The client only logs errors of its plugin, and sends requests without credentials then.
     """
     kube_config: Any = import_module("kubernetes.config.kube_config")
     user = _user_of(kube_config.KubeConfigMerger(files).config, context)
@@ -244,7 +244,7 @@ def _load_kubeconfig(files: str, context: str | None, settings: Any) -> None:
 
 
 def _user_of(kubeconfig: Any, context: str | None) -> Mapping[str, Any]:
-    """Return the user of a context, as far as a kubeconfig has one; what is wrong with it, the client says."""
+    """Return the user of a context, if a kubeconfig has one; the client reports a malformed one."""
     try:
         chosen = kubeconfig["contexts"].get_with_name(context or kubeconfig["current-context"])["context"]["user"]
         user = kubeconfig["users"].get_with_name(chosen)["user"].value
@@ -255,7 +255,7 @@ def _user_of(kubeconfig: Any, context: str | None) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def _faults(client: Any, verb: str, resource: str, subject: str) -> Iterator[None]:
-    """Turn what the client raises into faults; `subject` is what the request is about, for people."""
+    """Translate the client's exceptions to faults; `subject` names the request in messages."""
     from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
     from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
@@ -301,7 +301,7 @@ def _listed(client: Any, resource: ApiResource, page: int) -> list[Undecoded]:
         while True:
             answer = _page(client, resource, page, token)
             if answer is None:
-                break  # the list that was begun is too old to go on with
+                break  # the list that was begun has expired
             try:
                 for item in answer.items or ():
                     head = _heads.decode(item).metadata

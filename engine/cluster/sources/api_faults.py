@@ -1,7 +1,7 @@
-"""What goes wrong between a client and an API server: what each status and each exception means, and what to do.
+"""Faults of requests to an API server: the meaning of each status and exception, and the remedy.
 
-A table, so that every caller says the same of the same fault. Only what the client's libraries raise is looked at, by
-name of the class: they take half a second to import.
+A table, so that all callers report the same fault alike. Exceptions of the client's libraries are recognized by the
+name of their class, as these take half a second to import.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _LONGEST: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ApiFault:
-    """What is wrong, as the end of a sentence, and what to do about it."""
+    """A fault, as the end of a sentence, and what to do about it."""
 
     message: str
     help: str
     everywhere: bool = False
-    """Whether no other request would fare better."""
+    """Whether every other request would fail too."""
 
 
 _BY_STATUS: Final[Mapping[int, ApiFault]] = {
@@ -114,7 +114,7 @@ _OTHER: Final = ApiFault("it cannot be reached", "check the address and the netw
 
 
 def of_status(status: int, body: object, *, verb: str, resource: str) -> ApiFault:
-    """Return what a refusal of the API server means; `body` is what it sent, a `Status` as a rule."""
+    """Return the fault of a refusal by the API server; `body` is its response, usually a `Status`."""
     known = _BY_STATUS.get(status) or (_OF_5XX if 500 <= status < 600 else _OTHER_STATUS)
     said = _said(body)
     message = said if status == 403 and said else f"{known.message} ({status}{f': {said}' if said else ''})"
@@ -123,7 +123,7 @@ def of_status(status: int, body: object, *, verb: str, resource: str) -> ApiFaul
 
 
 def of_exception(error: BaseException) -> ApiFault:
-    """Return what a connection that fails means."""
+    """Return the fault of a failed connection."""
     for each in _causes(error):
         verification = getattr(each, "verify_code", None)
         if isinstance(each, ssl.SSLCertVerificationError) and verification is not None:
@@ -136,7 +136,7 @@ def of_exception(error: BaseException) -> ApiFault:
 
 
 def of_configuration(error: BaseException, *, files: str, context: str | None, there: bool) -> ApiFault:
-    """Return what is wrong with a kubeconfig; `there` is whether any of its files exists."""
+    """Return the fault of a kubeconfig; `there`: whether any of its files exists."""
     where = f"`{files}`"
     if not there:
         return ApiFault(f"there is no kubeconfig {where}", "name one in the environment variable KUBECONFIG")
@@ -156,7 +156,7 @@ def of_configuration(error: BaseException, *, files: str, context: str | None, t
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and what is behind it: reasons of urllib3, causes, contexts, arguments."""
+    """Yield an exception and those behind it: reasons of urllib3, causes, contexts, arguments."""
     seen: set[int] = set()
     todo: list[object] = [error]
     while todo:

@@ -1,4 +1,4 @@
-"""Clusters from files: what `kubectl get nodes,pods,... -A -o yaml|json` prints, or a directory of such files."""
+"""Clusters from files: the output of `kubectl get nodes,pods,... -A -o yaml|json`, or a directory of such files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Sp
 from ..kinds import Objects
 
 LARGEST: Final = 512 * 1024 * 1024
-"""Bytes, of all files together."""
+"""Most bytes of all files together."""
 DEEPEST: Final = 100
-"""How deep objects and lists may nest; the API server's own objects stay below thirty."""
+"""Deepest nesting of objects and lists; the API server's own objects stay below thirty."""
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _QUANTITIES: Final = frozenset({"requests", "limits", "allocatable", "capacity", "overhead", "resources"})
@@ -36,8 +36,8 @@ _Path: TypeAlias = tuple[int | str, ...]
 def load(path: str | Path, *, largest: int = LARGEST) -> Objects:
     """Return the API objects of a file or of all YAML and JSON files in a directory, in the files' order.
 
-    Lists are taken apart. Quantities that are written as numbers become texts, and requests that a container does not
-    name become its limits, as the API server does; otherwise the objects are as written.
+    Lists are split into their items. Quantities that are written as numbers become strings, and missing requests of a
+    container become its limits, as the API server does; otherwise the objects are as written.
 
     It contains the kinds of its objects, and those of its typed lists (`NamespaceList`), which may be empty.
 
@@ -187,7 +187,7 @@ def _yaml(source: Source) -> list[Any]:
 
 
 def _check_depth(source: Source) -> None:
-    """Refuse what nests too deeply, before a parser that recurses in C sees it."""
+    """Raise if a text nests too deeply for a parser that recurses in C."""
     import yaml  # noqa: PLC0415
 
     text = source.text
@@ -199,7 +199,7 @@ def _check_depth(source: Source) -> None:
     else:
         if not _INDENTED.search(text):
             return
-    # It may be so (or there are brackets in texts): now each level is counted.
+    # Possibly too deep (or there are brackets in strings): now each level is counted.
     depth = 0
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -211,7 +211,7 @@ def _check_depth(source: Source) -> None:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
     except yaml.YAMLError:
-        return  # the loader says it better
+        return  # the loader reports it better
 
 
 @functools.cache
@@ -261,7 +261,7 @@ _LINE_END: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 
 def _normalize(source: Source, document: Any, budget: list[int]) -> None:
-    """Make keys and quantities texts; refuse what nests too deeply or is larger than its text (aliases)."""
+    """Convert keys and quantities to strings; raise if it nests too deeply or is larger than its text (aliases)."""
     levels: list[tuple[Any, int, bool]] = [(document, 1, False)]
     while levels:
         value, depth, quantities = levels.pop()
@@ -294,7 +294,7 @@ def _text_key(key: Any) -> str:
 
 
 def _items(document: Any, place: str, path: _Path) -> Iterator[tuple[str, _Path, Any]]:
-    """Return the objects of a document, each with what to call its place, and its path."""
+    """Return the objects of a document, each with the name of its place, and its path."""
     if isinstance(document, list):
         for number, item in enumerate(document):
             yield f"item {number} of {place}", (*path, number), item
@@ -305,13 +305,13 @@ def _items(document: Any, place: str, path: _Path) -> Iterator[tuple[str, _Path,
         return
     for number, item in enumerate(document["items"]):
         if isinstance(item, dict) and "kind" not in item and kind != "List":
-            # The items of a typed list (`PodList`) do not repeat what they are.
+            # The items of a typed list (`PodList`) do not repeat their kind.
             item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
         yield from _items(item, f"item {number} of {place}", (*path, "items", number))
 
 
 def _spans(source: Source, paths: Sequence[_Path]) -> list[Span]:
-    """Return where values begin; of one that is behind an alias or a merge key, where its nearest parent begins."""
+    """Return the offsets of values; of one behind an alias or a merge key, that of its nearest parent."""
     wanted = {path[:length] for path in paths for length in range(1, len(path) + 1)}
     offsets = dict(_json_offsets(source.text, wanted) if _is_json(source) else _yaml_offsets(source.text, wanted))
     return [source.span(next((offsets[path[:length]] for length in range(len(path), 0, -1)
@@ -319,7 +319,7 @@ def _spans(source: Source, paths: Sequence[_Path]) -> list[Span]:
 
 
 def _json_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
-    """Return where the wanted values of a valid JSON text begin."""
+    """Return the offsets of the values at these paths of a valid JSON text."""
     decoder = json.JSONDecoder()
 
     def after(pattern: re.Pattern[str], offset: int) -> int:
@@ -327,7 +327,7 @@ def _json_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path,
         return found.end() if found is not None else offset
 
     def value(path: _Path, offset: int) -> Iterator[tuple[_Path, int]]:
-        """Yield what is found, and at last the empty path with where the value ends."""
+        """Yield the offsets found, and at last the empty path with the end of the value."""
         if path not in wanted or text[offset] not in "[{":
             if path in wanted:
                 yield path, offset
@@ -353,7 +353,7 @@ def _json_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path,
 
 
 def _yaml_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
-    """Return where the wanted values of a valid YAML text begin."""
+    """Return the offsets of the values at these paths of a valid YAML text."""
     import yaml  # noqa: PLC0415
 
     document = -1

@@ -1,4 +1,4 @@
-"""Following a source that can only be listed: what changed from one listing to the next."""
+"""Listings: the changes of a source from one listing to the next, for sources without a watch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LOG: Final = logging.getLogger(__name__)
 Key: TypeAlias = tuple[str, str]
 """Kind, and `namespace/name` or `name`."""
 Change: TypeAlias = tuple[Key, Mapping[str, Any] | None]
-"""An object that is new or another one now, or None for one that is gone."""
+"""An added or changed object, or None for a deleted one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """An object of a list, in the JSON that the server sent, and of its metadata what tells it from others."""
+    """An undecoded object of a list, in the server's JSON, with its identifying metadata."""
 
     api_version: str
     kind: str
@@ -36,8 +36,8 @@ class Undecoded:
     def decode(self) -> Mapping[str, Any]:
         """Return the object with its `apiVersion` and `kind`, and without `metadata.managedFields`.
 
-        Raises `ValueError` or `RecursionError` where it is no object of Kubernetes: of JSON that nobody reads, only the
-        structure was checked.
+        Raises `ValueError` or `RecursionError` if it is no object of Kubernetes: of undecoded JSON, only the structure
+        was checked.
         """
         item: dict[str, Any] = msgspec.json.decode(self.raw)
         if isinstance(item.get("metadata"), dict):
@@ -58,7 +58,7 @@ class Undecoded:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a source holds, and of which kinds it could not be found out, with the reason."""
+    """The objects of a source, and the kinds that could not be listed, with the reason."""
 
     objects: Sequence[Undecoded | Mapping[str, Any]]
     failed: Mapping[str, Problem] = field(default_factory=dict)
@@ -79,21 +79,21 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class KindView:
-    """How well a kind of object is known."""
+    """The state of the listing of a kind."""
 
     listed: float = 0.0
-    """When it was listed last, in seconds since the epoch; 0 for never."""
+    """Time of the last listing, in seconds since the epoch; 0 for never."""
     fault: str = ""
-    """Why it could not be listed since; empty where it could."""
+    """Why it could not be listed since; empty if it could."""
 
     @property
     def stale(self) -> bool:
-        """Whether it was known once, and is not any more as it is now."""
+        """Whether it was listed once, and the last listing failed."""
         return bool(self.listed and self.fault)
 
 
 class Listing:
-    """Knows what was listed last, and which of it could not be applied.
+    """The last listing, and the objects of it that could not be applied.
 
     Belongs to one thread at a time, which need not be the one that owns the cluster.
     """
@@ -102,22 +102,22 @@ class Listing:
         self, objects: Iterable[Undecoded | Mapping[str, Any]] = (), *, kinds: Iterable[str] = (),
         failed: Mapping[str, Problem] | None = None, now: float = 0.0,
     ) -> None:
-        """`now` is when these objects were listed, `kinds` what was asked for and `failed` what was not answered."""
+        """`now` is the time of the listing, `kinds` the requested kinds and `failed` those that could not be listed."""
         self.views: Mapping[str, KindView] = {}
         """By kind; rebound as a whole, so that other threads may read it."""
         self._kinds = tuple(kinds)
         self.faults: dict[Key, str] = {}
-        """What `changes` returns again, and why it was left out; empty where it was not applied for another reason."""
+        """The objects that `changes` returns again, with the error (empty: not applied for another reason)."""
         self._known: dict[Key, Mapping[str, Any]] = {}
         self._unreadable: dict[Key, str] = {}
-        """What could not be decoded in the last listing, and why."""
+        """The objects that could not be decoded in the last listing, with the error."""
         self.changes(objects, failed=failed, now=now)
 
     def changes(
         self, objects: Iterable[Undecoded | Mapping[str, Any]], *, failed: Mapping[str, Problem] | None = None,
         now: float = 0.0,
     ) -> list[Change]:
-        """Return what is different from the last listing, nodes first; objects that say no name are left out.
+        """Return the changes since the last listing, nodes first; objects without a name are omitted.
 
         Objects of one uid and resourceVersion are the same; without a version they are compared. What is known of kinds
         that `failed` stays as it is: that they could not be listed does not mean that there are none. So does what is
@@ -149,7 +149,7 @@ class Listing:
         for key, fault in unreadable.items():
             if self._unreadable.get(key) != fault:
                 _LOG.warning("%s", fault)
-        # Only now: a listing that fails half-way leaves all as it was, and the next one finds what is gone.
+        # Only now: a listing that fails half-way changes nothing, and the next one finds the deleted objects.
         self._known, self._unreadable = after, unreadable
         self._note(failed, now)
         found += ((key, None) for key in dict.fromkeys([*before, *self.faults]) if key not in self._known)
@@ -157,7 +157,7 @@ class Listing:
         return sorted(found, key=lambda change: change[0][0] != "Node")
 
     def failed(self, why: str) -> None:
-        """Take note that nothing could be listed."""
+        """Record that nothing could be listed."""
         self.views = {kind: replace(view, fault=why) for kind, view in self.views.items()}
 
     def _note(self, failed: Mapping[str, Problem], now: float) -> None:
@@ -191,7 +191,7 @@ def apply(cluster: Cluster, changes: Iterable[Change], listing: Listing | None =
                 cluster.upsert(each)
         except PolicyError as error:
             found = error.problems
-        except Exception as error:  # an object that cannot be taken out is no reason to miss what else changed
+        except Exception as error:  # an object that cannot be removed is no reason to miss the other changes
             found = [Problem(f"{key[0]} `{key[1]}`: it cannot be taken out ({type(error).__name__}: {error})",
                              code="malformed-object")]
         if found:
@@ -215,7 +215,7 @@ def _key_of(each: Mapping[str, Any]) -> Key | None:
 
 
 def _key(kind: str, namespace: object, name: str) -> Key:
-    # As the cluster keeps its objects: a pod is in some namespace, whatever its object says.
+    # As in the cluster: a pod has a namespace even if its object names none.
     namespace = namespace or ("default" if kind == "Pod" else "")
     return kind, f"{namespace}/{name}" if namespace else name
 

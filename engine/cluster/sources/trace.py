@@ -82,7 +82,7 @@ class TracePod:
 
     @property
     def gpu_total(self) -> int:
-        """The thousandths of devices it asks for altogether."""
+        """The total of its device requests in thousandths."""
         return self.gpus * self.gpu_milli
 
     def object(self, namespace: str = "default") -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecording:
-    """What the two lists say of a cluster as it was: who came, and who left."""
+    """The recorded cluster of both lists: its nodes, and its pods with creation and deletion."""
 
     nodes: tuple[TraceNode, ...]
     stays: tuple[Stay, ...]
@@ -132,7 +132,7 @@ class ClusterRecording:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What the two lists say, in their order."""
+    """The nodes and pods of both lists, in their order."""
 
     nodes: tuple[TraceNode, ...]
     pods: tuple[TracePod, ...]
@@ -254,7 +254,7 @@ def _tune(pods: list[TracePod], population: Sequence[TracePod], target: float, r
         return  # copies of pods without GPU requests would never reach the target
     copies = 0
     # A copy for several devices may have overshot the target: the draw that finds nothing more to add is made all the
-    # same, and the order of the nodes hangs on it.
+    # same, and the order of the nodes depends on it.
     while True:
         pod = population[random.below(len(population))]
         # The peer compares with the request per device, not with the total: the last copy may overshoot.
