@@ -55,7 +55,7 @@ def sweep(
 ) -> Swept:
     """Run the experiments at the points that the journal does not hold yet, and return all of them.
 
-    `version` is that of the program: another one runs them again. `progress` is called with the number of finished ones.
+    `version` is that of the program: another one runs them again. `progress` is called with the number finished.
 
     Raises:
         Lost: the runner's workers are lost; finished experiments are in the journal.
