@@ -76,7 +76,7 @@ class NodeResourcesFit:
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""
-        wanted = self._wanted(pod)
+        wanted = self._requests(pod)
 
         def explain(row: int) -> Refusal:
             return _explain(wanted, snapshot, row)
@@ -100,7 +100,7 @@ class NodeResourcesFit:
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return the dependencies: the pod's requests, and the node's allocatable and requested resources."""
         if point is Point.FILTER:
-            wanted = self._wanted(pod)
+            wanted = self._requests(pod)
             return CacheKey(tuple(wanted), _PATHS, vectorized=partial(_fits, wanted), stable_for_shape=True,
                             reasons=partial(_reasons, wanted))
         counted = self._counted(pod)
@@ -109,9 +109,9 @@ class NodeResourcesFit:
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""
         held = snapshot.row(row)
-        free_of = {name: held.allocatable[name] - held.requested[name] for name, _ in self._wanted(pod)}
+        free_of = {name: held.allocatable[name] - held.requested[name] for name, _ in self._requests(pod)}
         free_of[_PODS] = held.allocatable[_PODS] - len(held.pods)
-        for name, amount in ((_PODS, 1), *self._wanted(pod)):
+        for name, amount in ((_PODS, 1), *self._requests(pod)):
             free = free_of[name]
             if free >= amount:
                 continue
@@ -133,7 +133,7 @@ class NodeResourcesFit:
         used, capacity, weights = allocations(snapshot, rows, self._resources, counted, Snapshot.nonzero_requested)
         return self._score(used, capacity, weights) if used else np.zeros(len(rows), np.int64)
 
-    def _wanted(self, pod: PodInfo) -> list[tuple[str, int]]:
+    def _requests(self, pod: PodInfo) -> list[tuple[str, int]]:
         wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and not self._ignores(name)]
         return sorted(wanted, key=_place)
 

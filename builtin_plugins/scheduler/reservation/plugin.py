@@ -89,7 +89,7 @@ class Reservation:
         That is a reservation, a node or the pod itself that changed, or another pod that left.
         """
         if event.kind == "Pod":
-            return (event.key == pod.key and event.old != event.new) or _left(event)
+            return (event.key == pod.key and event.old != event.new) or _pod_left(event)
         return event.kind in ("Reservation", "Node") and event.new is not None
 
     # Scheduling cycle
@@ -277,7 +277,7 @@ class Reservation:
         return {"items": [_summary(info) for info in self.cache.on_node(nodeName)]}
 
 
-def _left(event: Event) -> bool:
+def _pod_left(event: Event) -> bool:
     """Return whether a pod left its node."""
     before, after = event.old_pod, event.new_pod
     return before is not None and bool(before.node_name) and (after is None or not after.node_name)

@@ -133,7 +133,7 @@ def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
         name, point, refusal = verdict.refusal
         active = _named(profile, name)
         if active is not None and point in (Point.PRE_FILTER, Point.FILTER):
-            yield from _asked_for(active, point, refusal.rule, tried, row)
+            yield from _proposed_changes(active, point, refusal.rule, tried, row)
     if verdict.refusal is not None or row is None:
         return
     for step in verdict.filters:
@@ -144,7 +144,7 @@ def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
             except BaseException as error:  # the border between framework and plugin
                 must_be_survived(error)
                 rule = ""
-            yield from _asked_for(active, Point.FILTER, rule, tried, row)
+            yield from _proposed_changes(active, Point.FILTER, rule, tried, row)
             return
 
 
@@ -153,7 +153,7 @@ def _named(profile: Profile, name: str) -> Active | None:
     return next((each for each in (*profile.filters, *profile.pre_filters) if each.name == name), None)
 
 
-def _asked_for(active: Active, point: Point, rule: str, tried: _Try, row: int | None) -> Iterator[Edit]:
+def _proposed_changes(active: Active, point: Point, rule: str, tried: _Try, row: int | None) -> Iterator[Edit]:
     plugin: Any = getattr(active.ask, "plugin", active.ask)
     if isinstance(plugin, DocumentScheduler):
         at = row if point is Point.FILTER else None

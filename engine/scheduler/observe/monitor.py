@@ -28,7 +28,7 @@ class Monitor:
         self._lock = threading.Lock()
         self._begun: dict[str, tuple[float, str]] = {}
         """When it began, and the profile that decides, by pod."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def start(self, pod: str, profile: str = "") -> None:
         """Take note that an attempt for the pod begins, in that profile."""
@@ -40,7 +40,7 @@ class Monitor:
         self._report(self._overdue(pod))
         with self._lock:
             self._begun.pop(pod, None)
-            self._told.discard(pod)
+            self._reported.discard(pod)
 
     def check(self) -> dict[str, float]:
         """Return the attempts that exceed the timeout, with their seconds so far; new ones are logged."""
@@ -57,9 +57,9 @@ class Monitor:
     def _report(self, overdue: dict[str, float]) -> None:
         for key, seconds in overdue.items():
             with self._lock:
-                if key in self._told:
+                if key in self._reported:
                     continue
-                self._told.add(key)
+                self._reported.add(key)
                 profile = self._begun[key][1] if key in self._begun else ""
             _LOG.warning("the decision about %s takes %.1f s, more than %.1f s", key, seconds, self._timeout)
             if self._count is not None:
