@@ -13,7 +13,6 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from koordpolicy.engine.cel.check.environment import ExpressionLimits
 from koordpolicy.engine.cel.syntax.ast import (
     Call,
     Expr,
@@ -24,6 +23,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     MessageLiteral,
     Select,
 )
+from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.source import PolicyError, Source
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from ..scalar.traversal import Walk, everything
 from ..scalar.values import EvaluationError
+from ..syntax.limits import ExpressionLimits
 from .types import (
     BOOL,
     BYTES,
@@ -170,23 +171,7 @@ class Function:
     """A true expression for the reference page, evaluated by a test."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpressionLimits:
-    """The bounds of an expression. Costs are in Kubernetes' units (about 0.1 us each)."""
-
-    characters: int = 100_000
-    depth: int = 120
-    """Deepest nesting, definitions that it reads included: later stages recurse, up to four calls per level."""
-    nodes: int = 20_000
-    comprehensions: int = 4
-    """Deepest nesting of comprehensions."""
-    estimated_cost: int = 100_000_000
-    cost: int = 1_000_000
-    """Cost limit of one evaluation at run time (Kubernetes' PerCallLimit, apiserver `pkg/apis/cel/config.go`)."""
-    document_cost: int = 10_000_000
-    """Cost limit of one document in one decision, for all rows together, or 1,000 per row if that is more."""
-    decision_cost: int = 100_000_000
-    """Cost limit of all evaluations of one decision, or 10,000 per row if that is more."""
+_LIMITS: Final = ExpressionLimits()
 
 
 class Definition(Protocol):
@@ -222,7 +207,7 @@ class Environment:
     definitions: Mapping[str, Definition] = field(default_factory=dict)
     definitions_name: str = "variables"
     container: str = ""
-    limits: ExpressionLimits = ExpressionLimits()
+    limits: ExpressionLimits = _LIMITS
     sizes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     """The sizes that cost estimates assume of values: by path from a variable (`("pod", "spec",
     "containers")`) or by type and field (`("kubernetes.PodSpec", "containers")`); see `cost`."""

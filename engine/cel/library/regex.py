@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..check.environment import Cost, Function, Overload, validator
 from ..check.types import BOOL, STRING
-from ..scalar.budget import COST_LIMIT
-from ..scalar.values import EvaluationError
+from ..scalar.values import COST_LIMIT, EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

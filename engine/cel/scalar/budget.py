@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from .deadline import DEADLINE, Deadline
-from .values import EvaluationError
+from .values import COST_LIMIT, EvaluationError
 
 if TYPE_CHECKING:
     from ..check.checked_ast import Checked
     from ..vector.frame import Frame
 
-COST_LIMIT: Final = "CostLimit"
 EXACTLY: Final = 16
 """Units of a meter per unit of the interpreter, which takes that much longer than a node of a generated loop."""
 _SCALE: Final = 4

@@ -36,6 +36,10 @@ TYPE: Final = Type("type")
 OPTIONAL: Final = Type("optional_type")
 
 
+COST_LIMIT: Final = "CostLimit"
+"""Reason of the error of an evaluation, a document or a decision beyond its cost limit."""
+
+
 class EvaluationError(Exception):
     """An error of an evaluation, in place of a value.
 

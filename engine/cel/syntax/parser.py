@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, Never
 
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
-from ..check.environment import ExpressionLimits
 from . import suggestions
 from .ast import (
     Bind,
@@ -32,6 +31,7 @@ from .ast import (
     Select,
 )
 from .lexer import RESERVED, LiteralError, Token, decode, double, integer, tokenize
+from .limits import ExpressionLimits
 from .suggestions import UnexpectedToken
 
 _BINARY: Final = {

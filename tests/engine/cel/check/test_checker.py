@@ -14,7 +14,6 @@ from koordpolicy.engine.cel.check.checked_ast import (
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.environment import (
     Environment,
-    ExpressionLimits,
     Function,
     InvalidLiteralError,
     Overload,
@@ -46,6 +45,7 @@ from koordpolicy.engine.cel.check.types import (
 from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Select, children
+from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.source import PolicyError, Source
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.check.environment import Environment, ExpressionLimits, Variable
+from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.check.types import (
     BOOL,
     DOUBLE,
@@ -29,6 +29,7 @@ from koordpolicy.engine.cel.scalar import codegen as emitting
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp, equal
+from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.source import PolicyError
 
 RESOURCES = ObjectType("resources", {"cpu": Field(INT), "memory": Field(INT)}, index=INT, absent=0)

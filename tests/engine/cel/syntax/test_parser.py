@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.check.environment import ExpressionLimits
 from koordpolicy.engine.cel.syntax import ast
 from koordpolicy.engine.cel.syntax.ast import (
     Bind,
@@ -17,6 +16,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     Select,
     children,
 )
+from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.cel.syntax.unparse import unparse
 from koordpolicy.engine.source import PolicyError, Source
