@@ -1,0 +1,331 @@
+"""What is decided with the result cache is decided without it too, whatever happened before."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from random import Random
+from unittest import mock
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.reload.build import Builder
+from koordpolicy.engine.scheduler.cycle import plugin_runner
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide, filter_nodes, score_nodes
+from koordpolicy.engine.scheduler.result_cache import result_cache
+from koordpolicy.engine.source import PolicyError, Source
+
+from . import worlds
+from .worlds import SECOND, START
+
+NEVER = 10**9
+NODES = 10
+EXPLORES = settings.get_current_profile_name() == "explore"
+SEEDS = st.integers(0, 2**16)
+SHAPES = st.integers(0, worlds.SHAPES - 1)
+NAMES = st.sampled_from([f"n{number}" for number in range(NODES + 2)])
+"""Of which the cluster may lack some."""
+SOME_NAMES = st.sets(NAMES, min_size=1, max_size=2)
+"""So few that not all nodes are asked about again."""
+STATEFUL = frozenset({"LoadAwareScheduling", "ElasticQuota", "Coscheduling", "RandomScore", "Reservation"})
+"""Plugins that remember more than the objects of a cluster say: when a pod was placed, what was drawn before."""
+
+
+def told(verdict):
+    """Return everything that a verdict says, in an order that does not depend on how it was found."""
+    said = verdict.to_json()
+    said["errors"] = sorted(map(json.dumps, said["errors"]))
+    said["reasons"] = verdict.reasons()
+    said["passed"] = [verdict.names[row] for row in verdict.passed]
+    said["why"] = {
+        name: [(plugin, refusal.rule, refusal.message, refusal.code) for plugin, refusal in verdict.why_not(name)]
+        for name in verdict.names
+    }
+    if verdict.totals is not None:
+        said["totals"] = verdict.totals.tolist()
+    return said
+
+
+def differences(one, other):
+    """Return what two verdicts say differently."""
+    one, other = told(one), told(other)
+    return {key: (one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)}
+
+
+class Journey(RuleBasedStateMachine):
+    """Two schedulers live through the same; one caches results, and they must agree on every pod."""
+
+    @initialize(data=st.data(), seed=SEEDS, following_from=st.sampled_from((0, 2048)), small=st.booleans(),
+                carries_out=st.booleans(), shapes=st.lists(SHAPES, min_size=2, max_size=2))
+    def begin(self, data, seed, following_from, small, carries_out, shapes):
+        self.shapes = shapes
+        self.now, self.count, self.carries_out = START, 0, carries_out
+        self.profile = data.draw(worlds.profiles(frozenset() if carries_out else STATEFUL))
+        self.documents = [data.draw(worlds.documents(f"d{number}")) for number in range(data.draw(st.integers(0, 3)))]
+        self.params = worlds.params("general", 10)
+        self.build = Builder()
+        self.live = Live()
+        self.reload()
+        self.objects = list(worlds.objects([f"n{number}" for number in range(NODES)], Random(seed), self.now))
+        self.nominated = {}
+        self.cached = self.scheduler(Cluster(self.objects, cache_results_from=0, following_from=following_from))
+        self.plain = self.scheduler(Cluster(self.objects, cache_results_from=NEVER))
+        for name, least in (("_MOST_SHAPES", 2), ("_MOST_KEYS", 3), ("_CHEAP", 2), ("_FEWEST", 1), ("_MOST_BYTES", 1)):
+            if small:
+                self.patches.enter_context(mock.patch.object(result_cache, name, least))
+
+    def __init__(self):
+        super().__init__()
+        self.patches = ExitStack()
+        # Fewer nodes than are cached by themselves: a failure is made small sooner.
+        self.patches.enter_context(mock.patch.object(plugin_runner, "_FEW", 2))
+
+    def teardown(self):
+        self.patches.close()
+
+    def scheduler(self, cluster):
+        return Scheduler(cluster, self.live, Settings((self.profile,)), clock=lambda: self.now)
+
+    @property
+    def both(self):
+        return self.cached, self.plain
+
+    def reload(self):
+        texts = [json.dumps(each) for each in (self.params, *self.documents)]
+        sources = [Source(f"{number}.yaml", text) for number, text in enumerate(texts)]
+        try:
+            self.live.replace(lambda: [*PLUGINS, *self.build(sources)])
+        except PolicyError as error:
+            raise AssertionError(f"the documents are wrong: {error}") from error
+
+    def upsert(self, item):
+        for each in self.both:
+            each.cluster.upsert(item)
+
+    def running(self):
+        found = (self.plain.cluster.pod(key) for key in self.plain.cluster.objects("Pod"))
+        return [each for each in found if each is not None and each.node_name]
+
+    def fresh(self):
+        """Return a scheduler without a cache or a past, of a cluster with the same objects; None where there is none.
+
+        Where pods do not say which devices they hold, the order of events decided that.
+        """
+        of = self.plain.cluster
+        cluster = Cluster(
+            (item for kind in of._objects for item in of.objects(kind).values()), cache_results_from=NEVER,
+        )
+        for row in of.rows:
+            for key, minors in row.taken.items():
+                if key in cluster._bound:
+                    cluster.assume(cluster.pod(key), row.name, minors)
+        if [row.taken for row in cluster.rows] != [row.taken for row in of.rows]:
+            return None
+        scheduler = self.scheduler(cluster)
+        for pod, node in self.nominated.values():
+            scheduler.nominations.nominate(pod, node)
+        return scheduler
+
+    def agree(self, shape, name="probe", *, exhaustive=False, anew=False):
+        """Decide about a pod of a shape on all sides, and compare what is said."""
+        pod = PodInfo.of(worlds.pod(name, shape))
+        cached, plain = (each.decide(pod, exhaustive=exhaustive) for each in self.both)
+        assert differences(cached, plain) == {}
+        fresh = self.fresh() if anew else None
+        if fresh is not None:
+            assert differences(fresh.decide(pod, exhaustive=exhaustive), cached) == {}
+
+    def after(self):
+        """Compare pods of the same shapes after every step: what is cached of them is out of date in part."""
+        for place, shape in enumerate(self.shapes):
+            self.agree(shape, anew=place == 0 and not self.carries_out)
+
+    # What happens to pods
+
+    @rule(shape=SHAPES)
+    def place(self, shape):
+        """Place a pod: by its whole cycle, or as somebody else would who tells of it afterwards."""
+        self.count += 1
+        item = worlds.pod(f"p{self.count}", shape)
+        self.upsert(item)
+        self.agree(shape, f"p{self.count}")
+        if self.carries_out:
+            # Why nodes were refused must be read before the pod is placed: that was compared.
+            carried_out = ("node", "devices", "refusal", "nomination", "waiting")
+            cached, plain = (each.schedule(PodInfo.of(item)).to_json() for each in self.both)
+            assert [cached.get(key) for key in carried_out] == [plain.get(key) for key in carried_out]
+        else:
+            node = self.cached.decide(PodInfo.of(item)).node
+            if node is not None:
+                self.upsert({**item, "spec": {**item["spec"], "nodeName": node}})
+        self.after()
+
+    @rule(number=SEEDS)
+    def delete(self, number):
+        keys = sorted(self.plain.cluster.objects("Pod"))
+        if keys:
+            for each in self.both:
+                each.cluster.delete("Pod", keys[number % len(keys)])
+        self.after()
+
+    @rule(number=SEEDS)
+    def relabel(self, number):
+        running = self.running()
+        if running:
+            pod = running[number % len(running)]
+            labels = {**pod.object["metadata"]["labels"], "app": worlds.APPS[number % 2]}
+            item = pod.object
+            self.upsert({**item, "metadata": {**item["metadata"], "labels": labels},
+                         "spec": {**item["spec"], "nodeName": pod.node_name}})
+        self.after()
+
+    @rule(shape=SHAPES, name=NAMES, clears=st.booleans())
+    def nominate(self, shape, name, clears):
+        pod = PodInfo.of(worlds.pod("nominated", shape))
+        for each in self.both:
+            each.nominations.nominate(pod, "" if clears else name)
+        self.nominated[pod.key] = pod, "" if clears else name
+        self.after()
+
+    # What happens to the cluster
+
+    @rule(name=NAMES, seed=SEEDS, make=st.sampled_from((worlds.node, worlds.node, worlds.device, worlds.topology,
+                                                        worlds.csi_node)))
+    def update(self, name, seed, make):
+        self.upsert(make(name, Random(seed)))
+        self.after()
+
+    @rule(names=SOME_NAMES)
+    def cordon(self, names):
+        self.edit(names, lambda item: item["spec"].update(unschedulable=not item["spec"].get("unschedulable")))
+
+    @rule(names=SOME_NAMES, effect=st.sampled_from(("NoSchedule", "NoSchedule", "PreferNoSchedule")))
+    def taint(self, names, effect):
+        def toggle(item):
+            taints = [] if item["spec"].get("taints") else [{"key": "dedicated", "value": "gpu", "effect": effect}]
+            item["spec"]["taints"] = taints
+
+        self.edit(names, toggle)
+
+    @rule(names=SOME_NAMES)
+    def move(self, names):
+        def toggle(item):
+            labels = item["metadata"]["labels"]
+            labels["pool"] = "general" if labels["pool"] == "batch" else "batch"
+            labels["topology.kubernetes.io/zone"] = "z0" if labels.get("topology.kubernetes.io/zone") != "z0" else "z1"
+
+        self.edit(names, toggle)
+
+    @rule(names=SOME_NAMES, cpu=st.sampled_from(("0", "500m", "2", "8")))
+    def resize(self, names, cpu):
+        self.edit(names, lambda item: item["status"]["allocatable"].update(cpu=cpu))
+
+    @rule(names=SOME_NAMES)
+    def pull_or_drop_images(self, names):
+        all_of_them = [{"names": [image], "sizeBytes": 700 * 2**20} for image in worlds.IMAGES]
+        self.edit(names, lambda item: item["status"].update(images=[] if item["status"]["images"] else all_of_them))
+
+    def edit(self, names, change):
+        for name in sorted(names):
+            known = self.plain.cluster.object("Node", name)
+            if known is not None:
+                item = json.loads(json.dumps(known))
+                change(item)
+                self.upsert(item)
+        self.after()
+
+    @rule(name=NAMES, seed=SEEDS)
+    def measure(self, name, seed):
+        pods = [each for each in self.running() if each.node_name == name]
+        self.upsert(worlds.metric(name, Random(seed), self.now, pods))
+        self.after()
+
+    @rule(kind=st.sampled_from(("Node", "NodeMetric", "NodeMetric", "Device", "NodeResourceTopology", "CSINode")),
+          name=NAMES)
+    def remove(self, kind, name):
+        for each in self.both:
+            each.cluster.delete(kind, name)
+        self.after()
+
+    @rule(seed=SEEDS, make=st.sampled_from((
+        worlds.namespace, lambda random: worlds.volume("v0", random),
+        lambda random: worlds.quota("q0", random), lambda random: worlds.gang("g0", random))))
+    def change(self, seed, make):
+        self.upsert(make(Random(seed)))
+        self.after()
+
+    @precondition(lambda self: self.carries_out)
+    @rule(seed=SEEDS)
+    def reserve(self, seed):
+        self.upsert(worlds.reservation(f"r{seed % 3}", Random(seed), sorted(self.plain.cluster.names)))
+        self.after()
+
+    @rule(seconds=st.sampled_from((1, 20, 60, 200, -30)))
+    def wait(self, seconds):
+        self.now += seconds * SECOND
+        for each in self.both:
+            each.process_bindings()
+        self.after()
+
+    # Reloads
+
+    @rule(pool=st.sampled_from(("general", "batch")), limit=st.integers(0, 50))
+    def set_params(self, pool, limit):
+        self.params = worlds.params(pool, limit)
+        self.reload()
+        self.after()
+
+    @rule(data=st.data(), number=st.integers(0, 2))
+    def edit_document(self, data, number):
+        number = min(number, len(self.documents))
+        self.documents[number:number + 1] = [data.draw(worlds.documents(f"d{number}"))]
+        self.reload()
+        self.after()
+
+    # Other ways to ask, which must leave nothing behind
+
+    @rule(name=NAMES, seed=SEEDS, shape=SHAPES, other=SHAPES)
+    def look_at_an_overlay(self, name, seed, shape, other):
+        if name in self.plain.cluster.index:
+            random = Random(seed)
+            change = NodeChange(
+                node=worlds.node(name, random) if random.random() < 0.5 else None,
+                add=[PodInfo.of(worlds.pod("added", other))],
+                metric=worlds.metric(name, random, self.now) if random.random() < 0.5 else None,
+            )
+            pod, found = PodInfo.of(worlds.pod("probe", shape)), []
+            for each in self.both:
+                snapshot = each.cluster.snapshot(self.now)
+                found.append(decide(each.profile_of(pod), pod, snapshot.overlay({name: change})))
+            assert differences(*found) == {}
+        self.after()
+
+    @rule(rows=st.sets(st.integers(0, NODES - 1), min_size=3), shape=SHAPES)
+    def ask_about_some_nodes(self, rows, shape):
+        among = np.array([row for row in sorted(rows) if row < len(self.plain.cluster.names)], np.intp)
+        pod = PodInfo.of(worlds.pod("probe", shape))
+        for ask in (filter_nodes, score_nodes):
+            cached, plain = (
+                ask(each.profile_of(pod), pod, each.cluster.snapshot(self.now), among=among) for each in self.both
+            )
+            assert differences(cached, plain) == {}
+        self.after()
+
+    @rule(shape=SHAPES)
+    def explain(self, shape):
+        self.agree(shape, exhaustive=True, anew=not self.carries_out)
+        self.after()
+
+
+TestAgreement = Journey.TestCase
+TestAgreement.settings = settings(
+    max_examples=400 if EXPLORES else 50, stateful_step_count=30 if EXPLORES else 12, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)
