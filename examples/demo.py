@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def show_policies(live: Live) -> None:
-    """Print the documents in force."""
+    """Print the active documents."""
     heading("policies beside the built-in plugins")
     documents = [plugin for plugin in live.registry.of_framework(Framework.SCHEDULER)
                  if plugin.source and (plugin.profiles is None or PROFILE in plugin.profiles)]

@@ -69,7 +69,7 @@ def _is_terminating(pod: PodInfo) -> bool:
 
 
 def effective_protections(args: Json) -> frozenset[str]:
-    """Return the protections in force: by the lists where either is given, else by the deprecated flags."""
+    """Return the active protections: by the lists where either is given, else by the deprecated flags."""
     lists = args.get("podProtections") or {}
     disabled, extra = lists.get("defaultDisabled") or (), lists.get("extraEnabled") or ()
     if disabled or extra:

@@ -109,7 +109,7 @@ class Promotion:
     facts: dict[str, Any]
 
     def begin(self, reloader: Reloader) -> Future[GenerationRecord]:
-        """Write the files and put them in force; see `Reloader.publish`."""
+        """Write the files and activate them; see `Reloader.publish`."""
         return reloader.publish(self.path, self.files, over=self.over)
 
 
@@ -135,7 +135,7 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
         raise AdminRefusal(f"`{record.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "
                       f"`{wish.hash[:80]}`", "other-hash", hashes)
     if agreement.shadow == agreement.active:
-        raise AdminRefusal(f"`{agreement.active}` is in force already", "in-force", hashes)
+        raise AdminRefusal(f"`{agreement.active}` is active already", "in-force", hashes)
     tally = agreement.tally
     compared, differing = tally.compared, tally.count(ShadowResult.DIFFERS) + tally.count(ShadowResult.ERROR)
     comparison: dict[str, Any] = tally.to_json(_EXAMPLES) | {"failing": dict(agreement.failing)}
@@ -161,7 +161,7 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
     target = targets[0]
     refused = [problem.message for problem in target.problems if problem.code != BLOCKED]
     if refused:
-        raise AdminRefusal(f"`{target.path}` holds a version that is not in force, which would be lost: {refused[0]}",
+        raise AdminRefusal(f"`{target.path}` holds a version that is not active, which would be lost: {refused[0]}",
                       "policies-invalid", facts)
     try:
         files = content_of(Mount(source.path), record.versions[source.path])
@@ -171,6 +171,6 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
 
 
 def refusal(error: PolicyError) -> AdminRefusal:
-    """Return what went wrong while something was put in force, as a refusal."""
+    """Return what went wrong while something was activated, as a refusal."""
     texts = [problem.message + (f" ({problem.help})" if problem.help else "") for problem in error.problems]
     return AdminRefusal("; ".join(texts[:5]), error.problems[0].code or "invalid")

@@ -71,7 +71,7 @@ def read_explain_request(query: Mapping[str, str], body: bytes | bytearray | Non
 
 
 def answer_explain_request(extender: Extender, request: ExplainRequest, *, seconds: float = math.inf) -> Finding:
-    """Return the explanation, of the cluster as the extender knows it and the policies in force.
+    """Return the explanation, of the cluster as the extender knows it and the active policies.
 
     Raises:
         UnknownSubjectError: there is no such pod, or no such node.

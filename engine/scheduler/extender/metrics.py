@@ -109,18 +109,18 @@ class Metrics:
                                 int(status.healthy))
         yield GaugeMetricFamily("koord_policy_reload_running_seconds", "For how long a look at the policies has been "
                                 "under way; 0 between looks", loaded.reloader.seconds_at_work)
-        yield GaugeMetricFamily("koord_policy_generation", "The generation of policies in force", status.generation)
+        yield GaugeMetricFamily("koord_policy_generation", "The generation of active policies", status.generation)
         yield GaugeMetricFamily("koord_policy_restored_generation", "The earlier generation that somebody brought "
                                 "back; 0 where what runs is what the directories hold", status.restored or 0)
-        active = GaugeMetricFamily("koord_policy_active_policies", "Policies in force, by kind", labels=["kind"])
+        active = GaugeMetricFamily("koord_policy_active_policies", "Active policies, by kind", labels=["kind"])
         for framework, kind in _KINDS.items():
             plugins = loaded.reloader.registry.plugins.values()
             active.add_metric([kind], sum(each.framework is framework and bool(each.source) for each in plugins))
         yield active
-        info = InfoMetricFamily("koord_policy_config", "The hash of the policies in force")
+        info = InfoMetricFamily("koord_policy_config", "The hash of the active policies")
         info.add_metric([], {"hash": status.digest})
         yield info
-        sources = InfoMetricFamily("koord_policy_source", "The hash of what is in force of each directory",
+        sources = InfoMetricFamily("koord_policy_source", "The hash of what is active of each directory",
                                    labels=["path"])
         for source in status.sources:
             sources.add_metric([source.path], {"hash": source.digest or ""})

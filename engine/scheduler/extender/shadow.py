@@ -164,7 +164,7 @@ class Agreement:
     shadow: str
     """The hash of the registry in the shadow."""
     active: str
-    """The hash of the registry in force."""
+    """The hash of the active registry."""
     tally: ShadowTally
     failing: Counter[str] = field(default_factory=Counter)
     """In how many decisions expressions of a plugin failed in the shadow."""

@@ -49,7 +49,7 @@ class Counters:
 
 
 def evaluations_of(profiles: Iterable[Profile]) -> list[tuple[str, str, Evaluations]]:
-    """Return profile, plugin and what was counted of each expression of the documents in force."""
+    """Return profile, plugin and what was counted of each expression of the active documents."""
     found: dict[int, tuple[str, str, Evaluations]] = {}
     for profile in profiles:
         for point in (Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.SCORE):
@@ -61,6 +61,6 @@ def evaluations_of(profiles: Iterable[Profile]) -> list[tuple[str, str, Evaluati
 
 
 def expressions_of(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
-    """Return plain data about the expressions of the documents in force, for `/status`."""
+    """Return plain data about the expressions of the active documents, for `/status`."""
     return [{"profile": profile, "plugin": plugin} | each.to_json()
             for profile, plugin, each in evaluations_of(profiles)]

@@ -295,7 +295,7 @@ def test_a_version_that_is_refused_is_not_overwritten(shadowed, shadow, policies
     compared(shadowed, 2)
     status, answer = post(shadowed, "/promote", {"decisions": 2})
     assert (status, answer["code"]) == (409, "policies-invalid")
-    assert answer["error"].startswith(f"`{policies}` holds a version that is not in force, which would be lost: ")
+    assert answer["error"].startswith(f"`{policies}` holds a version that is not active, which would be lost: ")
     assert (policies / "policy.yaml").read_text() == "kind: ["
 
 

@@ -1,4 +1,4 @@
-"""Whatever writers do and whenever the reloader looks: what is in force is exactly what somebody published."""
+"""Whatever writers do and whenever the reloader looks: what is active is exactly what somebody published."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ def test_of_two_registries_prepared_between_decisions_the_last_one_decides(kit):
 
     def decide_in_between(registry):
         scheduler.hot_swap.stage(registry)
-        # The third is prepared and not in force yet; the instances of the second are gone already.
+        # The third is prepared and not active yet; the instances of the second are gone already.
         assert scheduler.decide(kit.pod()).generation == 1
 
     live.replace(lambda: [kit.plugin("U", kit.gives(b=1))], decide_in_between)

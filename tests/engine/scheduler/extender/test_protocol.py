@@ -229,7 +229,7 @@ class Closing:
 
 
 def pinned_instance(kit, **options):
-    """Return an extender in which one pod holds an instance that the generation in force has no more."""
+    """Return an extender in which one pod holds an instance that the active generation has no more."""
     instance = Closing()
     live = kit.live(kit.plugin("F", instance))
     extender = asking(kit, live=live, **options)
