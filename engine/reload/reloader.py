@@ -28,7 +28,7 @@ from .probation import Probation
 from .publish import publish
 from .select import Refusal, ReloadUnit, Selection, SelectionRules, select
 from .settings import ReloadSettings
-from .source_state import SourceState, active_files
+from .source_state import Files, SourceState, active_files
 from .startup import InvalidAtStart, Startup
 from .state_store import StateSaver, Store
 from .status import BLOCKED, UNAVAILABLE, Outcomes, SourceStatus, Status
@@ -37,6 +37,8 @@ from .watch import FileEvents, Waker, Watcher
 
 _LOG: Final = logging.getLogger(__name__)
 _DEFAULTS: Final = ReloadSettings()
+_MOST_TRIALS: Final = 16
+"""How many sets that build may fail to run in one pass before all changes are refused."""
 
 
 class PolicyBuilder(Build, Protocol):
@@ -187,7 +189,7 @@ class Reloader:
         Raises `PolicyError` with everything that is wrong, unless the last good set can (and may) be used.
         """
         if self._startup.run(now):
-            self._select_and_swap()
+            self._select_and_swap(now)
         self._publish_status(now)
         return self._live.registry
 
@@ -201,8 +203,7 @@ class Reloader:
         self._watcher.observe(now)
         retry = self._retry_at is not None and now >= self._retry_at
         if self._watcher.take_changed() or select_again or retry:
-            self._select_and_swap()
-            self._retry_at = now + self._interval if self._unavailable() else None
+            self._select_and_swap(now)
         self._publish_status(now)
         for answer in answers:  # only now: who waits for it may read the status next
             answer()
@@ -217,14 +218,29 @@ class Reloader:
             rolled_back |= self._swapper.roll_back_overdue(*self._overdue.get())
         return rolled_back and self._rules.unit is ReloadUnit.FILE
 
-    def _select_and_swap(self) -> None:
-        selection = select(self._sources, self._swapper.build, self._rules)
-        try:
-            self._swapper.swap(selection)
-        except PolicyError as error:
-            refused = (*selection.refused, *(Refusal(each, error.problems) for each in selection.accepted))
-            selection = Selection((), refused, {}, None)
+    def _select_and_swap(self, now: float) -> None:
+        """Select the next set and activate it; if it cannot run, without the changes at fault."""
+        failed: dict[str, PolicyError] = {}
+
+        def build(files: Files) -> Registry:
+            registry = self._swapper.build(files)
+            if registry.digest in failed:
+                raise failed[registry.digest]
+            return registry
+
+        while True:
+            selection = select(self._sources, build, self._rules)
+            try:
+                self._swapper.swap(selection)
+                break
+            except PolicyError as error:
+                if selection.built is None or selection.built.digest in failed or len(failed) == _MOST_TRIALS:
+                    refused = (*selection.refused, *(Refusal(each, error.problems) for each in selection.accepted))
+                    selection = Selection((), refused, {}, None)
+                    break
+                failed[selection.built.digest] = error
         self._record_outcome(selection)
+        self._retry_at = now + self._interval if self._unavailable() else None
 
     def _record_outcome(self, selection: Selection[Registry]) -> None:
         for source in self._sources:
@@ -252,7 +268,9 @@ class Reloader:
         return future
 
     def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> GenerationRecord:
-        source = next(each for each in self._sources if each.mount.path == path)
+        source = next((each for each in self._sources if each.mount.path == path), None)
+        if source is None:
+            raise PolicyError([Problem(f"`{path}` is no source of this server", code="unknown-source")])
         if over:
             found, observed = source.mount.read(source.observed or source.active).version, source.observed
             if (self._live.registry.digest != over or found is None or observed is None
@@ -264,7 +282,7 @@ class Reloader:
         version = self._watcher.read(source, now).version
         if any(each.pending for each in self._sources):
             self._watcher.take_changed()
-            self._select_and_swap()
+            self._select_and_swap(now)
         if source.active is None or version is None or source.active.digest != version.digest:
             problems = (*source.read_problems, *source.problems)
             raise PolicyError(problems or [Problem(f"`{path}` is written, and not active yet", code="unsettled")])

@@ -6,6 +6,7 @@ File events only shorten the wait for the next pass.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 import warnings
@@ -248,7 +249,7 @@ class FileEvents:
         needed: dict[str, bool] = {}
         for path in paths:
             # Resolved, since a link itself has no events; a file is watched through its directory.
-            real = Path(path).resolve()
+            real = Path(os.path.realpath(path))  # `resolve` raises where links lead in a circle
             directory = str(real if real.is_dir() else real.parent)
             needed[directory] = needed.get(directory, False) or real.is_dir()
         for directory in [each for each in self._watches if each not in needed]:

@@ -25,7 +25,7 @@ _TEST: Final = ".test"
 class Suite:
     """One PolicyTest over one set of policies. Mutants share all of it but the documents."""
 
-    # What hangs on a document is far too much for anybody to read, and is left out of texts for debugging.
+    # A document refers to too much for anybody to read: it is left out of texts for debugging.
     document: Document = field(repr=False)
     documents: tuple[Document, ...] = field(repr=False)
     """The policies, and the PolicyParams that they share."""

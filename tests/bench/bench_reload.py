@@ -92,7 +92,7 @@ def edit(live: Told, file: Path, number: int) -> float:
     live.swapped.clear()
     start = time.perf_counter()
     save(file, text)
-    assert live.swapped.wait(30), "the edit never came in force"
+    assert live.swapped.wait(30), "the edit never became active"
     return (time.perf_counter() - start) * 1e3
 
 
@@ -144,8 +144,8 @@ def main(seconds: float = 10) -> Iterable[Figure]:
     """Measure; `seconds` is how long decisions are watched, with one reload per second."""
     with running() as (live, _, files):
         latencies = [edit(live, files[number * 7 % FILES], number) for number in range(EDITS)]
-        yield Figure("reload: one of 200 files in force, median", statistics.median(latencies), "ms")
-        yield Figure("reload: one of 200 files in force, worst", max(latencies), "ms", bound=200)
+        yield Figure("reload: one of 200 files active, median", statistics.median(latencies), "ms")
+        yield Figure("reload: one of 200 files active, worst", max(latencies), "ms", bound=200)
 
         quiet = Decisions(live)
         quiet.start()
@@ -171,7 +171,7 @@ def main(seconds: float = 10) -> Iterable[Figure]:
         during = busy.within(reloads)
         yield Figure("reload: delay of a decision during a reload, p99", p99(during) - usual, "ms")
         yield Figure("reload: delay of a decision during a reload, largest", max(during) - usual, "ms", bound=10)
-        yield Figure("reload: one of 200 files in force beside decisions, worst", max(latencies), "ms", bound=200)
+        yield Figure("reload: one of 200 files active beside decisions, worst", max(latencies), "ms", bound=200)
 
 
 if __name__ == "__main__":

@@ -262,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     give_back()
                     resting.append(resident())
                     _tell(f"cycle {cycle + 1}: {(time.monotonic() - began) / 60:5.1f} min, {resting[-1] / 1e6:.1f} MB "
-                          f"({before / 1e6:.1f} MB with what is free), {course.live.swaps} sets put in force, "
+                          f"({before / 1e6:.1f} MB with what is free), {course.live.swaps} sets activated, "
                           f"{asker.calls} decisions, {course.generations.alive} documents in memory, "
                           f"{threading.active_count()} threads")
                     continue
@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(course: Course, asker: Asker, serving: Serving, resting: list[int], highest: int, phases: int,
             minutes: float, broken: str) -> int:
     faults = [broken] if broken else []
-    print(f"\n{minutes:.1f} minutes, {phases} phases, {course.live.swaps} sets put in force, "
+    print(f"\n{minutes:.1f} minutes, {phases} phases, {course.live.swaps} sets activated, "
           f"{course.generations.builds} builds, {asker.calls} decisions")
     for what, seconds in sorted(course.waits.items(), key=lambda item: -item[1]):
         print(f"  {what:<50} {seconds:8.2f} s at most")

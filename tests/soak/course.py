@@ -126,13 +126,13 @@ class Course:
         while not holds():
             if self.drive.now() - began > seconds:
                 status = self.reloader.status().to_json()
-                raise Broken(f"{self.phase}: {what} did not come within {seconds:g} s: in force {self.live.force}, "
+                raise Broken(f"{self.phase}: {what} did not come within {seconds:g} s: active {self.live.force}, "
                              f"published {self._number}, {str(status)[:3000]}")
             self.drive.pass_time(0.02)
         waited = self.drive.now() - began
         self.waits[what] = max(waited, self.waits.get(what, 0.0))
 
-    def in_force(self, source: str, what: str = "a change in force", seconds: float = SOON) -> None:
+    def until_active(self, source: str, what: str = "a change active", seconds: float = SOON) -> None:
         """Wait until the newest publication of a source is active."""
         self.until(lambda: self.live.force.get(source) == self._number[source], what, seconds)
 
@@ -160,12 +160,12 @@ class Course:
     def swaps(self) -> None:
         """A ConfigMap is swapped once, and then many times in a row."""
         self.publish_mount(self.random.randint(1, 20))
-        self.in_force("mount")
+        self.until_active("mount")
         for _ in range(10):
             self.publish_mount(self.random.randint(1, 20))
             if self.random.random() < 0.5:
                 self.drive.pass_time(self.random.random() * 0.3)
-        self.in_force("mount")
+        self.until_active("mount")
 
     def invalid(self) -> None:
         """Invalid versions change nothing, and are reported; the next valid one is activated."""
@@ -174,7 +174,7 @@ class Course:
             self.mount.write(files)
             self.told(0)
             self.publish_mount(2)
-            self.in_force("mount")
+            self.until_active("mount")
             self.healthy()
 
     def in_place(self) -> None:
@@ -182,7 +182,7 @@ class Course:
         for _ in range(3):
             pause = self.random.choice([0.0, 0.02, 0.5])
             self.publish_folder(halfway=lambda pause=pause: self.drive.pass_time(pause))
-            self.in_force("folder")
+            self.until_active("folder")
         self.healthy()
 
     def loops(self) -> None:
@@ -192,7 +192,7 @@ class Course:
         (self.folder / "deep" / "up").symlink_to("..", target_is_directory=True)
         self.drive.pass_time(0.5)
         self.publish_folder()
-        self.in_force("folder")
+        self.until_active("folder")
         (self.folder / "itself.yaml").symlink_to("itself.yaml")
         (self.folder / "nowhere.yaml").symlink_to("nothing.yaml")
         self.told(1)
@@ -211,7 +211,7 @@ class Course:
             self.told(1, seconds=SOON + _REHASH)
             self.disk.denied.clear()
             (self.folder / file).chmod(0o644)
-            self.in_force("folder", seconds=SOON + _REHASH)
+            self.until_active("folder", seconds=SOON + _REHASH)
             self.healthy()
 
     def full_disk(self) -> None:
@@ -222,7 +222,7 @@ class Course:
         before = {path: saved.version.digest for path, saved in store.load(mounts).items()}
         self.disk.full = True
         self.publish_mount(4)
-        self.in_force("mount")
+        self.until_active("mount")
         self.until(
             lambda: any("cannot be kept" in text for text in self.reloader.status().warnings), "a full disk told",
         )
@@ -238,7 +238,7 @@ class Course:
         for offset in (_YEAR, -_YEAR, 0.0):
             self.clock.offset = offset
             self.publish_mount(2)
-            self.in_force("mount")
+            self.until_active("mount")
 
     def events_lost(self) -> None:
         """No file event arrives, or one of ten: changes are found by looking."""
@@ -246,9 +246,9 @@ class Course:
             self.events.lost = lost
             for _ in range(3):
                 self.publish_folder()
-                self.in_force("folder", "a change in force without events")
+                self.until_active("folder", "a change active without events")
                 self.publish_mount(3)
-                self.in_force("mount", "a change in force without events")
+                self.until_active("mount", "a change active without events")
         self.events.lost = 0.0
 
     def unmounted(self) -> None:
@@ -260,18 +260,18 @@ class Course:
         if self.live.force != before:
             raise Broken(f"an unmount took policies out of force: {before} to {self.live.force}")
         self.publish_mount(5)
-        self.in_force("mount")
+        self.until_active("mount")
         self.healthy()
 
     def emptied(self) -> None:
         """All files of a directory are deleted, which is intentional; not so if it is filled again at once."""
         empty(self.folder)
-        self.until(lambda: "folder" not in self.live.force, "an empty directory in force")
+        self.until(lambda: "folder" not in self.live.force, "an empty directory active")
         self.publish_folder()
-        self.in_force("folder")
+        self.until_active("folder")
         empty(self.folder)
         self.publish_folder()
-        self.in_force("folder")
+        self.until_active("folder")
         self.healthy()
 
     def crowded(self) -> None:
@@ -280,7 +280,7 @@ class Course:
             (self.crowd / f"{number:05}.yaml").write_bytes(b"{}")
         self.told(2, "too many files told", BULK)
         self.publish_mount(3)
-        self.in_force("mount", "a change in force beside too many files")
+        self.until_active("mount", "a change active beside too many files")
         empty(self.crowd)
         self.healthy(seconds=BULK)
 
@@ -301,8 +301,8 @@ class Course:
             self.crowd.rmdir()
             beside.rename(self.crowd)
             self.publish_mount(3)
-            self.in_force("crowd", "50 MB in force", BULK)
-            self.in_force("mount", "a change in force beside 50 MB", BULK)
+            self.until_active("crowd", "50 MB active", BULK)
+            self.until_active("mount", "a change active beside 50 MB", BULK)
             self.live.going_back = False
         empty(self.crowd)
         self.until(lambda: "crowd" not in self.live.force, "50 MB gone", BULK)
@@ -323,16 +323,16 @@ class Course:
                     if self.drive.now() - began > SOON:
                         raise Broken("a writer that never stops keeps another source from being read")
         file.write_bytes(next(iter(self._next("crowd", 1).values())))
-        self.in_force("crowd")
+        self.until_active("crowd")
         file.unlink()
         self.until(lambda: "crowd" not in self.live.force, "a deleted file out of force")
 
     def gone_back(self) -> None:
         """Somebody goes back, which holds until the directory changes; others may change meanwhile."""
         self.publish_mount(2)
-        self.in_force("mount")
+        self.until_active("mount")
         self.publish_mount(3)
-        self.in_force("mount")
+        self.until_active("mount")
         self.live.going_back = True
         asked = self.reloader.restore()
         self.until(asked.done, "a rollback done")
@@ -340,11 +340,11 @@ class Course:
         asked.result()
         for _ in range(2):
             self.publish_folder()
-            self.in_force("folder", "a change in force beside a rollback")
+            self.until_active("folder", "a change active beside a rollback")
             if self.live.force["mount"] != self._number["mount"] - 1:
                 raise Broken("a rollback did not hold")
         self.publish_mount(2)
-        self.in_force("mount", "a change in force after a rollback")
+        self.until_active("mount", "a change active after a rollback")
         self.healthy()
 
     def published(self) -> None:
@@ -353,9 +353,9 @@ class Course:
             asked = self.reloader.publish(str(path), self._next(source, count))
             self.until(asked.done, "a promotion done")
             asked.result()
-            self.in_force(source)
+            self.until_active(source)
         self.publish_mount(2)
-        self.in_force("mount")
+        self.until_active("mount")
         self.healthy()
 
     def shadowed(self) -> None:
@@ -378,7 +378,7 @@ class Course:
         self.reloader = self.make()
         self.drive.begin(self.live, self.reloader)
         if self.live.force != before:
-            raise Broken(f"a restart changed what is in force from {before} to {self.live.force}")
+            raise Broken(f"a restart changed what is active from {before} to {self.live.force}")
 
     def phases(self) -> Sequence[Callable[[], None]]:
         """Return all of it but the bulk, in an order that is another one each time."""

@@ -51,7 +51,7 @@ def test_old_generations_are_forgotten(tmp_path):
     course = Course(tmp_path, Virtual(), 3)
     for _ in range(40):
         course.publish_mount(10)
-        course.in_force("mount")
+        course.until_active("mount")
     gc.collect()
     assert course.generations.builds > 40
     assert course.generations.alive < 15 * 10

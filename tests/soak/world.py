@@ -129,11 +129,11 @@ class Watch(Live):
         force = {}
         for source, publications in found.items():
             if len(publications) != 1:
-                self.faults.append(f"{source} is in force in several publications at once: {publications}")
+                self.faults.append(f"{source} is active in several publications at once: {publications}")
                 continue
             (publication, count), = publications.items()
             if self.published.get((source, publication)) != count:
-                self.faults.append(f"{count} documents of publication {publication} of {source} are in force, of "
+                self.faults.append(f"{count} documents of publication {publication} of {source} are active, of "
                                    f"{self.published.get((source, publication))} that were published")
             if publication < self.force.get(source, 0) and not self.going_back:
                 self.faults.append(f"{source} went back from publication {self.force[source]} to {publication}")

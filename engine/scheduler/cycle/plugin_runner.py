@@ -244,7 +244,7 @@ class PluginRunner:
         return passed
 
     def _keeps(self, rows: Rows) -> bool:
-        """Whether answers that stand are worth their while: they are about all nodes of the cluster as it is."""
+        """Whether the result cache pays: it is about all nodes of the cluster as it is."""
         snapshot = self.snapshot
         large = len(rows) > _FEW and snapshot.size >= snapshot.cluster.cache_results_from
         return large and not self.exhaustive and not snapshot.overridden

@@ -193,7 +193,7 @@ def _choice(verdict: Verdict) -> Finding:
 
 
 def _room(verdict: Verdict) -> Iterator[Finding]:
-    """Yield what preemption came to, where it was tried."""
+    """Yield the result of preemption, if it was tried."""
     if verdict.nomination is not None:
         victims = [victim.key for victim in verdict.nomination.victims]
         yield Finding("room", f"room can be made on {verdict.nomination.node} by evicting {listed(victims, _NAMES)}",

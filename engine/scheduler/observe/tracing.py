@@ -16,7 +16,7 @@ from ..profiles.profile import Active, Profile
 
 @dataclass(frozen=True, slots=True)
 class PluginCall:
-    """One question to one plugin: the method, what it came to in a few words, and the seconds that it took."""
+    """One call of a plugin: the method, its result in a few words, and the seconds that it took."""
 
     plugin: str
     method: str

@@ -40,7 +40,7 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 """Of all combined results of a profile."""
 _FEWEST: Final = 16
 _MANY: Final = 4
-"""Where more than one row in so many changed, all are asked about: that is not slower."""
+"""If more than one row in so many changed, all rows are recomputed: that is not slower."""
 
 _CHEAP: Final = 256
 """A function of arrays takes about the same time for so many rows as for one."""
@@ -52,10 +52,10 @@ _Kept = TypeVar("_Kept")
 _NOT_CACHED: Final = object()
 _NO_ERRORS: Final[Errors] = {}
 _MOST_SHAPES: Final = 2_048
-"""Of pods of how many shapes it is kept what they ask, at each of two points."""
+"""For how many pod shapes cache keys are cached, at each of two points."""
 _MOST_KEYS: Final = 4_096
 _TOLD: Final[WeakKeyDictionary[Profile, set[tuple[str, Point, str]]]] = WeakKeyDictionary()
-"""What plugins say wrongly, and was told; a reload makes other profiles, and tells it again."""
+"""Faults of plugins that were logged; a reload makes other profiles, and logs them again."""
 
 
 @lru_cache(maxsize=8)
@@ -67,11 +67,11 @@ def all_rows(size: int) -> Rows:
 
 
 class Uncacheable(Exception):
-    """A plugin's answer is not what its protocol says: it is asked the slow way, which says so."""
+    """A plugin's result breaks its protocol: the plugin is called uncached, which reports it."""
 
 
 class UncacheablePlugin(Exception):
-    """The plugin at a place could not be asked for an answer that stands."""
+    """The plugin at a place has no cacheable result for this pod."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
@@ -111,15 +111,15 @@ class CachedColumn(CopyOnWriteArray):
     def __init__(self, size: int, dtype: type[np.generic]) -> None:
         super().__init__(np.zeros(size, dtype))
         self.stale: _Booleans = np.ones(0 if dtype is np.bool_ else size, np.bool_)
-        """Of scores: the rows in which something changed since the plugin scored them. Filters have none."""
+        """Of scores: the rows that changed since the plugin scored them. Filters have none."""
         self.stamp = -1
-        """Every change up to here is in it; before the first answer there is none."""
+        """All changes up to this stamp are included; -1 before the first result."""
         self.altered = -1
-        """The stamp at which a value became another one last."""
+        """The stamp of the last change of a value."""
         self.epoch: int | None = None
-        """Under which epoch it was answered last, by its number."""
+        """The number of the epoch of the values."""
         self.last_epoch: tuple[Hashable, int] = (None, 0)
-        """What the question last said of the epoch, and the number of that."""
+        """The last epoch of the cache key, and its number."""
         self.errors: dict[str, dict[int, EvaluationError]] = {}
 
     @property
@@ -128,7 +128,7 @@ class CachedColumn(CopyOnWriteArray):
         return self.values.nbytes + self.stale.nbytes
 
     def epoch_of(self, said: Hashable) -> int:
-        """Return the number of an epoch, another one than before where it is another one. Comparing may raise."""
+        """Return the number of an epoch; a changed epoch has a new number. Comparing epochs may raise."""
         before, number = self.last_epoch
         if number == 0 or before != said:
             number += 1
@@ -136,11 +136,11 @@ class CachedColumn(CopyOnWriteArray):
         return number
 
     def write(self, rows: Rows, values: NDArray[Any], errors: Errors, stamp: int) -> None:
-        """Take over the answers about some rows."""
+        """Write the results of some rows."""
         if self.errors or errors:
             self._take_over(rows, errors)
         self.stamp = stamp
-        # Scores are mostly others; that a filter says what it said before spares everybody to combine it.
+        # Scores mostly differ; a filter's unchanged results need not be combined again.
         if values.dtype.kind == "b":
             before = self.values if len(rows) == len(self.values) else self.values[rows]
             if before.tobytes() == values.tobytes():
@@ -149,7 +149,7 @@ class CachedColumn(CopyOnWriteArray):
         self.altered = stamp
 
     def _take_over(self, rows: Rows, errors: Errors) -> None:
-        gone = rows.tolist()  # a few rows; those that stand may be thousands
+        gone = rows.tolist()  # a few rows; the others may be thousands
         for rule, found in list(self.errors.items()):
             for row in gone:
                 found.pop(row, None)
@@ -178,12 +178,12 @@ class DependencyGroup:
 
 
 class _Divided(NamedTuple):
-    """Rows that changed: those that scores are asked for, and the others."""
+    """Changed rows: those to be scored, and the others."""
 
     asked: Rows
     others: Rows
     changed: Rows | None = None
-    """All of them, where it costs no more to score these than to leave the others out."""
+    """All changed rows, if scoring them costs no more than leaving the others out."""
 
 
 _NOTHING: Final = _Divided(NO_ROWS, NO_ROWS)
@@ -216,14 +216,14 @@ class CombinedResult(CopyOnWriteArray):
     ) -> None:
         super().__init__(values)
         self.actives = actives
-        """Whose answers are kept."""
+        """The plugins whose results are cached."""
         self.places = places
-        """Where each of them stands among all that were to be asked."""
+        """The place of each among all plugins of the point."""
         self.uncached = uncached
-        """Whose answers are not kept, each with its place."""
+        """The plugins whose results are not cached, each with its place."""
         self.weights = np.array([active.weight for active in actives], np.int64)
         self.questions: list[CacheKey] = []
-        """What the columns answer, for all pods that ask this."""
+        """The cache keys of the columns."""
         self.columns: list[CachedColumn] = []
         self.epochs: list[int | None] = []
         self.parts: list[DependencyGroup] = []
@@ -231,15 +231,15 @@ class CombinedResult(CopyOnWriteArray):
         """Of scores: the rows whose total is out of date. Scores of nodes that no pod can take are not computed."""
         self._covered: Rows | None = None
         self._inside: _Booleans | None = None
-        """Which rows are covered, once somebody asked."""
+        """Which rows are covered; computed when it is read."""
         self._left: dict[int, Rows] = {}
 
     def covers(self, rows: Rows) -> bool:
-        """Return whether these rows (the very array) are those whose totals were brought up to date last."""
+        """Return whether these rows (the same array) are those whose totals were refreshed last."""
         return rows is self._covered
 
     def cover(self, rows: Rows) -> None:
-        """Note that the totals of these rows are up to date."""
+        """Record that the totals of these rows are up to date."""
         self._covered, self._inside = rows, None
 
     def divided(self, rows: Rows) -> _Divided:
@@ -263,7 +263,7 @@ class CombinedResult(CopyOnWriteArray):
         return rows[self.stale[rows]]
 
     def left_before(self, place: int) -> Rows:
-        """Return the rows that none of the kept filters before a place refuses. Not to be written."""
+        """Return the rows that no cached filter before a place refuses. Not to be written."""
         rows = self._left.get(place)
         if rows is None:
             rows = np.flatnonzero((self.values < 0) | (self.values > place))
@@ -278,7 +278,7 @@ class CombinedResult(CopyOnWriteArray):
         self._left.clear()
 
     def errors(self, rows: Rows) -> dict[int, dict[str, Mapping[int, EvaluationError]]]:
-        """Return what failed at some rows, by place."""
+        """Return the errors at some rows, by place."""
         return {place: among(column.errors, rows) for place, column in zip(self.places, self.columns, strict=True)
                 if column.errors}
 
@@ -290,19 +290,19 @@ class CombinedResult(CopyOnWriteArray):
 
 @dataclass(slots=True)
 class _ShapeKeys:
-    """What pods of one shape ask the plugins of a point; None of one that cannot say it, or that failed."""
+    """The cache keys of pods of one shape, by plugin of a point; None for a plugin without one, or that failed."""
 
     each: list[CacheKey | None]
     passing: list[int]
-    """The places of those that do not last."""
+    """The places of keys that are not stable for the shape."""
     key: Hashable
-    """Of their group."""
+    """The key of their combined result."""
     stamps: dict[int, int] = field(default_factory=dict)
     """By place, the stamp at which a key was asked for that is stable until a node changes."""
 
 
 class _Latest(OrderedDict[Hashable, _Kept]):
-    """What was used last, of which no more is kept than fits."""
+    """A bounded map: the least recently used entries are dropped."""
 
     def find(self, key: Hashable) -> _Kept | None:
         found = self.get(key)
@@ -317,7 +317,7 @@ class _Latest(OrderedDict[Hashable, _Kept]):
 
 
 class _Groups(_Latest[CombinedResult]):
-    """The groups that were used last, of which no more is kept than fits; a column that several share counts once."""
+    """Combined results, bounded by memory, least recently used dropped; a shared column counts once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -325,7 +325,7 @@ class _Groups(_Latest[CombinedResult]):
         self._sharing: dict[CachedColumn, int] = {}
 
     def add(self, key: Hashable, group: CombinedResult) -> None:
-        """Keep a group, and forget those that were not used for longest."""
+        """Add a combined result, and drop the least recently used."""
         self[key] = group
         self._bytes += group.bytes
         for column in group.columns:
@@ -346,7 +346,7 @@ class _Groups(_Latest[CombinedResult]):
 
 
 class _OfProfile:
-    """What stands for one profile: groups, and what pods of a shape ask. What was not used for longest goes."""
+    """The cache of one profile: combined results and the cache keys of shapes, least recently used dropped."""
 
     def __init__(self) -> None:
         self.groups = _Groups()
@@ -367,14 +367,14 @@ class _ClusterCache:
         self._numbers = count()
 
     def of(self, profile: object) -> _OfProfile:
-        """Return what stands for a profile."""
+        """Return the cache of a profile."""
         found = self._profiles.get(profile)
         if found is None:
             found = self._profiles[profile] = _OfProfile()
         return found
 
     def key_of(self, ask: Any, point: Point, key: Hashable) -> int:
-        """Return what stands for a key: plugins' own keys are compared here and nowhere else. Comparing may raise."""
+        """Return the number of a key: plugins' own keys are compared here and nowhere else. Comparing may raise."""
         known = self._keys.setdefault(ask, {})
         number = known.get((point, key))
         if number is None:
@@ -384,7 +384,7 @@ class _ClusterCache:
         return number
 
     def column(self, ask: Any, point: Point, key: Hashable, size: int) -> CachedColumn:
-        """Return a plugin's column for a question, an empty one where there is none."""
+        """Return a plugin's column for a cache key, a new one if there is none."""
         columns = self._columns.setdefault(ask, WeakValueDictionary())
         column = columns.get((point, key))
         if column is None:
@@ -410,19 +410,19 @@ class ResultCache:
         self._shape = pod.shape()
 
     def is_about(self, pod: PodInfo, snapshot: Snapshot) -> bool:
-        """Whether that is the pod, and the moment."""
+        """Return whether this is about that pod and that snapshot."""
         return pod is self._pod and snapshot is self._snapshot
 
     def answers(self, point: Point, skipped: frozenset[str], rows: Rows) -> CombinedResult:
-        """Return what the plugins that are not skipped answer, if they say what that hangs on.
+        """Return the refreshed combined result of the plugins that are not skipped and have a cache key.
 
-        Filters answer about all nodes, scorers about `rows`: what the group holds of other rows means nothing then. The
-        others have to be asked anew: see the group.
+        Filters are evaluated for all nodes, scorers for `rows` only: other rows of a score hold no meaning. The plugins
+        in `uncached` must be called for this pod.
         """
         actives, kept = self._profile.without(point, skipped), self._store.of(self._profile)
         questions = self._questions(kept, point, skipped, actives)
         held: list[CachedColumn] = []
-        """What a group that did not come about has asked already."""
+        """Cache keys that were asked for before a plugin turned out to be uncacheable."""
         while True:
             try:
                 group = kept.groups.find(questions.key)
@@ -444,7 +444,7 @@ class ResultCache:
     def _questions(
         self, kept: _OfProfile, point: Point, skipped: frozenset[str], actives: Sequence[Active],
     ) -> _ShapeKeys:
-        """Return what the pod asks of these plugins; only what does not last is found out anew for pods of a shape."""
+        """Return the pod's cache keys; only keys that are not stable for the shape are asked for again."""
         of_shape = point, skipped, self._shape
         known = kept.questions.find(of_shape) if self._shape is not None else None
         if known is None:
@@ -478,7 +478,7 @@ class ResultCache:
                 and self._cluster.stamp(cache_key.stable_until) == keys.stamps[place])
 
     def _question(self, point: Point, active: Active) -> CacheKey | None:
-        """Return what a plugin's answers hang on; None where it cannot say so: it is asked the slow way then."""
+        """Return a plugin's cache key; None if it has none: then it is called uncached."""
         try:
             cache_key = _question_of(active.ask.cache_key(point, self._pod, self._snapshot))
             if cache_key is not None:
@@ -493,7 +493,7 @@ class ResultCache:
         return cache_key
 
     def _tell(self, active: Active, point: Point, what: str, error: BaseException) -> None:
-        """Tell once of what a plugin says wrongly and what costs no more than time: it is asked the slow way."""
+        """Log once a fault of a plugin that costs only time: it is called uncached."""
         told, about = _TOLD.setdefault(self._profile, set()), (active.name, point, what)
         if about not in told:
             told.add(about)
@@ -524,7 +524,7 @@ class ResultCache:
     def _now(
         self, point: Point, group: CombinedResult, questions: Sequence[CacheKey | None],
     ) -> tuple[list[CacheKey], list[int | None], list[int]]:
-        """Return the questions of a group's columns, the epochs of these, and the stamps of its parts, as of now."""
+        """Return the current epochs of the columns' keys and the stamps of the dependency groups."""
         asks = [cache_key for cache_key in questions if cache_key is not None]
         epochs = [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
                   for number, each in enumerate(asks)]
@@ -532,7 +532,7 @@ class ResultCache:
         return asks, epochs, stamps
 
     def _refresh(self, group: CombinedResult, questions: Sequence[CacheKey | None], rows: Rows) -> None:
-        """Score those of the rows that are stale; mark what else changed as stale."""
+        """Score the stale ones of the rows; mark other changed rows as stale."""
         asks, epochs, stamps = self._now(Point.SCORE, group, questions)
         columns = group.columns
         changes = [NO_ROWS if part.stamp == stamp else self._changed_since(part, part.stamp)
@@ -540,13 +540,13 @@ class ResultCache:
         valid = epochs == group.epochs
         for changed in changes:
             valid = valid and changed is not None
-        # Of the rows that were asked for the last time too, only those that changed since are stale: no mark is read.
+        # Of the rows of the last refresh only those that changed since are stale: no mark is read.
         follows = valid and group.covers(rows)
         if not valid:
             group.stale[:] = True
         divided: dict[int, _Divided] = {}
         due: list[tuple[int, int, _Divided | None]] = []
-        """Columns by number, with the stamp that they come up to, and what changed; None where their marks say so."""
+        """Columns by number, with the stamp that they include, and the changed rows; None if marks hold them."""
         for part, stamp, changed in zip(group.parts, stamps, changes, strict=True):
             if follows and stamp == part.stamp:
                 continue  # nor has an epoch of its columns changed: no number of one comes again
@@ -587,7 +587,7 @@ class ResultCache:
             column.epoch, column.stamp = epochs[number], stamp
         if len(stale):
             group.update(stale, _total(group, stale))
-        # Last: where a plugin failed on the way, the group is not up to date.
+        # Last: if a plugin failed on the way, the combined result is not up to date.
         if not follows:
             group.stale[stale] = False
             group.cover(rows)
@@ -598,7 +598,7 @@ class ResultCache:
     def _score_changed(
         self, group: CombinedResult, number: int, cache_key: CacheKey, rows: _Divided, stamp: int,
     ) -> None:
-        """Score rows that changed, and mark the others as stale."""
+        """Score changed rows, and mark the others as stale."""
         column, asked, others = group.columns[number], rows.asked, rows.others
         if len(others):
             # Filters were asked about the same array: what was gathered for them serves here. A score that is out of
@@ -614,13 +614,13 @@ class ResultCache:
             column.write(asked, values, errors, stamp)
 
     def _changed_since(self, part: DependencyGroup, since: int) -> Rows | None:
-        """Return the rows that changed since then; None where that is not known, or where all are asked about."""
+        """Return the rows that changed since then; None if unknown, or if all are to be recomputed."""
         if since < 0 or (part.vectorized and self._snapshot.size < self._cluster.following_from):
             return None
         return self._cluster.changed(part.paths, since)
 
     def _follow(self, group: CombinedResult, questions: Sequence[CacheKey | None]) -> None:
-        """Ask filters about the rows that changed, and bring up to date who refuses these first."""
+        """Run filters on the changed rows, and refresh which filter refuses each row first."""
         point, columns = Point.FILTER, group.columns
         asks, epochs, stamps = self._now(point, group, questions)
         of_columns = [column.epoch for column in columns]
@@ -628,7 +628,7 @@ class ResultCache:
         refreshed, same = epochs != group.epochs, epochs == of_columns
         for part, stamp in zip(group.parts, stamps, strict=True):
             since, altered = part.stamp, False
-            # A column may have gone on to another epoch, and not back, for another group.
+            # For another combined result a column may have moved on to another epoch.
             if stamp == since and (same or all(epochs[number] == of_columns[number] for number in part.numbers)):
                 continue
             refreshed = refreshed or since < 0
@@ -669,14 +669,14 @@ class ResultCache:
             raise UncacheablePlugin(group.places[number]) from error
 
     def _changed(self, part: DependencyGroup, since: int) -> Rows | None:
-        """Return the rows that changed since then; None where that is not known, or so many did that all are asked."""
+        """Return the rows that changed since then; None if unknown, or if so many did that all are recomputed."""
         rows = self._changed_since(part, since)
         return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
 
     def _asked(
         self, point: Point, group: CombinedResult, number: int, cache_key: CacheKey, rows: Rows,
     ) -> tuple[NDArray[Any], Errors]:
-        """Return a plugin's answers about some rows."""
+        """Return a plugin's results for some rows."""
         if not len(rows):
             return group.columns[number].values[rows], {}
         active = group.actives[number]
@@ -694,7 +694,7 @@ class ResultCache:
     def _said(
         self, point: Point, active: Active, answer: Callable[[Snapshot, Rows], NDArray[Any] | None], rows: Rows,
     ) -> NDArray[Any] | None:
-        """Return what a question says of the rows itself; None where the plugin has to say it."""
+        """Return the vectorized result of a cache key; None if the plugin must be called."""
         try:
             values = answer(self._snapshot, rows)
             return None if values is None else _sound(values, point, len(rows))
@@ -741,7 +741,7 @@ def _scored(
 
 
 def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None:
-    """Return what a question says of so many rows; None for scores out of range, which the plugin has to explain."""
+    """Return a checked vectorized result; None for scores out of range, which the plugin has to explain."""
     wanted = _BOOLEAN if point is Point.FILTER else _INTEGER
     if values.dtype != wanted or values.shape != (size,):
         raise TypeError(f"it must be {size} values of {wanted}, not {values.dtype} of shape {values.shape}")
@@ -749,7 +749,7 @@ def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None
 
 
 def _of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:
-    """Return what a plugin answered about these rows, of which it may have answered more."""
+    """Return a plugin's results for these rows, of a result that may have more."""
     if values.dtype != wanted or values.ndim != 1:
         raise Uncacheable
     if len(values) == len(rows):
@@ -784,12 +784,12 @@ def _total(group: CombinedResult, rows: Rows) -> NDArray[np.int64]:
 def recomputed(
     active: Active, cache_key: CacheKey, state: CycleState, pod: PodInfo, snapshot: Snapshot, *, refused: Rows,
 ) -> Answer:
-    """Return a filter's answer in which `refused` are the nodes that it refused; it is asked why when that is read."""
+    """Return a filter's answer with the `refused` nodes; the filter is called for reasons when they are read."""
     known: list[Answer] = []
 
     def real() -> Answer:
         if not known:
-            # What the pod's own decision left in the state may be about another moment.
+            # The state of the pod's own decision may be about another version of the cluster.
             answer = active.ask.filter(CycleState(state), pod, snapshot, refused)
             known.append(answer.spread(refused, snapshot.size))
         return known[0]
@@ -798,8 +798,8 @@ def recomputed(
         answer = real()
         if answer.passed[row]:
             if snapshot.version == snapshot.cluster.version:
-                return Refusal("", "refused by an answer that stands, and not by the plugin now: its `cache_key` does "
-                               "not say all that its answers hang on, or says another answer")
+                return Refusal("", "refused by a cached result, and not by the plugin now: its `cache_key` does not "
+                               "name all that its results depend on, or its `vectorized` result differs")
             return Refusal("", "refused at the time of the decision; the cluster has changed since")
         return answer.explain(row)
 
@@ -813,7 +813,7 @@ def recomputed(
         return not real().passed[rows].any()
 
     def said(rows: Rows) -> Mapping[str, Rows] | None:
-        """Return what the question says itself, where it refuses all of these rows now too."""
+        """Return the reasons of the cache key, if it still refuses all of these rows."""
         if cache_key.reasons is None or cache_key.vectorized is None or snapshot.version != snapshot.cluster.version:
             return None
         passed = cache_key.vectorized(snapshot, rows)
@@ -861,6 +861,6 @@ def among(errors: Errors, rows: Rows) -> dict[str, Mapping[int, EvaluationError]
 
 
 def step_of(active: Active, answer: Answer, errors: Errors, asked: Rows, refused: Rows) -> Filtered:
-    """Return what one filter said, with its errors."""
+    """Return one filter's step of the verdict, with its errors."""
     plugin = active.plugin
     return Filtered(plugin.name, plugin.origin, replace(answer, errors=errors), asked, refused, plugin.enforcement)

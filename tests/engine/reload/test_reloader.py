@@ -8,9 +8,12 @@ import pytest
 
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Live, Plugin
+from koordpolicy.engine.reload.startup import InvalidAtStart
+from koordpolicy.engine.reload.status import UNAVAILABLE
+from koordpolicy.engine.reload.watch import FileEvents
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
-from .conftest import Time, begun, digest_of, messages, names, reloader_of, toy_build, write
+from .conftest import Time, begun, digest_of, messages, names, refuse_odd, reloader_of, toy_build, write
 
 
 def test_the_first_set_is_generation_one_and_python_plugins_stand_beside_it(tmp_path: Path, time: Time) -> None:
@@ -111,3 +114,49 @@ def test_a_build_that_does_not_end_can_be_seen_from_other_threads(tmp_path: Path
     go_on.set()
     reloader.close()
     assert (at_work > 0, reloader.seconds_at_work) == (True, 0)
+
+
+def test_a_change_that_cannot_run_keeps_no_other_source_from_being_followed(tmp_path: Path, time: Time, live: Live):
+    first, second = write(tmp_path / "first", a="plugin one"), write(tmp_path / "second", b="plugin uno")
+    reloader = begun(live, time, first, second)
+    reloader.stage_with(refuse_odd)
+    write(first, a="plugin odd")
+    time.run(reloader, 5)
+    write(second, b="plugin dos")
+    time.run(reloader, 5)
+    assert (names(live), bool(messages(reloader, 0)), messages(reloader, 1)) == (["dos", "one"], True, [])
+
+
+@pytest.mark.parametrize("way", ["publish", "begin"])
+def test_what_could_not_be_vetted_is_tried_again_however_it_came(tmp_path: Path, time: Time, live: Live, way: str):
+    source, down = write(tmp_path / "source", a="plugin one"), [way == "begin"]
+
+    def build(sources):
+        if down[0]:
+            raise PolicyError([Problem("the worker is gone", code=UNAVAILABLE)])
+        return toy_build(sources)
+
+    reloader = begun(live, time, source, build=build, invalid_at_start=InvalidAtStart.WAIT)
+    if way == "publish":
+        down[0] = True
+        published = reloader.publish(str(source), {"a.yaml": b"plugin two"})
+        time.run(reloader, 0.2)
+        assert isinstance(published.exception(0), PolicyError)
+    down[0] = False
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader)) == (["two" if way == "publish" else "one"], [])
+
+
+def test_publishing_to_what_is_no_source_is_refused(tmp_path: Path, time: Time, live: Live):
+    reloader = begun(live, time, write(tmp_path / "source", a="plugin one"))
+    published = reloader.publish("/nowhere", {"a.yaml": b"plugin two"})
+    time.run(reloader, 1)
+    (problem,) = published.exception(0).problems
+    assert problem.message == "`/nowhere` is no source of this server"
+
+
+def test_links_that_lead_in_a_circle_end_no_watching(tmp_path: Path):
+    (tmp_path / "circle").symlink_to("circle")
+    events = FileEvents(lambda: None)
+    events.watch([str(tmp_path / "circle")])
+    events.close()

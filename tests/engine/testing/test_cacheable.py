@@ -89,7 +89,7 @@ def test_one_that_does_not_hold_is_told_with_the_node(change, message):
 
 
 class Buffered(Empty):
-    """Answers in one and the same array every time, and names nothing that this hangs on."""
+    """Answers in one and the same array every time, and names nothing that this depends on."""
 
     buffer = np.zeros(2, np.bool_)
 

@@ -206,7 +206,7 @@ def scores(verdict):
 
 
 def by_node(profile, pod, snapshot):
-    """Ask about each node alone: so few rows are always asked anew."""
+    """Ask about each node alone: so few rows are never cached."""
     passed, refused, errors = [], {}, []
     for row in range(snapshot.size):
         found, why, failed = facts(filter_nodes(profile, pod, snapshot, among=np.array([row], np.intp)))
@@ -326,7 +326,7 @@ def test_a_column_that_groups_share_counts_once_against_the_memory_bound(monkeyp
 
 
 class Counts:
-    """Refuses nodes with an odd number of pods; knows what that hangs on, and writes down what it is asked."""
+    """Refuses nodes with an odd number of pods; names what that depends on, and records its calls."""
 
     def __init__(self):
         self.asked = []
@@ -430,9 +430,8 @@ def test_an_answer_that_the_plugin_does_not_give_is_called_that():
     )
     ((_, refusal),) = scheduler.decide(pod("p", Random(1))).why_not("n00")
     assert refusal.message == (
-        "refused by an answer that stands, and not by the plugin now: its `cache_key` does not say all that its "
-        "answers "
-        "hang on, or says another answer"
+        "refused by a cached result, and not by the plugin now: its `cache_key` does not name "
+        "all that its results depend on, or its `vectorized` result differs"
     )
 
 

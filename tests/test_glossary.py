@@ -1,0 +1,75 @@
+"""The glossary names modules that exist, and the words that it rules out are gone."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+NAMES = frozenset({
+    "Standing", "Question", "Repeats", "lasts", "asked_anew", "asked_again", "standing_from", "renewed", "_Lent",
+    "_Unkept", "_NOT_KEPT", "Asking", "Parked", "WaitingRoom", "no_room", "_with_room", "_make_room", "_Force",
+    "_prepared", "_Watched", "restless", "untold", "unheard", "unsaved", "_Gently", "_GENTLY", "Settled", "_ByRow",
+    "_Distinct", "_HangsOn", "_Say", "_said_by_filter", "_Decision", "KeptRows", "KeptColumns", "KeptOutcomes",
+    "DistinctAnswers", "ShapeColumns", "Remedies", "remedies", "remedy", "Inquiry", "look_into", "Offers",
+    "python_offers", "offers_beside", "beneath",
+})
+"""What a concept of the glossary was called before: no class, function, attribute or variable has the name."""
+
+PHRASES = (
+    r"hangs? on", r"\bin force\b", r"\basked anew\b", r"\bpromised (?:node|pod)", r"\bstanding answers?\b",
+    r"spec/\w+\.md", r"\b(?:what|which) \w+ (?:comes|came) to\b",
+)
+
+
+def files(*suffixes: str) -> list[Path]:
+    folders = ("engine", "builtin_plugins", "src/koordpolicy/testing", "tests", "docs", "examples", "tools")
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "src" / "koordpolicy" / "plugin.py"]
+    found = [*pages, *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
+    left_out = {ROOT / "docs" / "glossary.md", Path(__file__)}
+    kept = [path for path in found if path.suffix in suffixes and path not in left_out]
+    return [path for path in kept if "decisions" not in path.parts]
+
+
+@cache
+def tokens(path: Path) -> list[tokenize.TokenInfo]:
+    return list(tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline))
+
+
+def test_every_module_of_the_glossary_exists():
+    modules = re.findall(r"\| `([\w/]+\.py)` \|", GLOSSARY)
+    assert len(modules) > 40
+    assert [module for module in modules if not (ROOT / "engine" / module).exists()] == []
+
+
+def test_every_word_of_the_glossary_has_one_meaning():
+    words = re.findall(r"(?m)^\| ([a-z][\w ]*) \| .* \| `", GLOSSARY)
+    assert [word for word in words if words.count(word) > 1] == []
+
+
+def test_former_names_are_gone():
+    assert [
+        (name, token.string, token.start[0])
+        for path in files(".py") for name in [str(path.relative_to(ROOT))] for token in tokens(path)
+        if token.type == tokenize.NAME and token.string in NAMES
+    ] == []
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_former_phrases_are_gone(phrase: str):
+    pattern = re.compile(phrase)
+    found = [
+        (name, match.group()) for path in files(".py", ".md", ".tmpl") for name in [str(path.relative_to(ROOT))]
+        for text in ([path.read_text(encoding="utf-8")] if path.suffix != ".py" else [
+            token.string for token in tokens(path) if token.type in (tokenize.STRING, tokenize.COMMENT)
+        ])
+        for match in pattern.finditer(text)
+    ]
+    assert found == []
