@@ -82,8 +82,13 @@ def lint(tmp_path):
     os.mkfifo(endless)
 
     def run(*words):
-        return subprocess.Popen(command("lint", good, endless, *words), env=environment, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True), endless
+        # Whoever runs the tests in the background has them ignore SIGINT, and a process inherits that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(command("lint", good, endless, *words), env=environment, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True), endless
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     return run
 
