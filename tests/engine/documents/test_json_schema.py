@@ -68,7 +68,7 @@ def schemas(draw: st.DrawFn) -> Any:
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(schemas(), VALUES)
 def test_data_holds_where_jsonschema_says_that_it_holds(declared: Any, data: Any) -> None:
     expected = not list(jsonschema.Draft202012Validator(declared).iter_errors(data))

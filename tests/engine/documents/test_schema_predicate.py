@@ -45,7 +45,7 @@ schemas = st.recursive(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(schemas, values)
 def test_yes_is_never_said_of_what_does_not_hold(declared: object, data: object) -> None:
     if predicate(declared)(data):
