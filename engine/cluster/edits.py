@@ -30,7 +30,6 @@ from .snapshot import NodeChange, Snapshot
 
 Json = Mapping[str, Any]
 
-_NATIVE: Final = frozenset(("cpu", "memory", "ephemeral-storage"))
 _FIXED_PREFIXES: Final = ("kubernetes.io/", "beta.kubernetes.io/", "topology.kubernetes.io/", "node.kubernetes.io/",
                           "failure-domain.beta.kubernetes.io/")
 _FIXED_POD: Final = frozenset((

@@ -17,7 +17,6 @@ from koordpolicy.engine.cel.scalar.values import NONE, EvaluationError, Optional
 
 from .url import URL
 
-_ALNUM: Final = "[a-z0-9]"
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"

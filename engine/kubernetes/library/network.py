@@ -283,5 +283,3 @@ NETWORK_EXTENSION: Final = tuple(
     for function in NETWORK
 )
 """The same as cel-go's network extension has it: it reads IPv4-mapped addresses, which Kubernetes refuses."""
-
-NETWORK_TYPES: Final = (_IP, _CIDR)

@@ -298,7 +298,7 @@ class _ShapeKeys:
     key: Hashable
     """The key of their combined result."""
     stamps: dict[int, int] = field(default_factory=dict)
-    """By place, the stamp at which a key was asked for that is stable until a node changes."""
+    """By place, the stamp at which a plugin returned a key that is stable until a node changes."""
 
 
 class _Latest(OrderedDict[Hashable, _Kept]):
@@ -422,7 +422,7 @@ class ResultCache:
         actives, kept = self._profile.without(point, skipped), self._store.of(self._profile)
         questions = self._questions(kept, point, skipped, actives)
         held: list[CachedColumn] = []
-        """Cache keys that were asked for before a plugin turned out to be uncacheable."""
+        """Cache keys that plugins returned before one turned out to be uncacheable."""
         while True:
             try:
                 group = kept.groups.find(questions.key)
