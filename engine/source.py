@@ -211,7 +211,7 @@ class Problems:
 
     @property
     def errors(self) -> bool:
-        """Whether any problem is an error."""
+        """True if any problem is an error."""
         return any(problem.severity is Severity.ERROR for problem in self.found)
 
     def raise_errors(self) -> None:

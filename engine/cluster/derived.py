@@ -307,7 +307,7 @@ class _Column(Generic[_Dtype]):
         self.values = values
         self.distinct = distinct
         self.complete = False
-        """Whether all rows are known."""
+        """True if all rows are known."""
         self._stale: Rows | None = all_rows(values.shape[-1])
         """The rows that are not known; None: see `_known`."""
         self._known: NDArray[np.bool_] | None = None

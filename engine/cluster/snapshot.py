@@ -1016,7 +1016,7 @@ _DIFFER: Final[Mapping[str, Callable[[NodeRow, NodeRow], bool]]] = {
     "nodeMetric": lambda row, base: row.metric is not base.metric,
     "objects": lambda row, base: False,  # noqa: ARG005 - an overlay overrides no objects of the cluster
 }
-"""Whether an overridden row may differ from the base's at a path of this variable; all others may always."""
+"""True if an overridden row may differ from the base's at a path of this variable; all others may always."""
 
 
 def _may_be_one(known: PodInfo, told: PodInfo) -> bool:

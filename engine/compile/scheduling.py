@@ -142,7 +142,7 @@ class Dependencies:
     evaluator_of: Callable[[NodeFrame], RowEvaluator | None]
     """Returns the row evaluator for all pods whose values at `of_pod` are those of a frame; None if there is none."""
     stable_for_shape: bool
-    """Whether a pod's shape alone decides its cache key."""
+    """True if a pod's shape alone decides its cache key."""
     cache_keys: dict[Hashable, CacheKey | None] = field(default_factory=dict)
     """The computed cache keys, by the pod's values at `of_pod`."""
 
@@ -405,7 +405,7 @@ class DocumentScheduler:
 
     @property
     def ignores_errors(self) -> bool:
-        """Whether a failed expression is omitted (`failurePolicy: Ignore`)."""
+        """True if a failed expression is omitted (`failurePolicy: Ignore`)."""
         return self._ignore
 
     def _check_pod(

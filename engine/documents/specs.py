@@ -511,7 +511,7 @@ class Document:
     plain: Mapping[str, Any] = field(default_factory=_nothing, repr=False)
     """The internal form as plain data, valid against `schemas/internal`."""
     faulty: bool = False
-    """Whether it has problems: then its valid parts are checked further, but it is never run."""
+    """True if it has problems: then its valid parts are checked further, but it is never run."""
 
     @property
     def name(self) -> str:

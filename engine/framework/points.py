@@ -204,7 +204,7 @@ class CacheKey(NamedTuple):
     """Computes the plugin's result for rows (of no overlay) and every pod with this key, without reasons: one bool or
     int64 for each row, in a new array. Returns None if the plugin itself must be called."""
     stable_for_shape: bool = False
-    """Whether all pods of one shape (`PodInfo.shape`) always have this key: then it is computed once per shape."""
+    """True if all pods of one shape (`PodInfo.shape`) always have this key: then it is computed once per shape."""
     reasons: Callable[[Snapshot, NDArray[np.intp]], Mapping[str, NDArray[np.intp]]] | None = None
     """Returns `Answer.reasons` of refused rows, for filters with `vectorized` whose `Answer` has no `brief`."""
     stable_until: frozenset[Path] | None = None
@@ -450,7 +450,7 @@ class SlotSpec:
     on_fail: str
     on_ignore: str
     by_subject: bool = False
-    """Whether it also sees the variables of the QoSPlugin's `forEach`."""
+    """True if it also sees the variables of the QoSPlugin's `forEach`."""
 
 
 _POD_ONLY: Final = (*_pod(_DECISION), *_NOW)

@@ -45,11 +45,11 @@ class Plugin:
     profiles: frozenset[str] | None = None
     """The profiles in which it is enabled by default; None means all."""
     enabled: bool = True
-    """Whether it is enabled in profiles that do not name it: documents and Kubernetes' default plugins are."""
+    """True if it is enabled in profiles that do not name it: documents and Kubernetes' default plugins are."""
     default_weight: int | None = None
     """Its default weight as one of kube-scheduler's default plugins; None if it is not one of them."""
     replaces: bool = False
-    """Whether it intentionally replaces the Python plugin of the same name."""
+    """True if it intentionally replaces the Python plugin of the same name."""
     enforcement: Enforcement = Enforcement.ENFORCE
     check_args: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Validates args and fills in defaults; raises `ValueError` or `PolicyError`."""

@@ -39,7 +39,7 @@ class AffinityTerm:
 
     @property
     def reads_namespaces(self) -> bool:
-        """Whether the labels of namespaces play a part."""
+        """True if the labels of namespaces are read."""
         return bool(self.namespace_selector)
 
     def takes(self, namespace: str, labels: Mapping[str, str], namespace_labels: NamespaceLabels) -> bool:
@@ -64,7 +64,7 @@ class AffinityTerms:
 
     @property
     def has_any(self) -> bool:
-        """Whether there are any terms."""
+        """True if there are any terms."""
         return bool(self.required_affinity or self.required_anti_affinity or self.preferred_affinity
                     or self.preferred_anti_affinity)
 

@@ -61,10 +61,10 @@ class UtilizationLevel:
     pods: PodMatch | None = None
     nodes: NodeMatch | None = None
     best_effort: bool = False
-    """Whether only best-effort pods are meant."""
+    """True if only best-effort pods are meant."""
     subject: LintSubject | None = None
     written: bool = True
-    """Whether the share is given as a number, and is not the whole for want of one."""
+    """True if the share is given as a number; false if it defaults to the whole."""
 
     def __str__(self) -> str:
         return f"{float(self.percent):g} %"

@@ -88,7 +88,7 @@ class Measure:
 
     @property
     def is_share(self) -> bool:
-        """Whether it is an amount divided by an amount of the same kind."""
+        """True if it is an amount divided by an amount of the same kind."""
         return not self.dimensions
 
     @property
@@ -103,7 +103,7 @@ class Measure:
 
     @property
     def in_unit(self) -> bool:
-        """Whether the factor is exactly that of a unit, so that the number counts in it."""
+        """True if the factor is exactly that of a unit, so that the number counts in it."""
         return self.factor in _CONVERTED.get(self.dimension, ())
 
 

@@ -74,7 +74,7 @@ class Range:
 
     @property
     def constant(self) -> bool:
-        """Whether there is but one number."""
+        """True if the range holds exactly one number."""
         return self.low == self.high
 
 

@@ -61,7 +61,7 @@ class Stamp:
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to read."""
+        """True if there is something to read."""
         return self.presence not in (Presence.MISSING, Presence.UNREADABLE)
 
 

@@ -8,7 +8,7 @@ from koordpolicy.engine.framework.registry import Live
 
 
 class Probation:
-    """Whether the active generation has failed: too large a part of its first decisions had failing expressions.
+    """Decides whether the active generation has failed: too many of its first decisions had failing expressions.
 
     `max_error_rate` is that part (0 to 1); None where no generation fails. `count` may be called from any thread.
     """
@@ -22,7 +22,7 @@ class Probation:
 
     @property
     def limited(self) -> bool:
-        """Whether generations can fail at all."""
+        """True if generations can fail at all."""
         return self._max_error_rate is not None
 
     def count(self, generation: int, decisions: int, errors: int) -> None:
@@ -38,7 +38,7 @@ class Probation:
 
     @property
     def failed(self) -> bool:
-        """Whether the active generation has had too many errors."""
+        """True if the active generation has had too many errors."""
         generation, decisions, errors = self._counted
         if self._max_error_rate is None or generation != self._live.registry.generation:
             return False
@@ -47,7 +47,7 @@ class Probation:
 
     @property
     def passed(self) -> bool:
-        """Whether enough decisions were made under the active generation, or generations cannot fail."""
+        """True if enough decisions were made under the active generation, or generations cannot fail."""
         generation, decisions, _ = self._counted
         counted = decisions if generation == self._live.registry.generation else 0
         return self._max_error_rate is None or counted >= self._first_decisions

@@ -25,7 +25,7 @@ class SourceState:
     flapping_since: float | None = None
     rehash_at: float = 0.0
     projected: bool = False
-    """Whether it was a mounted ConfigMap at any time."""
+    """True if it was a mounted ConfigMap at any time."""
     unmounted: bool = False
     empty_since: float | None = None
     """Since when it has been empty, while it is not known yet whether that is intended."""
@@ -38,9 +38,9 @@ class SourceState:
     active_since: float = 0.0
     """In seconds since the epoch."""
     last_good: bool = False
-    """Whether the active version was loaded from the state directory."""
+    """True if the active version was loaded from the state directory."""
     mixed: bool = False
-    """Whether the active version is put together of several observed ones."""
+    """True if the active version is put together of several observed ones."""
     blocked: dict[str, Problem] = field(default_factory=dict)
     """Why versions (by digest) and contents of files (by `content_key`) are blocked until the source changes."""
     overdue: dict[str, Problem] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class SourceState:
 
     @property
     def pending(self) -> bool:
-        """Whether the desired version is not the active one."""
+        """True if the desired version is not the active one."""
         return self.desired is not None and (self.active is None or self.desired.digest != self.active.digest)
 
     @property

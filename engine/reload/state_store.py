@@ -38,7 +38,7 @@ class Saved:
     version: Version
     since: float
     projected: bool
-    """Whether it came through `..data`."""
+    """True if it came through `..data`."""
     blocked: str = ""
     """The digest of the version that the source held and that was blocked."""
 

@@ -53,11 +53,11 @@ class SourceStatus:
     """Why the observed version is not active; empty if it is."""
     warnings: tuple[str, ...] = ()
     unmounted: bool = False
-    """Whether the directory, the file or `..data` is gone; the active version stays."""
+    """True if the directory, the file or `..data` is gone; the active version stays."""
     last_good: bool = False
-    """Whether the active version came from the state directory at start."""
+    """True if the active version came from the state directory at start."""
     mixed: bool = False
-    """Whether (with files as the unit) the active version is put together of several published ones."""
+    """True if (with files as the unit) the active version is put together of several published ones."""
 
     def to_json(self) -> dict[str, object]:
         """Return plain data for `/status` and `--output json`."""
@@ -84,7 +84,7 @@ class Status:
     warnings: tuple[str, ...] = ()
     """About the whole: no file events, state that cannot be written, a generation that was rolled back."""
     events: bool = False
-    """Whether file events shorten the wait; if not, the sources are observed once per interval."""
+    """True if file events shorten the wait; if not, the sources are observed once per interval."""
     successes: int = 0
     """How often `last_success` came."""
     failures: int = 0
@@ -104,7 +104,7 @@ class Status:
 
     @property
     def healthy(self) -> bool:
-        """Whether what runs is what the sources hold, without any alarm."""
+        """True if the active versions are those of the sources, and no alarm is raised."""
         return not self.alarm and not any(s.problems or s.unmounted or s.last_good for s in self.sources)
 
     def to_json(self) -> dict[str, object]:

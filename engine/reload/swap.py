@@ -66,13 +66,13 @@ class Swapper:
         self.alarm = ""
         """What was rolled back, or could not be, and why; empty if nothing."""
         self.stuck = False
-        """Whether the active generation fails and there is none to roll back to."""
+        """True if the active generation fails and there is none to roll back to."""
         self.restored: int | None = None
         """The generation that was brought back last."""
 
     @property
     def proven(self) -> bool:
-        """Whether the active generation may be kept as a good one: it has passed its probation, or has none."""
+        """True if the active generation may enter the history: it has passed its probation, or has none."""
         return self._previous is None or self._probation.passed
 
     def build(self, files: Files) -> Registry:

@@ -65,7 +65,7 @@ class _Died(Exception):
         super().__init__(how)
         self.help = help
         self.limit = limit
-        """Whether it was a limit that it exceeded: the next worker would exceed it too."""
+        """True if it exceeded a limit, which the next worker would exceed too."""
 
 
 @dataclass(frozen=True, slots=True)

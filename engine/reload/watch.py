@@ -187,7 +187,7 @@ class Waker:
 
     @property
     def events_working(self) -> bool:
-        """Whether file events come for the sources."""
+        """True if file events come for the sources."""
         return self._file_events is not None and self._file_events.working
 
     @property
@@ -237,7 +237,7 @@ class FileEvents:
 
     @property
     def working(self) -> bool:
-        """Whether events come for at least one source, and none was refused."""
+        """True if events come for at least one source, and none was refused."""
         return bool(self._watches) and not self.trouble and self._alive()
 
     def watch(self, paths: Sequence[str]) -> None:

@@ -53,7 +53,7 @@ class RunningCase:
     explains: bool
     mismatches: list[Mismatch] = field(default_factory=list)
     only_skips: bool = True
-    """Whether all expectations are that nothing is evaluated."""
+    """True if all expectations are that nothing is evaluated."""
 
     @property
     def now(self) -> int:

@@ -73,7 +73,7 @@ class Fate:
 
     @property
     def survives(self) -> bool:
-        """Whether no case killed it and no justification exists."""
+        """True if no case killed it and no justification exists."""
         return not self.killed_by and not self.justified
 
     def to_json(self) -> dict[str, Any]:

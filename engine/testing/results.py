@@ -62,7 +62,7 @@ class CaseResult:
 
     @property
     def passed(self) -> bool:
-        """Whether all expectations were met."""
+        """True if all expectations were met."""
         return not self.mismatches
 
     @property

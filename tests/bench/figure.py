@@ -18,11 +18,11 @@ class Figure:
     unit: str
     bound: float | None = None
     more_is_better: bool = False
-    """Whether the bound is the least (throughput) or the most (time) that is meant."""
+    """True if the bound is a minimum (throughput), false if it is a maximum (time)."""
 
     @property
     def kept(self) -> bool:
-        """Whether the bound is kept; true without one."""
+        """True if the value is within the bound, or there is no bound."""
         if self.bound is None:
             return True
         return self.value >= self.bound if self.more_is_better else self.value <= self.bound

@@ -109,7 +109,7 @@ class Watch(Live):
         self.faults: list[str] = []
         self.swaps = 0
         self.going_back = False
-        """Whether an older publication may be activated: after a rollback, a restart and an unmount."""
+        """True if an older publication may be activated: after a rollback, a restart and an unmount."""
 
     def activate(self, registry, stage=None) -> Registry:
         """Activate a set; see `Live.activate`."""

@@ -152,7 +152,7 @@ class GangGroup:
 
     ids: tuple[str, ...]
     once_satisfied: bool = False
-    """Whether every gang had enough members once; never reset."""
+    """True if every gang had enough members once; never reset."""
     representative: str = ""
     """The pod that represents all others in the queue; empty for none."""
     binding: dict[str, None] = field(default_factory=dict)

@@ -21,7 +21,7 @@ class Share:
     weight: int
     guarantee: int = 0
     lends: bool = True
-    """Whether the unused part of its minimum may be lent to others."""
+    """True if the unused part of its minimum may be lent to others."""
 
 
 def redistribute(total: int, shares: Sequence[Share]) -> dict[str, int]:

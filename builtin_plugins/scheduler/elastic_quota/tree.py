@@ -61,11 +61,11 @@ class QuotaSpec:
     """Further namespaces whose pods it takes."""
     tree: str = ""
     is_root: bool = False
-    """Whether it is the root of a separate tree."""
+    """True if it is the root of a separate tree."""
     total: ResourceList = field(default_factory=ResourceList)
     """The total resources of a root's tree."""
     apart: bool = False
-    """Whether a root's total is not deducted from the default tree."""
+    """True if a root's total is not deducted from the default tree."""
 
     @staticmethod
     def of(item: Mapping[str, Any]) -> QuotaSpec:

@@ -115,7 +115,7 @@ class TaintToleration:
 
 
 class _AnyOf:
-    """Whether any value of a column is true, cached for as long as it is the same array."""
+    """True if any value of a column is true; cached until the column is another array."""
 
     def __init__(self) -> None:
         self._last: tuple[object, bool] = (None, False)

@@ -124,7 +124,7 @@ class _Period:
     since: int = 0
     until: int = 0
     plain: bool = False
-    """Whether all nodes have a valid metric, and the same thresholds."""
+    """True if all nodes have a valid metric, and the same thresholds."""
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - of all nodes together
         """Have it computed again."""

@@ -46,7 +46,7 @@ class ReservationArgs:
     cluster_label: str = CLUSTER_LABEL
     priority_annotation: str = PRIORITY_ANNOTATION
     prefers_no_pods: bool = False
-    """Whether pre-allocation is tried only where the node's free resources do not suffice."""
+    """True if pre-allocation is tried only where the node's free resources do not suffice."""
     ignored: frozenset[str] = frozenset()
     ignored_groups: tuple[str, ...] = ()
 

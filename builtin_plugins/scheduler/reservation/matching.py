@@ -28,7 +28,7 @@ class ReservationRequirement:
     exact: tuple[str, ...] = ()
     """The resources in which a reservation must hold exactly what the pod requests."""
     ignored: bool = False
-    """Whether reserved resources are free for the pod, which then uses no reservation."""
+    """True if reserved resources are free for the pod, which then uses no reservation."""
 
     @property
     def name(self) -> str:

@@ -41,7 +41,7 @@ class PreAllocation:
 
     info: ReservationInfo
     required: bool
-    """Whether at least one pod is required."""
+    """True if at least one pod is required."""
     multiple: bool
     cluster_mode: bool
 

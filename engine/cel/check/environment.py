@@ -137,7 +137,7 @@ class Overload:
     measure: Callable[..., int] | None = None
     """The cost of a call with these arguments if it is no sum over their sizes; `cost` then is an upper bound."""
     dynamic: bool = False
-    """Whether it is called only with arguments of unknown type: the checker has no such signature."""
+    """True if it is called only with arguments of unknown type: the checker has no such signature."""
     walk: Walk | None = None
     """The steps of a call through its arguments, if these may contain other values (see `traversal`): by default it
     traverses all of them. Strings are charged by `cost` alone."""
@@ -218,7 +218,7 @@ class Environment:
     double_keys: bool = True
     """A double may be the key of a map (Kubernetes); otherwise it is an error (the specification)."""
     escaped_identifiers: bool = False
-    """Whether field names may be back-quoted (off in Kubernetes)."""
+    """True if field names may be back-quoted (off in Kubernetes)."""
 
     @cached_property
     def type_names(self) -> Mapping[str, Type]:

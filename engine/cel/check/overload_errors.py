@@ -75,12 +75,12 @@ class FailedCall:
 
     @property
     def is_binary(self) -> bool:
-        """Whether it is an operator between two values."""
+        """True if it is an operator between two values."""
         return bool(self.symbol) and self.symbol != "[]" and len(self.types) > 1
 
     @property
     def has_number(self) -> bool:
-        """Whether some argument is a number."""
+        """True if some argument is a number."""
         return not _NUMBERS.isdisjoint(self.types)
 
 

@@ -55,7 +55,7 @@ class Budget:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no units are left, or the deadline of the decision has passed."""
+        """True if no units are left, or the deadline of the decision has passed."""
         return (
             self.left <= 0
             or (self._within is not None and self._within.left <= 0)

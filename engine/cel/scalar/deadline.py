@@ -85,7 +85,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether the deadline, or one around it, has passed or was cancelled."""
+        """True if the deadline, or one around it, has passed or was cancelled."""
         return self._cancelled or self._clock() >= self._at or (self._outer is not None and self._outer.passed)
 
     @property

@@ -23,7 +23,7 @@ class RequestedRows:
         self.rows = rows
         self.operands: dict[object, object] = {}
         self.partial = False
-        """Whether a row that is not required was omitted."""
+        """True if a row that is not required was omitted."""
 
 
 class VectorContext:

@@ -136,7 +136,7 @@ class CodeColumn:
 
     @property
     def overgrown(self) -> bool:
-        """Whether so many codes are unused that all rows should be encoded again."""
+        """True if so many codes are unused that all rows should be encoded again."""
         return len(self._table) > 2 * len(self._values) + 64
 
     @property

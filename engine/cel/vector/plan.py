@@ -102,7 +102,7 @@ class ColumnPlan:
         """numpy's letter of its values; `?` if they may be of several kinds, `O` if they are no numbers."""
         planner = Planner(checked, plan_of)
         self.numeric = planner.numeric
-        """Whether no part is evaluated once per distinct input: then the cost is proportional to the rows."""
+        """True if no part is evaluated once per distinct input; the cost is then proportional to the rows."""
         self.operator = planner.operator
 
     def column(self, frame: Frame, rows: Rows | None = None) -> Column:

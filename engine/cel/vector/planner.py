@@ -46,7 +46,7 @@ class Planner:
             self._split_up = lambda node: record(node, lambda: self._planned(node))
         self._parts = 0
         self.numeric = True
-        """Whether nothing is evaluated once per distinct input."""
+        """True if nothing is evaluated once per distinct input."""
         self.operator = self._guarded(checked.root)
 
     def _guarded(self, node: Expr) -> Operator:

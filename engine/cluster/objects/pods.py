@@ -365,7 +365,7 @@ class _Resized:
     pod: Mapping[str, Any]
     """The pod's status if it has pod-level resources; else empty."""
     infeasible: bool
-    """Whether the kubelet has refused the resize, so that the spec does not count."""
+    """True if the kubelet has refused the resize, so that the spec does not count."""
 
     @staticmethod
     def of(status: Mapping[str, Any]) -> _Resized | None:

@@ -40,7 +40,7 @@ class ApiResource:
     version: str
     plural: str
     required: bool = False
-    """Whether decisions require it: if not, it is omitted if the cluster does not have or list it."""
+    """True if decisions require it: if not, it is omitted if the cluster does not have or list it."""
 
     @property
     def api_version(self) -> str:

@@ -23,7 +23,7 @@ class ApiFault:
     message: str
     help: str
     everywhere: bool = False
-    """Whether every other request would fail too."""
+    """True if every other request would fail too."""
 
 
 _BY_STATUS: Final[Mapping[int, ApiFault]] = {

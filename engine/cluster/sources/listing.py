@@ -88,7 +88,7 @@ class KindView:
 
     @property
     def stale(self) -> bool:
-        """Whether it was listed once, and the last listing failed."""
+        """True if it was listed once, and the last listing failed."""
         return bool(self.listed and self.fault)
 
 

@@ -67,7 +67,7 @@ class BindingCycle:
     rejection: PodRejection | None = None
     phase: BindingPhase = BindingPhase.ASSUMED
     reported_later: bool = False
-    """Whether the scheduler returned the pod's verdict before the cycle ended."""
+    """True if the scheduler returned the pod's verdict before the cycle ended."""
     lease: Lease | None = None
     """Holds the plugins while the cycle goes on beside others."""
     deadline: int = 0
@@ -134,7 +134,7 @@ class BindingCycles:
 
     @property
     def idle(self) -> bool:
-        """Whether no worker has anything to do, or to report, for a binding cycle."""
+        """True if no worker has anything to do, or to report, for a binding cycle."""
         return not (self._in_flight or self._abandoned)
 
     @property

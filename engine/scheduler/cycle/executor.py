@@ -36,7 +36,7 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether the job is complete."""
+        """True if the job is complete."""
         return self.state is _State.DONE
 
 
@@ -44,7 +44,7 @@ class Executor(Protocol):
     """Makes calls. All methods are for the owner of the cluster; the calls may be made in other threads."""
 
     inline: bool
-    """Whether calls are made in the owner's thread, so that they may touch its cluster."""
+    """True if calls are made in the owner's thread, so that they may touch its cluster."""
 
     def submit(self, call: Callable[[], Any]) -> Any:
         """Make the call and return its result, or return the `Job` that `completed` yields later."""

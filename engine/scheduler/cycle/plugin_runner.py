@@ -73,7 +73,7 @@ class PluginRunner:
     pod: PodInfo
     snapshot: Snapshot
     exhaustive: bool = False
-    """Whether every filter runs over every node, for explanations."""
+    """True if every filter runs over every node, for explanations."""
     failures: list[Failure] = field(default_factory=list)
     found: list[Filtered] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
@@ -244,7 +244,7 @@ class PluginRunner:
         return passed
 
     def _keeps(self, rows: Rows) -> bool:
-        """Whether the result cache pays: it is about all nodes of the cluster as it is."""
+        """Return whether the result cache pays: the decision is about all nodes of the cluster, without an overlay."""
         snapshot = self.snapshot
         large = len(rows) > _FEW and snapshot.size >= snapshot.cluster.cache_results_from
         return large and not self.exhaustive and not snapshot.overridden
@@ -507,7 +507,7 @@ def odd_answer(failures: list[Failure], active: Active, point: Point, answer: ob
 
 
 def _is_sound(answer: object) -> bool:
-    """Whether an answer of the right kind holds what it should: a plugin's author may have no type checker."""
+    """Return whether a result of the right class has valid fields: a plugin's author may have no type checker."""
     match answer:
         case Skip():
             return True

@@ -91,5 +91,5 @@ def describe(error: BaseException) -> str:
 
 
 def has(instance: Any, *methods: str) -> bool:
-    """Whether an instance has all the methods (what `isinstance` with a protocol asks, without its cost)."""
+    """Return whether an instance has all the methods (as `isinstance` with a protocol does, at lower cost)."""
     return all(callable(getattr(instance, method, None)) for method in methods)

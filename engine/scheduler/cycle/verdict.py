@@ -149,7 +149,7 @@ class DeferredSteps(Sequence[_Step]):
         return iter(self._all())
 
     def __eq__(self, other: object) -> bool:
-        """Whether the steps are the same."""
+        """Return whether the steps are the same."""
         return self._all() == (other._all() if isinstance(other, DeferredSteps) else other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -184,9 +184,9 @@ class Verdict:
     post_filter_refusals: tuple[tuple[str, Refusal], ...] = ()
     """The postFilters that found no node to preempt pods on, and why."""
     waiting: bool = False
-    """Whether the pod has its node and waits for a permit."""
+    """True if the pod has its node and waits for a permit."""
     binding: bool = False
-    """Whether the pod has its node and is being bound beside other decisions."""
+    """True if the pod has its node and its binding cycle runs while further pods are decided."""
     failures: tuple[Failure, ...] = ()
     told: tuple[RefusedNodes, ...] | None = None
     """The explanations, where they have been asked for already; see `explained`."""
@@ -195,7 +195,7 @@ class Verdict:
 
     @property
     def scheduled(self) -> bool:
-        """Whether a node was found."""
+        """True if a node was found."""
         return self.node is not None
 
     @property

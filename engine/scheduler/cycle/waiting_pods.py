@@ -52,7 +52,7 @@ class WaitingPodsMap:
         return tuple(self._pods)
 
     def __contains__(self, key: str) -> bool:
-        """Whether a pod waits."""
+        """Return whether a pod waits."""
         return key in self._pods
 
     def get(self, key: str) -> WaitingPod | None:
@@ -123,5 +123,5 @@ class WaitingPodsMap:
 
 
 def same_pod(one: PodInfo, other: PodInfo) -> bool:
-    """Whether two versions of a key are of one pod, and none was made anew under the name of one that is gone."""
+    """Return whether two pods of one key are versions of one pod, not a pod and its successor of the same name."""
     return not one.uid or not other.uid or one.uid == other.uid

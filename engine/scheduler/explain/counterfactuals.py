@@ -55,7 +55,7 @@ class Counterfactual:
 
     @property
     def of_pod(self) -> bool:
-        """Whether only the pod would change."""
+        """True if only the pod would change."""
         return all(edit.node is None for edit in self.edits)
 
     @property

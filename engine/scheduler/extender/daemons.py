@@ -35,7 +35,7 @@ class Daemons(Executor):
 
     @property
     def busy(self) -> bool:
-        """Whether some work has not returned, or is queued."""
+        """True if some work has not returned, or is queued."""
         return self._unfinished > 0
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

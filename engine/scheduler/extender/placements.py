@@ -78,7 +78,7 @@ class Placements:
 
     @property
     def guesses(self) -> bool:
-        """Whether placements are assumed from responses."""
+        """True if placements are assumed from responses."""
         return self._seconds > 0
 
     def asked(self, pod: PodInfo, weight: int = 0) -> None:

@@ -114,7 +114,7 @@ class DecisionRecord:
     generation: int = 0
     profile: str = ""
     pinned: bool = False
-    """Whether the generation is still that of the pod's first call."""
+    """True if the generation is still that of the pod's first call."""
     asked: int = 0
     passed: int = 0
     unknown: int = 0

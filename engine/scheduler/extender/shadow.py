@@ -201,7 +201,7 @@ class Shadow:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a set of policies in the shadow."""
+        """True if there is a set of policies in the shadow."""
         return self._live.registry.generation > 0
 
     @property

@@ -37,7 +37,7 @@ class Overdue:
     point: Point | None = None
     profile: Profile | None = None
     shadow: bool = False
-    """Whether the shadow's policies run, and not the active ones."""
+    """True if the shadow's policies run, and not the active ones."""
     trace: str = field(default="", repr=False)
     """The innermost calls of the thread, for the log."""
 

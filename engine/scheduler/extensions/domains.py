@@ -29,16 +29,16 @@ class Domains:
     def __init__(self, size: int, key: str) -> None:
         self._key = key
         self.overlaid = False
-        """Whether they are those of an overlay."""
+        """True if they are those of an overlay."""
         self.identity: object = object()
         """Another one whenever a node is in another domain."""
         self.codes: _Integers = np.full(size, -1, np.int64)
         self.present: _Booleans = np.zeros(size, np.bool_)
         self.count = 0
         self.complete = False
-        """Whether all nodes have the label."""
+        """True if all nodes have the label."""
         self.unique = False
-        """Whether no two nodes share a domain."""
+        """True if no two nodes share a domain."""
         self._numbers: dict[str, int] = {}
 
     def sums(self, values: _Integers, among: _Booleans | None = None) -> _Integers:

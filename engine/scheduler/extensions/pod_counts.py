@@ -47,7 +47,7 @@ class PodKind:
     columns: list[tuple[_Column, int]] = field(default_factory=list)
     """The columns that count them, with the weight in each."""
     listed: bool = False
-    """Whether any of them ever ran."""
+    """True if any of them ever ran."""
 
 
 Weight = Callable[[PodKind], int]
@@ -202,7 +202,7 @@ class PodCounts:
 
     @property
     def any_ports(self) -> bool:
-        """Whether any running pod has host ports."""
+        """True if any running pod has host ports."""
         return self._with_ports > 0
 
     def affine(self) -> Iterable[AffinityTerms]:
@@ -256,7 +256,7 @@ class PodsSeen:
 
     @property
     def any_ports(self) -> bool:
-        """Whether any running pod may have host ports."""
+        """True if any running pod may have host ports."""
         return self._counts.any_ports or any(kind.ports for _, kind, _ in self._moved)
 
     @property

@@ -234,7 +234,7 @@ class ReservationInfo:
     """Lower is taken first; 0 means no order."""
     is_available: bool = False
     is_taken: bool = False
-    """Whether it is allocated to a pod that is not among the consumers."""
+    """True if it is allocated to a pod that is not among the consumers."""
     unschedulable: bool = False
     taints: tuple[Json, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class ReservationInfo:
 
     @property
     def is_matchable(self) -> bool:
-        """Whether further pods may use it."""
+        """True if further pods may use it."""
         return self.is_available and not self.parse_error and not self.is_taken and not (
             self.allocate_once and self.consumers
         )

@@ -161,7 +161,7 @@ class DecisionMeter:
 
     @property
     def deciding(self) -> bool:
-        """Whether a decision is under way."""
+        """True if a decision is under way."""
         return self._deciding
 
     def _blamed(self, verdict: Verdict) -> Mapping[Blame, int]:

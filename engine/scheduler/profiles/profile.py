@@ -84,7 +84,7 @@ class ProfileSpec:
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Arguments by plugin, also of plugins that are active by themselves; those of `enabled` win."""
     named_only: bool = False
-    """Whether Python plugins are active only where they are named; documents are active by default in any case."""
+    """True if Python plugins are active only where they are named; documents are active by default in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Active:
 
     @property
     def enforced(self) -> bool:
-        """Whether its results are enforced, and not only reported."""
+        """True if its results are enforced, and not only reported."""
         return self.plugin.enforcement is Enforcement.ENFORCE
 
 

@@ -82,7 +82,7 @@ class HotSwap:
 
     @property
     def in_making(self) -> bool:
-        """Whether the calling thread instantiates or starts plugins."""
+        """True if the calling thread instantiates or starts plugins."""
         return self._making == threading.get_ident()
 
     def stage(self, registry: Registry) -> None:

@@ -63,7 +63,7 @@ class PathHint:
 
     @property
     def timed(self) -> bool:
-        """Whether the result may change with time alone."""
+        """True if the result may change with time alone."""
         return any(path[0] in ("now", "metricAge") or path in _EXPIRING for path in self.paths)
 
     def __call__(self, event: Event, pod: PodInfo) -> bool:

@@ -169,7 +169,7 @@ class DependencyGroup:
     numbers: list[int]
     stamp: int = -1
     vectorized: bool = True
-    """Whether all its keys are `vectorized`: then many rows take hardly longer than a few."""
+    """True if all its keys are `vectorized`: then many rows take hardly longer than a few."""
 
     def last(self) -> int:
         """Return the stamp of the last change in one of the logs."""

@@ -190,7 +190,7 @@ def test_the_emitted_function_answers_as_the_exact_evaluator_does(
 
 
 def emitted(text: str) -> bool:
-    """Whether an expression gets an emitted function at all."""
+    """Return whether an expression gets an emitted function at all."""
     program = compile_program(text, ENVIRONMENT)
     try:
         emitting.emit(program.checked, program.variables, lambda *_: pytest.fail("handed over"))

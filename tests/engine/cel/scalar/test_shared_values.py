@@ -287,7 +287,7 @@ def overloads() -> Iterator[tuple[Function, Overload]]:
 
 
 def holds(of: Type) -> bool:
-    """Whether values of a type may hold others."""
+    """Return whether values of a type may hold others."""
     return of.variable or of.name in ("dyn", "list", "map", "optional_type") or of.name.startswith("kubernetes.")
 
 
