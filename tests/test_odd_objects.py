@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from koordpolicy.__main__ import builtins
 from koordpolicy.builtin_plugins.scheduler import KOORDINATOR_PLUGINS, PLUGINS
 from koordpolicy.engine.cli.composition import registry_of
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources.listing import Listing, apply
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.documents import SourceStreaks

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.explanation import plain_or_cut
 from koordpolicy.engine.framework.border import must_be_survived

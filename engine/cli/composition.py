@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Lack, Objects, describe, lacking
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Documents, Kind, load_paths
 from koordpolicy.engine.framework.discovery import DiscoveredPlugins, discover, discover_beside

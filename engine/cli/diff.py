@@ -44,8 +44,8 @@ from .terminal import write as write_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.cluster.objects.pods import PodInfo
-    from koordpolicy.engine.cluster.snapshot import Cluster
     from koordpolicy.engine.framework.registry import Registry
 
     from . import Builtins

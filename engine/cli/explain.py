@@ -45,8 +45,8 @@ from .terminal import add_output, write_finding, write_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.cluster.objects.pods import PodInfo
-    from koordpolicy.engine.cluster.snapshot import Cluster
     from koordpolicy.engine.explanation import Finding
     from koordpolicy.engine.framework.registry import Live
 

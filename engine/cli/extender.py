@@ -290,7 +290,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             raise
 
     def load_with(vetter: Vetter | None) -> Loaded:
-        from koordpolicy.engine.cluster.snapshot import Cluster  # noqa: PLC0415
+        from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415
         from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
         from koordpolicy.engine.framework.registry import Live  # noqa: PLC0415
         from koordpolicy.engine.reload.build import Builder  # noqa: PLC0415

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy import __version__
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.documents.specs import parse_duration
 from koordpolicy.engine.framework.points import Framework

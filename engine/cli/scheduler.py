@@ -38,7 +38,7 @@ from .verdicts import names, reason_of, show_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from koordpolicy.engine.cluster.snapshot import Cluster
+    from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.framework.registry import Live
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
     from koordpolicy.engine.scheduler.cycle.verdict import Verdict

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koordpolicy import __version__
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.explanation import shown
 from koordpolicy.engine.framework.points import Framework

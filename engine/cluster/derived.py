@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 
-from .snapshot import Cluster, Snapshot
+from .snapshot import Snapshot
+from .state import ClusterState
 
 __all__ = [
     "Derived", "DerivedObjects", "DerivedOfBase", "DerivedState", "Overlayable", "Refreshable", "RowObjects",
@@ -96,7 +97,7 @@ class _Cache(Generic[_Base]):
             self._forgotten.clear()
             self._floor = self._generation
 
-    def hit(self, cluster: Cluster, key: Hashable, extra: Hashable) -> _Base | None:
+    def hit(self, cluster: ClusterState, key: Hashable, extra: Hashable) -> _Base | None:
         """Return the value of the cluster itself where it is cached and up to date."""
         entries = cast("dict[Hashable, _Entry[_Base]] | None", cluster.cross_version_cache.get(self))
         if entries is None:

@@ -26,7 +26,8 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 from .objects.metrics import STATISTICS
 from .objects.node_rows import REGION, ZONE, NodeRow
 from .objects.pods import PodInfo, canonical_amount
-from .snapshot import NodeChange, Snapshot
+from .overlay import NodeChange
+from .snapshot import Snapshot
 
 Json = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .snapshot import Cluster
+    from .state import ClusterState
 
 Json = Mapping[str, Any]
 
@@ -54,7 +54,7 @@ class Lack:
         return {"plugin": self.plugin, "kinds": list(self.kinds)}
 
 
-def lacking(reads: Mapping[str, Iterable[Read]], cluster: Cluster) -> tuple[Lack, ...]:
+def lacking(reads: Mapping[str, Iterable[Read]], cluster: ClusterState) -> tuple[Lack, ...]:
     """Return the plugins, by name, that read kinds which the cluster lacks."""
     pods = tuple(cluster.objects("Pod").values())  # a copy: another thread may ask than the one that owns the cluster
     found: list[Lack] = []

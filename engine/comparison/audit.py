@@ -14,9 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledDescheduler, CompiledQoS, CompiledScheduler
 from koordpolicy.engine.compile.programs import Rule
 from koordpolicy.engine.compile.scheduling import CONDITIONS, DocumentScheduler

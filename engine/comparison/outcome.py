@@ -16,8 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler import config as descheduling
 from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.framework import CycleResult, build_profiles, run_cycle

@@ -14,9 +14,11 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Lack, Read, lacking
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.cluster.state import ClusterState
 from koordpolicy.engine.compile import CompiledDescheduler
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.descheduler import Balance, Deschedule, Evict, EvictionFilter, PreEvictionFilter
@@ -337,7 +339,7 @@ class CycleEvictor:
         ))
 
 
-def lacks_of(profile: DeschedulerProfile, cluster: Cluster) -> tuple[Lack, ...]:
+def lacks_of(profile: DeschedulerProfile, cluster: ClusterState) -> tuple[Lack, ...]:
     """Return which plugins of a profile read kinds that the source of the cluster does not contain."""
     active = (*profile.deschedule, *profile.balance, *profile.filters)
     return lacking({each.name: each.reads for each in active}, cluster)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Objects
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.comparison.outcome import HOT_PERCENT, outcome
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Registry

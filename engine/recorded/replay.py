@@ -14,8 +14,8 @@ from enum import Enum, IntEnum
 from typing import Any, Final
 
 from koordpolicy.engine.cel.scalar.values import Timestamp
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, ClusterRecording, Stay, TraceNode
 from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
 from koordpolicy.engine.descheduler.documents import SourceStreaks

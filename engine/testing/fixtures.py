@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel.check.types import Type
 from koordpolicy.engine.cel.scalar.values import Timestamp
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.documents import Fixtures, parse_duration
 from koordpolicy.engine.kubernetes import types as kubernetes_types

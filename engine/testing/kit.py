@@ -17,9 +17,10 @@ import numpy as np
 
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.framework.handle import Handle

@@ -45,10 +45,8 @@ from koordpolicy.engine.cluster.objects.node_rows import (
 from koordpolicy.engine.cluster.objects.pods import (
     PodInfo,
 )
-from koordpolicy.engine.cluster.snapshot import (
-    NodeChange,
-    Snapshot,
-)
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.explanation import (
     Finding,
 )

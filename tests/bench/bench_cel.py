@@ -29,7 +29,7 @@ from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.cel.vector.plan import ColumnPlan, evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Slot, environment

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.audit import audit
 from koordpolicy.engine.comparison.difference import difference
 from koordpolicy.engine.comparison.outcome import outcome

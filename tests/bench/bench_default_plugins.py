@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings

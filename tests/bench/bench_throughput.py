@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live, Registry

@@ -28,8 +28,9 @@ from koordpolicy.builtin_plugins.descheduler.low_node_load.plugin import (
     select_nodes,
     sort_by_load,
 )
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, canonical_amount
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.anomaly import AnomalyCondition, Detector, Detectors
 from koordpolicy.engine.descheduler.arguments import (
     NodePool,

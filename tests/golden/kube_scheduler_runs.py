@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings

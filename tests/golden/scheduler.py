@@ -17,9 +17,10 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.load_aware_scheduling.args import check_args, convert
 from koordpolicy.builtin_plugins.scheduler.load_aware_scheduling.estimates import estimate_node, estimate_pod
 from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus.plugin import pod_request
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount, resource_list
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
 from koordpolicy.engine.framework.registry import Plugin

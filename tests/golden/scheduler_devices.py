@@ -15,7 +15,8 @@ from koordpolicy.builtin_plugins.scheduler.device_share.devices import holding_i
 from koordpolicy.builtin_plugins.scheduler.device_share.plugin import DeviceShare
 from koordpolicy.builtin_plugins.scheduler.device_share.pod_devices import PodDevices
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
-from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import DEVICE_ALLOCATED_ANNOTATION
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max

@@ -11,7 +11,8 @@ from koordpolicy.builtin_plugins.scheduler.reservation.scoring import normalize
 from koordpolicy.builtin_plugins.scheduler.reservation.state import ReservationState
 from koordpolicy.builtin_plugins.scheduler.reservation.status import synced
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
-from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.scheduler.extensions.reservations import (
     ReservationInfo,

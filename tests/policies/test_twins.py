@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
 from koordpolicy.engine.framework.registry import Live, Registry

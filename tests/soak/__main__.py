@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, InvalidAtStart, Reloader, ReloadSettings
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler

@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL
 from koordpolicy.engine.scheduler.cycle.messages import unavailable

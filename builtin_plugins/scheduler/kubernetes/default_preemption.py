@@ -12,7 +12,8 @@ import numpy as np
 
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json, matches_labels
 from koordpolicy.engine.scheduler.cycle.messages import unavailable

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.scheduler.extensions.reservations import ReservationInfo
 
 from .fit import NodeView

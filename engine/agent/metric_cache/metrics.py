@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.documents.nodes import read, read_file, to_plain
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span

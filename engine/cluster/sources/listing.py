@@ -11,7 +11,7 @@ import msgspec
 
 from koordpolicy.engine.source import PolicyError, Problem
 
-from ..snapshot import Cluster
+from ..cluster import Cluster
 
 _LOG: Final = logging.getLogger(__name__)
 

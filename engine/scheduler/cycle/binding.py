@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Point, Refusal

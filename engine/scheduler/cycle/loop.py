@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.discovery import methods_of
 from koordpolicy.engine.framework.handle import Client, Count

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
 from koordpolicy.engine.framework.scheduler import (

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, Snapshot
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.handle import NOTHING, Client, Count, Handle, Queue
 from koordpolicy.engine.framework.instances import Lease

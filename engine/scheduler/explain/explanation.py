@@ -20,7 +20,8 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import amount_unit
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import NodeChange, Snapshot
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile.distances import distances_of
 from koordpolicy.engine.compile.scheduling import DocumentScheduler
 from koordpolicy.engine.documents import Normalize

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from zlib import crc32
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 
 ASSUMED_SECONDS: Final = 60.0
 """The time for which a placement without a listing is assumed."""

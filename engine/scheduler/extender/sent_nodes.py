@@ -17,7 +17,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange, Snapshot
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.source import PolicyError
 
 from .bodies import ExcessiveError, MalformedBody, SentNode, weight_of

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, mapping_at, resource_list
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.kubernetes.quantity import Quantity, QuantityFormat
 from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
 from koordpolicy.engine.kubernetes.vocabulary import (

@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.border import must_be_survived
 
 _LOG = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.plugin import CycleState, Handle
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}

@@ -17,7 +17,7 @@ import pytest
 
 from koordpolicy.builtin_plugins import scheduler
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.documents.nodes import read as read_nodes
 from koordpolicy.engine.documents.nodes import to_plain
 from koordpolicy.engine.framework.registry import Plugin, Registry

@@ -9,7 +9,7 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler.device_share.devices import holding_in
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.args import check_args, convert
-from koordpolicy.engine.cluster.snapshot import NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.extensions.topology import TopologyDemand, merge
 from koordpolicy.plugin import CycleState, TopologyHint, Wait

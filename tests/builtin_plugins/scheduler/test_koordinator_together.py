@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import KOORDINATOR_PLUGINS, PLUGINS
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings

@@ -12,8 +12,8 @@ from koordpolicy.builtin_plugins.scheduler.device_share.devices import Holding, 
 from koordpolicy.builtin_plugins.scheduler.device_share.requests import DeviceRequestError, read_request
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.allocation import PodAllocation, allocation_in
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.topology import NodeTopology, topology_of
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.kubernetes import vocabulary
 from koordpolicy.engine.source import PolicyError
 

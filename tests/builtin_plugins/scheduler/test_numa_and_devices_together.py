@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod

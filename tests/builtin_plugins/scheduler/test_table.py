@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings

@@ -8,8 +8,8 @@ import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS as DESCHEDULER_PLUGINS
 from koordpolicy.builtin_plugins.scheduler import PLUGINS, READS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Lack, Objects, Read, lacking
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import PolicyError
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.derived import Derived, DerivedObjects, DerivedState, all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 
 PODS = frozenset({("nodeInfo", "pods")})
 ZONE = frozenset({("node", "metadata", "labels", "zone")})

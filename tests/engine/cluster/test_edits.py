@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cel.explain.clauses import ABSENT, Change
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.edits import (
     allocatable_edits,
     edits_of,
@@ -14,7 +15,7 @@ from koordpolicy.engine.cluster.edits import (
     usage_edits,
 )
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 
 NODE = {
     "kind": "Node", "metadata": {"name": "n", "labels": {"disk": "ssd"}},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry

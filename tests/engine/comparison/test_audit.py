@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.audit import Audit, audit
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.difference import ChangeBudget, Difference, difference, spend
 from koordpolicy.engine.comparison.outcome import Cause, outcome
 from koordpolicy.engine.framework.registry import Registry

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.audit import audit
 from koordpolicy.engine.comparison.difference import difference
 from koordpolicy.engine.comparison.outcome import outcome

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.comparison.outcome import (
     ELIGIBLE,
     Cause,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile.plugins import compile_documents
 from koordpolicy.engine.descheduler.framework import CycleResult, DeschedulerProfileSpec, build_profiles, run_cycle
 from koordpolicy.engine.documents.loader import load

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction

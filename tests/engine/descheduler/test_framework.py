@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.descheduler.framework import (
     TOO_SMALL,
     DeschedulerProfileSpec,

@@ -12,8 +12,8 @@ import pytest
 
 from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import DefaultEvictor, EvictorFilter
 from koordpolicy.builtin_plugins.descheduler.low_node_load import plugin as low_node_load
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler import ignored_fields as unbuilt
 from koordpolicy.engine.descheduler.arguments import complete, read_low_node_load

@@ -7,9 +7,9 @@ import pytest
 from koordpolicy.engine.cel.check.environment import Scope
 from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of
 from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.pod_variables import pod_values
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework import points
 from koordpolicy.engine.framework.points import POINTS, SLOTS, Point, Slot, environment, seen, typed
 from koordpolicy.engine.source import PolicyError

@@ -3,8 +3,8 @@ from __future__ import annotations
 import gc
 
 from koordpolicy.engine.cel.check.checked_ast import Checked
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live

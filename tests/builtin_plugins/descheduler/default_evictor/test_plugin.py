@@ -12,8 +12,8 @@ from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import (
     check_default_evictor_args,
     effective_protections,
 )
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 
 NOW = 1_767_268_800_000_000_000
 OWNER = [{"kind": "ReplicaSet", "name": "r", "uid": "r"}]

@@ -13,8 +13,8 @@ from koordpolicy.builtin_plugins.descheduler.low_node_load.plugin import (
     reserve,
     usage_preference,
 )
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.descheduler.arguments import NodePool, complete, read_low_node_load
 from koordpolicy.engine.framework.points import Refusal
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.allocation.resource_scoring import shape_table
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36, NEWEST, RELEASES
 from koordpolicy.plugin import SKIP, CycleState
 

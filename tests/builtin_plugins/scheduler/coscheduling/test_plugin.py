@@ -11,8 +11,8 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.coscheduling.args import check_args
 from koordpolicy.builtin_plugins.scheduler.coscheduling.controller import next_status
 from koordpolicy.builtin_plugins.scheduler.coscheduling.preemption import fit_error
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop

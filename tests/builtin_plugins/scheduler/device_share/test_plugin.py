@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler.device_share.requests import gpu_request
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.plugin import SKIP, CycleState

@@ -8,7 +8,7 @@ from koordpolicy.builtin_plugins.scheduler.elastic_quota.args import check_args
 from koordpolicy.builtin_plugins.scheduler.elastic_quota.fair_share import Share, redistribute, scale_minimums
 from koordpolicy.builtin_plugins.scheduler.elastic_quota.tree import DEFAULT, QuotaSpec, QuotaTree
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
-from koordpolicy.engine.cluster.snapshot import NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework

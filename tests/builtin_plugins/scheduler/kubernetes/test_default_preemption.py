@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.handle import Nothing
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.framework.registry import Live, Registry

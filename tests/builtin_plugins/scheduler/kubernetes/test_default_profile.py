@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_35, KUBERNETES_1_36
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings

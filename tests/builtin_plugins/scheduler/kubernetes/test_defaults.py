@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import DEFAULT_PLUGINS, KOORDINATOR_PLUGINS, PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.handle import Nothing
 from koordpolicy.engine.framework.points import Code, Point
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, QueuedPod

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.plugin import SKIP, CycleState
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.plugin import SKIP, CycleState
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.cpus import parse_cpus
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
-from koordpolicy.engine.cluster.snapshot import NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.plugin import SKIP, CycleState
 from tests.fake_framework import FakeFramework

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler.node_resources_fit_plus.plugin import pod_request
-from koordpolicy.engine.cluster.snapshot import NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.plugin import CycleState
 
 PACK_CPU = {"cpu": {"type": "MostAllocated", "weight": 2}, "memory": {"type": "LeastAllocated", "weight": 1}}

@@ -14,8 +14,9 @@ from koordpolicy.builtin_plugins.scheduler.reservation.fit import score
 from koordpolicy.builtin_plugins.scheduler.reservation.matching import Counts
 from koordpolicy.builtin_plugins.scheduler.reservation.scoring import normalize
 from koordpolicy.builtin_plugins.scheduler.reservation.state import ReservationState
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings

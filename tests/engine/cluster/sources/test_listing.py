@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources.listing import KindView, Listed, Listing, Undecoded, apply
 from koordpolicy.engine.source import Problem
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.points import Code, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.points import Answer, Enforcement, Refusal
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 

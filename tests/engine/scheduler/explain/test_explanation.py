@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cel.scalar.deadline import Deadline, OverdueError
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Answer, Refusal

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Point, Refusal

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 from koordpolicy.engine.cel.scalar.deadline import Deadline
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources.listing import Listed, Listing
 from koordpolicy.engine.scheduler.extender import explain_endpoint
 from koordpolicy.engine.scheduler.extender import server as serving

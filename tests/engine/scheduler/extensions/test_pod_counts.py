@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.scheduler.extensions.domains import domains
 from koordpolicy.engine.scheduler.extensions.pod_counts import PodCounts, pod_counts
 

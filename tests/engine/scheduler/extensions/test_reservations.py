@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster
 from koordpolicy.engine.scheduler.extensions.reservations import (
     ReservationInfo,
     allocated_uid,

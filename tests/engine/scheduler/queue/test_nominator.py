@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.points import Answer, Code, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.snapshot import Cluster, NodeChange
+from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload.build import Builder
 from koordpolicy.engine.scheduler.cycle import plugin_runner

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler.kubernetes.volume_binding.matching import Reach, VolumeMatcher
-from koordpolicy.engine.cluster.snapshot import Cluster
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.kubernetes.selectors import matches_labels, matches_node
 
 UNBOUND = "node(s) didn't find available persistent volumes to bind"
