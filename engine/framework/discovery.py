@@ -116,10 +116,10 @@ def python_plugin(
         kind = make if isinstance(make, type) else inspect.get_annotations(make, eval_str=True).get("return")
         points = points_of(kind, framework) if isinstance(kind, type) else ()
     if not points:
-        raise ValueError(f"the {framework.value} plugin `{name}` can be asked at no extension point: it fulfils none "
+        raise ValueError(f"the {framework.value} plugin `{name}` has no extension point: it implements none "
                          "of the protocols, or its factory does not say what it returns")
     if foreign := [point.value for point in points if point not in FRAMEWORKS[framework]]:
-        raise ValueError(f"the {framework.value} plugin `{name}` names points that its framework does not ask at: "
+        raise ValueError(f"the {framework.value} plugin `{name}` names points that its framework does not call: "
                          f"{', '.join(foreign)}")
     where = f"{make.__module__}:{getattr(make, '__qualname__', name)}"
     digest = hashlib.sha256(f"{where} {name} {version}".encode()).hexdigest()[:16]
@@ -177,9 +177,9 @@ def cel_function(
     identity = f"{name}_{'_'.join(parameters)}"
     for place, _ in cost.per_size if cost is not None else ():
         if not 0 <= place < len(types):
-            raise ValueError(f"`{name}` has no argument {place} by whose size its `cost` could go")
+            raise ValueError(f"`{name}` has no argument {place}, on whose size its `cost` depends")
     if reads is not None and len(reads) != len(types):
-        raise ValueError(f"`reads` of `{name}` is about {len(reads)} arguments, and it has {len(types)}")
+        raise ValueError(f"`reads` of `{name}` lists {len(reads)} arguments, but the function has {len(types)}")
     overload = Overload(
         identity, types, returned, _guarded(name, evaluate, returned), member=member, cost=cost or Cost(),
         pure=pure, reads=reads, by_column=_guarded_columns(by_column),
@@ -190,7 +190,7 @@ def cel_function(
 _ARGUMENT_TYPES: Final[Mapping[str, str]] = {
     "evaluate": "a function", "parameters": "a sequence of types as texts", "result": "a type as a text",
     "doc": "a text", "example": "a text", "member": "a bool", "pure": "a bool",
-    "cost": "a `Cost` of whole numbers that are not negative", "by_column": "a function, or left out",
+    "cost": "a `Cost` of non-negative integers", "by_column": "a function, or None",
     "reads": "a tuple with, per argument, the paths that are read below it, or None",
 }
 
@@ -255,7 +255,7 @@ def _guarded(name: str, evaluate: Callable[..., object], result: Type) -> Callab
             must_be_survived(error)
             raise EvaluationError(f"`{name}` failed: {type(error).__name__}: {error}") from error
         if expected is not None and type(value) is not expected:
-            raise EvaluationError(f"`{name}` gave {type(value).__name__}, not {result}")
+            raise EvaluationError(f"`{name}` returned {type(value).__name__}, not {result}")
         if expected is int and not INT64_MIN <= value <= INT64_MAX:  # type: ignore[operator]
             raise EvaluationError("integer overflow")
         return value
@@ -331,8 +331,8 @@ def discover(
     builtin_names = {(plugin.framework, plugin.name) for plugin in builtins}
     for plugin in [each for each in unique if (each.framework, each.name) in builtin_names]:
         unique.remove(plugin)
-        report(Problem(f"the {plugin.framework.value} plugin `{plugin.name}` of {plugin.origin} is called like a "
-                       "built-in one, which is used", help="give it another name, or uninstall it",
+        report(Problem(f"the {plugin.framework.value} plugin `{plugin.name}` of {plugin.origin} has the name of a "
+                       "built-in plugin, which is used", help="give it another name, or uninstall it",
                        code="duplicate-name"))
     return DiscoveredPlugins(
         tuple(sorted(unique, key=lambda plugin: (plugin.framework.value, plugin.name))),
@@ -373,11 +373,11 @@ def _offered(offer: Any) -> tuple[list[Plugin], list[Function]]:
     offers = (offer,) if isinstance(offer, Plugin | Function) else tuple(offer)
     for each in offers:
         if not isinstance(each, Plugin | Function):
-            raise TypeError(f"it offers {each!r}, which is no plugin")
+            raise TypeError(f"it offers {each!r}, which is not a plugin")
         if isinstance(each, Function) and not (
             isinstance(each.name, str) and isinstance(each.overloads, tuple)
             and all(isinstance(overload, Overload) for overload in each.overloads)
         ):
-            raise TypeError(f"it offers {each!r}, which is no function: `cel_function` makes one")
+            raise TypeError(f"it offers {each!r}, which is not a function: make one with `cel_function`")
     plugins = [each for each in offers if isinstance(each, Plugin)]
     return plugins, [each for each in offers if isinstance(each, Function)]

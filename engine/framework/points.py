@@ -254,7 +254,7 @@ USAGE: Final = ObjectType(
 _GPU_FIELDS: Final = {
     "gpuFree": Field(INT, "Free GPU of all devices together, in thousandths of one device.", unit=_GPU),
     "gpuTotal": Field(INT, "GPU of all devices together, in thousandths of one device.", unit=_GPU),
-    "gpuFreeDevices": Field(INT, "Number of devices of which nothing is taken.", unit=_DEVICES),
+    "gpuFreeDevices": Field(INT, "Number of devices with no allocation.", unit=_DEVICES),
     "gpuDevices": Field(INT, "Number of devices.", unit=_DEVICES),
 }
 NODE_INFO: Final = ObjectType(
@@ -265,12 +265,12 @@ NODE_INFO: Final = ObjectType(
         "images": Field(map_of(STRING, INT), "Sizes in bytes of the images on the node, by name.", unit=_BYTES),
         "zone": Field(STRING, "The zone, or an empty text."),
         "region": Field(STRING, "The region, or an empty text."),
-        "measured": Field(BOOL, "Whether the node has a metric that is not expired."),
-        "unschedulable": Field(BOOL, "Whether the node is cordoned."),
+        "measured": Field(BOOL, "True if the node has a metric that is not expired."),
+        "unschedulable": Field(BOOL, "True if the node is cordoned."),
         **_GPU_FIELDS,
         "gpuModel": Field(STRING, "Model of the devices, or an empty text."),
     },
-    doc="Facts derived of a node and of what runs on it.",
+    doc="Facts derived from a node and its pods.",
 )
 POD_INFO: Final = ObjectType(
     "PodInfo",
@@ -279,24 +279,24 @@ POD_INFO: Final = ObjectType(
         "namespace": Field(STRING, "The pod's namespace."),
         "qosClass": Field(STRING, "Koordinator's QoS class: LSE, LSR, LS, BE, SYSTEM, or an empty text."),
         "kubernetesQoS": Field(STRING, "Kubernetes' QoS class: Guaranteed, Burstable or BestEffort."),
-        "priority": Field(INT, "`spec.priority`, 0 where it is not set."),
+        "priority": Field(INT, "`spec.priority`; 0 if it is not set."),
         "priorityBand": Field(STRING, "koord-prod, koord-mid, koord-batch, koord-free, or an empty text."),
         "requests": Field(RESOURCE_LIST.type, "The pod's effective requests."),
         "limits": Field(RESOURCE_LIST.type, "The pod's effective limits."),
-        "gpuCount": Field(INT, "Number of GPUs that it wants; 0 for none.", unit=_DEVICES),
-        "gpuShare": Field(INT, "How much of each, in thousandths of one device; 0 for none.", unit=_GPU),
-        "gpuRequest": Field(INT, "What it wants of all together, in thousandths of one device.", unit=_GPU),
-        "gpuModels": Field(list_of(STRING), "Models that it accepts; empty for any."),
+        "gpuCount": Field(INT, "Number of requested GPUs; 0 for none.", unit=_DEVICES),
+        "gpuShare": Field(INT, "Share requested of each GPU, in thousandths of one device; 0 for none.", unit=_GPU),
+        "gpuRequest": Field(INT, "Share requested of all GPUs together, in thousandths of one device.", unit=_GPU),
+        "gpuModels": Field(list_of(STRING), "Accepted models; empty for any."),
     },
-    doc="Facts derived of a pod.",
+    doc="Facts derived from a pod.",
 )
 DEVICE: Final = ObjectType(
     "Device",
     {
         "type": Field(STRING, "The kind of device: gpu."),
         "minor": Field(INT, "The device's number on its node."),
-        "total": Field(INT, "1000 for a device that can be used, 0 for one that cannot.", unit=_GPU),
-        "free": Field(INT, "What is not taken, in thousandths.", unit=_GPU),
+        "total": Field(INT, "1000 for a healthy device, 0 for an unhealthy one.", unit=_GPU),
+        "free": Field(INT, "The free share of the device, in thousandths.", unit=_GPU),
         "model": Field(STRING, "The device's model, or an empty text."),
     },
     doc="One device of a node.",
@@ -333,7 +333,7 @@ def _pod(scope: Scope) -> tuple[VisibleVariable, ...]:
     return _seen(
         scope,
         ("pod", Type("kubernetes.Pod"), "The pod, as the API server serves it."),
-        ("podInfo", POD_INFO.type, "Facts derived of the pod."),
+        ("podInfo", POD_INFO.type, "Facts derived from the pod."),
         ("requests", RESOURCE_LIST.type, "The pod's effective requests.", _AMOUNT_UNIT),
         ("limits", RESOURCE_LIST.type, "The pod's effective limits.", _AMOUNT_UNIT),
     )
@@ -343,11 +343,11 @@ def _node(scope: Scope) -> tuple[VisibleVariable, ...]:
     return _seen(
         scope,
         ("node", Type("kubernetes.Node"), "The node, as the API server serves it."),
-        ("nodeInfo", NODE_INFO.type, "Facts derived of the node and of what runs on it."),
-        ("allocatable", RESOURCE_LIST.type, "What the node has for pods.", _AMOUNT_UNIT),
+        ("nodeInfo", NODE_INFO.type, "Facts derived from the node and its pods."),
+        ("allocatable", RESOURCE_LIST.type, "The node's allocatable resources.", _AMOUNT_UNIT),
         ("requested", RESOURCE_LIST.type, "The sum of the effective requests of the node's pods.", _AMOUNT_UNIT),
-        ("usage", USAGE.type, "What was measured on the node; an error if nothing was, or not lately.", _AMOUNT_UNIT),
-        ("metricAge", INT, "Age of the node's metric; an error where there never was one.", "seconds"),
+        ("usage", USAGE.type, "The node's measured usage; an error without a current metric.", _AMOUNT_UNIT),
+        ("metricAge", INT, "Age of the node's metric; an error if it never had one.", "seconds"),
     )
 
 
@@ -360,28 +360,28 @@ _NODE_OF_CLUSTER: Final = (
             " measured."
         ), _AMOUNT_UNIT),
         ("devices", list_of(DEVICE.type), "The node's devices."),
-        ("nodeMetric", Type("koordinator.NodeMetric"), "The node's NodeMetric; an error where there is none."),
+        ("nodeMetric", Type("koordinator.NodeMetric"), "The node's NodeMetric; an error if there is none."),
     ),
 )
-_NOW: Final = _seen(_DECISION, ("now", TIMESTAMP, "The time of the decision; the same throughout it."))
+_NOW: Final = _seen(_DECISION, ("now", TIMESTAMP, "The time of the decision; constant within it."))
 _POD_USAGE: Final = _seen(
-    _ROW, ("podUsage", MEASURED_LIST.type, "What was measured of the pod; an error where nothing was.", _AMOUNT_UNIT),
+    _ROW, ("podUsage", MEASURED_LIST.type, "The pod's measured usage; an error if there is none.", _AMOUNT_UNIT),
 )
 _EXISTING: Final = _seen(
     _ROW,
     ("existingPod", Type("kubernetes.Pod"), "A pod that is on a node, as the API server serves it."),
-    ("existingPodInfo", POD_INFO.type, "Facts derived of that pod."),
+    ("existingPodInfo", POD_INFO.type, "Facts derived from that pod."),
 )
 _QOS_NODE: Final = (
     *_node(_ROW),
     *_seen(
         _ROW,
-        ("nodeSLO", Type("koordinator.NodeSLO"), "The node's NodeSLO; an error where there is none."),
+        ("nodeSLO", Type("koordinator.NodeSLO"), "The node's NodeSLO; an error if there is none."),
         ("bestEffortUsage", MEASURED_LIST.type, "Usage of the pods of the QoS class BE together.", _AMOUNT_UNIT),
         ("nonBestEffortUsage", MEASURED_LIST.type, (
             "Usage of all that is not of the QoS class BE: other pods, host applications, and the system."
         ), _AMOUNT_UNIT),
-        ("systemUsage", MEASURED_LIST.type, "Usage of what runs on the node outside of pods.", _AMOUNT_UNIT),
+        ("systemUsage", MEASURED_LIST.type, "Usage of the node's processes outside of pods.", _AMOUNT_UNIT),
     ),
 )
 _SUBJECTS: Final[Mapping[str, tuple[VisibleVariable, ...]]] = MappingProxyType({
@@ -392,7 +392,7 @@ _SUBJECTS: Final[Mapping[str, tuple[VisibleVariable, ...]]] = MappingProxyType({
         *_seen(
             _ROW,
             ("container", Type("kubernetes.Container"), "The container, as the pod declares it."),
-            ("containerUsage", MEASURED_LIST.type, "What was measured of the container.", _AMOUNT_UNIT),
+            ("containerUsage", MEASURED_LIST.type, "The container's measured usage.", _AMOUNT_UNIT),
         ),
     ),
     "qosClass": (
@@ -456,7 +456,7 @@ class SlotSpec:
 _POD_ONLY: Final = (*_pod(_DECISION), *_NOW)
 _POD_AND_NODE: Final = (*_POD_ONLY, *_NODE_OF_CLUSTER)
 _PODS_OF_NODE: Final = (*_pod(_ROW), *_POD_USAGE, *_NODE_OF_CLUSTER, *_NOW)
-_LEFT_OUT: Final = "the check is left out"
+_LEFT_OUT: Final = "the check is skipped"
 _WAITS: Final = "the pod waits, reason `PolicyError`"
 _NOTHING_DONE: Final = "nothing is done; last values stay for at most `staleAfter`, then everything is recovered"
 _STAYS: Final = "the pod stays"
@@ -471,7 +471,7 @@ SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
     ),
     Slot.SCORE: SlotSpec(
         _S, "node", _POD_AND_NODE, NUMBER, "the item gives that node 0",
-        "the item is left out for all nodes of this decision",
+        "the item is skipped for all nodes of this decision",
     ),
     Slot.SCHEDULER_NODES: SlotSpec(_S, "node", _POD_AND_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
     Slot.SCHEDULER_PODS: SlotSpec(
@@ -516,30 +516,31 @@ class PointSpec:
 
 
 POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
-    Point.PRE_ENQUEUE: PointSpec(_S, "May the pod enter the queue? Asked once per pod.", (Slot.PRE_ENQUEUE,)),
-    Point.QUEUE_SORT: PointSpec(_S, "Which pod is decided about first?", available=False),
-    Point.PRE_FILTER: PointSpec(_S, "Can the pod be placed at all? Asked once per pod, before any node.",
+    Point.PRE_ENQUEUE: PointSpec(_S, "Checks whether the pod may enter the queue; called once per pod.",
+                                 (Slot.PRE_ENQUEUE,)),
+    Point.QUEUE_SORT: PointSpec(_S, "Orders the pods of the queue.", available=False),
+    Point.PRE_FILTER: PointSpec(_S, "Checks whether the pod can be placed at all; called once per pod, before filters.",
                                 (Slot.PRE_FILTER,)),
-    Point.FILTER: PointSpec(_S, "May the pod run on this node?", (Slot.FILTER,)),
-    Point.POST_FILTER: PointSpec(_S, "No node passed: can room be made?", available=False),
-    Point.PRE_SCORE: PointSpec(_S, "Prepare for the scores. Asked once per pod, with the nodes that passed.",
+    Point.FILTER: PointSpec(_S, "Checks whether the pod may run on a node.", (Slot.FILTER,)),
+    Point.POST_FILTER: PointSpec(_S, "Preempts pods if no node is feasible.", available=False),
+    Point.PRE_SCORE: PointSpec(_S, "Prepares the scores; called once per pod, with the feasible nodes.",
                                available=False),
-    Point.SCORE: PointSpec(_S, "How good a home is this node, 0 to 100?", (Slot.SCORE,)),
-    Point.RESERVE: PointSpec(_S, "Take what the pod needs on its node, or give it back.", available=False),
-    Point.PERMIT: PointSpec(_S, "Hold the pod until others are ready.", available=False),
-    Point.PRE_BIND: PointSpec(_S, "Prepare the node for the pod.", available=False),
-    Point.BIND: PointSpec(_S, "Bind the pod to its node.", available=False),
-    Point.POST_BIND: PointSpec(_S, "The pod is bound.", available=False),
+    Point.SCORE: PointSpec(_S, "Rates a feasible node for the pod, 0 to 100.", (Slot.SCORE,)),
+    Point.RESERVE: PointSpec(_S, "Reserves the pod's resources on its node, or releases them.", available=False),
+    Point.PERMIT: PointSpec(_S, "Holds the pod until others are ready.", available=False),
+    Point.PRE_BIND: PointSpec(_S, "Prepares the node for the pod.", available=False),
+    Point.BIND: PointSpec(_S, "Binds the pod to its node.", available=False),
+    Point.POST_BIND: PointSpec(_S, "Called after the pod was bound.", available=False),
     Point.STRATEGY: PointSpec(
-        _Q, "What is to be adjusted on the node? Asked once per interval.",
+        _Q, "Adjusts values on the node; called once per interval.",
         (Slot.THRESHOLD, Slot.WHEN, Slot.TARGET, Slot.RELEASE, Slot.QOS_CRITERIA, Slot.QOS_SORT),
     ),
-    Point.DESCHEDULE: PointSpec(_D, "Which pods are wrong where they are?", (Slot.CRITERIA, Slot.SORT)),
+    Point.DESCHEDULE: PointSpec(_D, "Evicts single pods that violate a policy.", (Slot.CRITERIA, Slot.SORT)),
     Point.BALANCE: PointSpec(
-        _D, "Which pods should leave which nodes?",
+        _D, "Evicts pods to balance nodes.",
         (Slot.SOURCE, Slot.DESTINATION, Slot.CRITERIA, Slot.SORT, Slot.UNTIL),
     ),
-    Point.EVICTION_FILTER: PointSpec(_D, "May this pod be evicted, whoever asks?", (Slot.CRITERIA,)),
+    Point.EVICTION_FILTER: PointSpec(_D, "Checks whether a pod may be evicted by any plugin.", (Slot.CRITERIA,)),
 })
 """The specifications of all extension points."""
 
@@ -651,17 +652,17 @@ def _extended(
 ) -> Environment:
     if params is not None:
         found = found.with_types(*params.types).with_variables(
-            Variable("params", params.type, _CONSTANT, "The plugin's params."),
+            Variable("params", params.type, _CONSTANT, "The plugin's parameters."),
         )
     if aggregates:
         declared = ObjectType("Aggregates", {name: Field(type_) for name, type_ in aggregates.items()})
         found = found.with_types(declared).with_variables(
-            Variable("aggregates", declared.type, _DECISION, "Facts of the whole."),
+            Variable("aggregates", declared.type, _DECISION, "Values over all nodes or pods."),
         )
     if names:
         declared = ObjectType("Thresholds", {name: Field(BOOL) for name in names})
         found = found.with_types(declared).with_variables(
-            Variable("thresholds", declared.type, _ROW, "Which thresholds hold."),
+            Variable("thresholds", declared.type, _ROW, "The thresholds, true where one is exceeded."),
         )
     return found
 

@@ -94,7 +94,7 @@ class Registry:
                 first, second = (other, plugin) if plugin.span is not None else (plugin, other)
                 problems.append(Problem(
                     f"the {plugin.framework.value} plugin `{plugin.name}` is declared twice, also at {first.origin}",
-                    second.span, "rename one" if first.source else "rename it, or say `replaces: true` in its spec",
+                    second.span, "rename one" if first.source else "rename it, or set `replaces: true` in its spec",
                     code="duplicate-name",
                 ))
         if problems:

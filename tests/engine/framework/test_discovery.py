@@ -77,9 +77,9 @@ def test_a_factory_says_by_its_annotation_or_in_words_what_it_returns() -> None:
 
     assert python_plugin("c", Framework.SCHEDULER, annotated).points == (Point.FILTER, Point.SCORE)
     assert python_plugin("c", Framework.SCHEDULER, silent, points=[Point.SCORE]).points == (Point.SCORE,)
-    with pytest.raises(ValueError, match="the scheduler plugin `c` can be asked at no extension point"):
+    with pytest.raises(ValueError, match="the scheduler plugin `c` has no extension point"):
         python_plugin("c", Framework.SCHEDULER, silent)
-    with pytest.raises(ValueError, match="`c` names points that its framework does not ask at: balance"):
+    with pytest.raises(ValueError, match="`c` names points that its framework does not call: balance"):
         python_plugin("c", Framework.SCHEDULER, silent, points=[Point.SCORE, Point.BALANCE])
 
 
@@ -129,7 +129,7 @@ def test_plugins_of_installed_distributions_are_found_and_a_broken_one_stops_no_
         ("one", "acme_one 1.2"), ("three", "acme_one 1.2"), ("two", "acme_one 1.2")]
     assert [problem.message for problem in problems] == [
         "the plugin `a-missing` of acme_bad 1.2 cannot be loaded: ModuleNotFoundError: No module named 'acme_gone'",
-        "the plugin `b-number` of acme_bad 1.2 cannot be loaded: TypeError: it offers 5, which is no plugin",
+        "the plugin `b-number` of acme_bad 1.2 cannot be loaded: TypeError: it offers 5, which is not a plugin",
         ("the plugin `c-none` of acme_bad 1.2 cannot be loaded: AttributeError: "
         "module 'acme_bad' has no attribute 'nothing'"),
     ]
@@ -153,7 +153,7 @@ def test_a_plugin_that_is_called_like_a_built_in_one_is_told_and_left_out(site: 
     ]
     assert [plugin.name for plugin in discover(problems.append, builtins=own).plugins] == ["other"]
     assert [problem.message for problem in problems] == [
-        "the scheduler plugin `same` of acme_one 1.2 is called like a built-in one, which is used"]
+        "the scheduler plugin `same` of acme_one 1.2 has the name of a built-in plugin, which is used"]
 
 
 def test_entry_points_may_be_given_instead_of_installed() -> None:
@@ -200,11 +200,11 @@ def test_expressions_call_functions_of_python_plugins() -> None:
 
 @pytest.mark.parametrize(
     ("result", "given", "message"),
-    [("int", 1.5, "`f` gave float, not int"), ("bool", None, (
-        "`f` gave NoneType, not "
+    [("int", 1.5, "`f` returned float, not int"), ("bool", None, (
+        "`f` returned NoneType, not "
         "bool"
     )), ("int", 2**63, "integer overflow"),
-     ("list(string)", ("a",), "`f` gave tuple, not list(string)"), ("map(string, int)", {"a": 1}, {"a": 1})],
+     ("list(string)", ("a",), "`f` returned tuple, not list(string)"), ("map(string, int)", {"a": 1}, {"a": 1})],
 )
 def test_a_function_that_breaks_its_word_is_an_error_of_the_expression(
     result: str, given: object, message: object,
@@ -367,13 +367,13 @@ def _raise_interrupt() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "fault"), [
-    ({"cost": 1}, "`cost` of the function `f` must be a `Cost` of whole numbers that are not negative, not 1"),
+    ({"cost": 1}, "`cost` of the function `f` must be a `Cost` of non-negative integers, not 1"),
     ({"cost": Cost(base=-1)}, "`cost` of the function `f` must be"),
     ({"cost": Cost(base=1.5)}, "`cost` of the function `f` must be"),
     ({"cost": Cost(per_size=((0, -1.0),))}, "`cost` of the function `f` must be"),
     ({"cost": Cost(per_size=(1,))}, "`cost` of the function `f` must be"),
     ({"cost": Cost(per_size=((0, float("nan")),))}, "`cost` of the function `f` must be"),
-    ({"cost": Cost(per_size=((1, 0.1),))}, "`f` has no argument 1 by whose size its `cost` could go"),
+    ({"cost": Cost(per_size=((1, 0.1),))}, "`f` has no argument 1, on whose size its `cost` depends"),
     ({"evaluate": 7}, "`evaluate` of the function `f` must be a function, not 7"),
     ({"evaluate": None}, "`evaluate` of the function `f` must be"),
     ({"parameters": "int"}, "`parameters` of the function `f` must be a sequence of types as texts, not 'int'"),
@@ -390,7 +390,7 @@ def _raise_interrupt() -> None:
     ({"by_column": 1}, "`by_column` of the function `f` must be a function"),
     ({"reads": "a"}, "`reads` of the function `f` must be"),
     ({"reads": (("a",),)}, "`reads` of the function `f` must be"),
-    ({"reads": (None, None)}, "`reads` of `f` is about 2 arguments, and it has 1"),
+    ({"reads": (None, None)}, "`reads` of `f` lists 2 arguments, but the function has 1"),
     ({"name": 5}, "the name of a function is a text, not 5"),
     ({"name": None}, "the name of a function is a text, not None"),
 ])

@@ -34,7 +34,7 @@ def test_every_name_taken_twice_is_told_at_the_document() -> None:
     assert str(caught.value) == (
         "p/a.yaml:1:1: error: the scheduler plugin `a` is declared twice, also at built-in\n"
         " 1 | name: a\n"
-        "   | ^^^^^^^ rename it, or say `replaces: true` in its spec\n"
+        "   | ^^^^^^^ rename it, or set `replaces: true` in its spec\n"
         "q/b.yaml:1:1: error: the scheduler plugin `b` is declared twice, also at p/b.yaml\n"
         " 1 | name: b\n"
         "   | ^^^^^^^ rename one")
