@@ -13,6 +13,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -53,8 +54,11 @@ _LONGEST_MESSAGE: Final = 1024
 _BEST: Final = 10
 _NAMES_SHOWN: Final = 5
 _REASONS_SHOWN: Final = 20
-_HOST: Final = '{"Host":'
-_SCORES: Final = tuple(f',"Score":{priority}}}' for priority in range(HIGHEST_PRIORITY + 1))
+_FIRST_HOST: Final = b'[{"Host":'
+_NEXT_HOST: Final = np.array([b',"Score":%d},{"Host":' % each for each in range(HIGHEST_PRIORITY + 1)], np.object_)
+_LAST_SCORE: Final = b',"Score":%d}]'
+_Texts = NDArray[np.object_]
+"""JSON texts as bytes, which are gathered by row."""
 
 
 class Verb(enum.Enum):
@@ -253,7 +257,7 @@ class Extender:
             else AdoptedNodes(scheduler.cluster, timer, seconds=node_seconds))
         self._reader = NodeReader()
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
-        self._quoted: tuple[Sequence[str], Sequence[str]] = ((), ())
+        self._quoted: tuple[Sequence[str], _Texts] = ((), np.array((), np.object_))
         self._seen: ActiveAnswer | None = None
         self.placements = Placements(scheduler.cluster, timer, seconds=0) if placements is None else placements
         self._expected: tuple[ExtenderArgs, Sequence[str]] | None = None
@@ -352,17 +356,17 @@ class Extender:
             # kube-scheduler requests no priorities where a single node is left.
             self._expected = question, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
-        refused = _Refused(quoted, [f"{json.dumps(name)}:{json.dumps(why)}" for name, why in unusable.items()])
+        refused = _Refused(quoted, [_json(name) + b":" + _json(why) for name, why in unusable.items()])
         told, rest = _refuse(verdict, rows, refused)
         good = np.zeros(snapshot.size + 1, np.bool_)  # the last element is for unknown nodes
         good[verdict.passed] = True
         passed = good[places]
         if question.nodes is None:
-            nodes, names = b"null", f"[{','.join(map(quoted.__getitem__, places[passed].tolist()))}]"
+            nodes, names = b"null", b"[%b]" % b",".join(quoted[places[passed]].tolist())
         else:
             # Each as it came: nothing is changed in them.
             items = b",".join([node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits])
-            nodes, names = b'{"metadata":{},"items":[%b]}' % items, "null"
+            nodes, names = b'{"metadata":{},"items":[%b]}' % items, b"null"
         result = "refused" if len(places) and not passed.any() else "ok"
         record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
                               refusals=told, refusals_left_out=rest)
@@ -383,19 +387,16 @@ class Extender:
         if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
             # Where all are equally good, the response does not determine where the pod goes.
             self._expected = question, list(map(snapshot.names.__getitem__, best.tolist()))
-        scale = np.zeros(snapshot.size + 1, np.int64)  # the last element is for unknown nodes
+        scale = np.zeros(snapshot.size, np.int64)
         scale[rows] = priorities
-        quoted, scores = self._quote(snapshot), scale[places]
-        known = places >= 0
-        names = map(quoted.__getitem__, places[known].tolist())
-        hosts = [f"{_HOST}{name}{score}" for name, score in zip(names, map(_SCORES.__getitem__, scores[known].tolist()),
-                                                                strict=True)]
-        if not known.all():
-            hosts += (f"{_HOST}{json.dumps(question.names[place])}{_SCORES[0]}"
-                      for place in np.flatnonzero(~known).tolist())
-        record = self._record(Verb.PRIORITIZE, question, verdict, unknown=len(places) - int(known.sum()), result="ok",
-                              pinned=pinned, priorities=priorities)
-        return Reply(f"[{','.join(hosts)}]".encode(), record)
+        known, unknown = places[places >= 0], np.flatnonzero(places < 0)
+        names, scores = self._quote(snapshot)[known], scale[known]
+        if len(unknown):
+            others = np.array([_json(question.names[place]) for place in unknown.tolist()], np.object_)
+            names, scores = np.concatenate((names, others)), np.concatenate((scores, np.zeros(len(others), np.int64)))
+        record = self._record(Verb.PRIORITIZE, question, verdict, unknown=len(unknown), result="ok", pinned=pinned,
+                              priorities=priorities)
+        return Reply(_host_priorities(names, scores), record)
 
     def _broken(self, verb: Verb, question: ExtenderArgs, message: str) -> Reply:
         record = DecisionRecord(
@@ -408,15 +409,15 @@ class Extender:
             failures=(("koord-policy", message),),
         )
         if verb is Verb.FILTER:
-            return Reply(_filter_result(b"null", "null", error=f"koord-policy: {message}"), record)
+            return Reply(_filter_result(b"null", b"null", error=f"koord-policy: {message}"), record)
         # This response has no field for an error; kube-scheduler proceeds without priorities.
         hosts = [{"Host": name, "Score": 0} for name in question.names]
         return Reply(json.dumps(hosts).encode(), record)
 
-    def _quote(self, snapshot: Snapshot) -> Sequence[str]:
+    def _quote(self, snapshot: Snapshot) -> _Texts:
         """Return the nodes' names by row, as JSON: thousands of names are escaped once, not once per call."""
         if self._quoted[0] is not snapshot.names:
-            self._quoted = snapshot.names, [json.dumps(name) for name in snapshot.names]
+            self._quoted = snapshot.names, np.array([_json(name) for name in snapshot.names], np.object_)
         return self._quoted[1]
 
     # Generations
@@ -455,18 +456,14 @@ class Extender:
             snapshot, faults = self._nodes.view(question.nodes, self._clock())
         else:
             snapshot = self.snapshot()
-        index = snapshot.index
-        found = list(map(index.get, question.names))
-        failed: dict[str, str] = {}
-        if None in found or faults:
-            known = "not among the nodes that are known" if len(index) else (
-                "not known, as no node is: it needs `--cluster`, or `nodeCacheCapable: false` in kube-scheduler")
-            for place, row in enumerate(found):
-                name = question.names[place]
-                if row is None or name in faults:
-                    found[place] = -1
-                    failed[name] = faults.get(name) or f"koord-policy: node `{name[:256]}` is {known}"
-        places: Rows = np.array(found, dtype=np.intp)
+        index, names = snapshot.index, question.names
+        places: Rows = np.array(list(map(index.get, names, repeat(-1))), np.intp)
+        if faults:
+            places[[name in faults for name in names]] = -1
+        known = "not among the nodes that are known" if len(index) else (
+            "not known, as no node is: it needs `--cluster`, or `nodeCacheCapable: false` in kube-scheduler")
+        unusable = [names[place] for place in np.flatnonzero(places < 0).tolist()]
+        failed = {name: faults.get(name) or f"koord-policy: node `{name[:256]}` is {known}" for name in unusable}
         asked = np.zeros(snapshot.size, np.bool_)
         asked[places[places >= 0]] = True
         return failed, snapshot, np.flatnonzero(asked), places
@@ -500,32 +497,48 @@ class Extender:
                        rows=verdict.passed, totals=verdict.totals)
 
 
+def _json(text: str) -> bytes:
+    return json.dumps(text).encode()
+
+
 def _filter_result(
-    nodes: bytes, names: str, failed: Iterable[str] = (), unresolvable: Iterable[str] = (), error: str = "",
+    nodes: bytes, names: bytes, failed: Iterable[bytes] = (), unresolvable: Iterable[bytes] = (), error: str = "",
 ) -> bytes:
-    """Return ExtenderFilterResult; all parts are JSON already, those of the maps are `"name":"message"`."""
-    rest = (
-        f'"NodeNames":{names},"FailedNodes":{{{",".join(failed)}}},'
-        f'"FailedAndUnresolvableNodes":{{{",".join(unresolvable)}}},"Error":{json.dumps(error)}}}'
-    ).encode()
-    return b'{"Nodes":%b,%b' % (nodes, rest)
+    """Return ExtenderFilterResult; all parts are JSON already, those of the maps are members: `"name":"message"`."""
+    return b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":{%b},"FailedAndUnresolvableNodes":{%b},"Error":%b}' % (
+        nodes, names, b",".join(failed), b",".join(unresolvable), _json(error))
+
+
+def _host_priorities(names: _Texts, priorities: NDArray[np.int64]) -> bytes:
+    """Return HostPriorityList of nodes with their priorities; the names are JSON already."""
+    if not len(names):
+        return b"[]"
+    # Each name but the first follows the priority before it: so there are two pieces per node, both there already.
+    pieces = np.empty(2 * len(names) + 1, np.object_)
+    pieces[0] = _FIRST_HOST
+    pieces[1::2] = names
+    pieces[2::2] = _NEXT_HOST[priorities]
+    pieces[-1] = _LAST_SCORE % priorities[-1]
+    return b"".join(pieces.tolist())
 
 
 @dataclass(slots=True)
 class _Refused:
     """Refused nodes as they go into the answer."""
 
-    quoted: Sequence[str]
+    quoted: _Texts
     """The nodes' names by row, as JSON."""
-    failed: list[str] = field(default_factory=list)
-    unresolvable: list[str] = field(default_factory=list)
+    failed: list[bytes] = field(default_factory=list)
+    """Members of `FailedNodes`, some of them joined by commas."""
+    unresolvable: list[bytes] = field(default_factory=list)
 
     def add(self, plugin: str, reason: str, code: Code, rows: Rows) -> None:
         """Add nodes that are refused for one reason."""
-        # Written once per reason, not once per node: 5,000 nodes may be refused.
-        message = f":{json.dumps(_message(plugin, reason, code))}"
-        into = self.unresolvable if code is Code.UNRESOLVABLE else self.failed
-        into.extend([f"{name}{message}" for name in map(self.quoted.__getitem__, rows.tolist())])
+        if len(rows):
+            # Joined by the message, which is written once per reason and not once per node: 5,000 may be refused.
+            message = b":" + _json(_message(plugin, reason, code))
+            into = self.unresolvable if code is Code.UNRESOLVABLE else self.failed
+            into.append((message + b",").join(self.quoted[rows].tolist()) + message)
 
 
 def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told, ...], int]:
@@ -620,9 +633,11 @@ def _errors(verdict: Verdict) -> Counter[tuple[str, Point, str]]:
 def _best(
     verdict: Verdict, totals: NDArray[np.int64], priorities: NDArray[np.int64],
 ) -> tuple[tuple[str, int, int, Mapping[str, int]], ...]:
-    rows = verdict.passed
+    rows, most = verdict.passed, len(totals) - _BEST
+    # Only those that may be among the best are sorted.
+    among = np.flatnonzero(totals >= np.partition(totals, most)[most]) if most > 0 else np.arange(len(totals))
     # Rows are sorted by name, and a stable sort preserves that order among equals.
-    first = np.argsort(-totals, kind="stable")[:_BEST]
+    first = among[np.argsort(-totals[among], kind="stable")[:_BEST]]
     return tuple(
         (verdict.names[int(rows[place])], int(totals[place]), int(priorities[place]),
          {step.plugin: int(step.scores.values[rows[place]]) for step in verdict.scores})
