@@ -39,14 +39,14 @@ from .verdict import Failure, PodRejection, Verdict
 _LOG: Final = logging.getLogger(__name__)
 
 _Result: TypeAlias = tuple[Any, Sequence[Failure]]
-"""What a plugin returned (None, a refusal or `SKIP`), and how it failed."""
+"""A plugin's result (None, a refusal or `SKIP`), and its failures."""
 _Step: TypeAlias = tuple[Point, Callable[[], _Result]]
 _Steps: TypeAlias = Generator[_Step, _Result, None]
-"""A binding cycle as it runs: it yields what an executor is to call, with the point, and is sent the result."""
+"""A running binding cycle: yields a call for the executor, with its point, and receives the result."""
 
 
 class BindingPhase(enum.Enum):
-    """How far the binding of a pod has come."""
+    """The phase of a pod's binding."""
 
     ASSUMED = "assumed"
     WAITING = "waiting"
@@ -59,7 +59,7 @@ class BindingCycle:
     """A pod that is assumed on its node and not bound yet: its cycle state, failures and rejection."""
 
     pod: PodInfo
-    """As it is assumed."""
+    """The pod, as it is assumed on the node."""
     profile: Profile
     state: CycleState
     verdict: Verdict
@@ -69,11 +69,11 @@ class BindingCycle:
     reported_later: bool = False
     """True if the scheduler returned the pod's verdict before the cycle ended."""
     lease: Lease | None = None
-    """Holds the plugins while the cycle goes on beside others."""
+    """Keeps the plugins open while the cycle runs concurrently with others."""
     deadline: int = 0
     steps: _Steps | None = None
     job: Job | None = None
-    """The input or output that is under way."""
+    """The input or output in progress."""
     point: Point = Point.PRE_BIND
     """The point of `job`."""
 
@@ -92,7 +92,7 @@ class BindingCycle:
         self.rejection = self.rejection or (plugin, point, refusal)
 
     def outcome(self) -> Verdict:
-        """Return the verdict with all that happened since."""
+        """Return the verdict, updated with the cycle's failures and rejection."""
         if self.rejection is not None:
             return replace(self.verdict, node=None, row=-1, failures=tuple(self.failures), refusal=self.rejection)
         waiting, binding = self.phase is BindingPhase.WAITING, self.phase is BindingPhase.BINDING
@@ -101,16 +101,17 @@ class BindingCycle:
         return replace(self.verdict, waiting=waiting, binding=binding, failures=tuple(self.failures))
 
     def release(self) -> None:
-        """Give the lease back, where there is one."""
+        """Release the lease, if there is one."""
         if self.lease is not None:
             self.lease.release()
 
 
 class BindingCycles:
-    """Runs binding cycles; for the owner of the cluster. No call waits for input or output that runs on workers.
+    """Runs binding cycles; for the thread that owns the cluster. No call waits for input or output that runs on
+    workers.
 
-    A cycle that takes longer than `timeout` nanoseconds is given up. Its input or output may succeed later all the
-    same: see `bound_late`.
+    A cycle that takes longer than `timeout` nanoseconds is abandoned. Its input or output may still succeed later: see
+    `bound_late`.
     """
 
     def __init__(
@@ -125,11 +126,11 @@ class BindingCycles:
         self._timeout = timeout
         self._lease = lease
         self._by_job: dict[Job, BindingCycle] = {}
-        """The cycles whose job is under way."""
+        """The cycles whose job is in progress."""
         self._abandoned: dict[Job, tuple[BindingCycle, Lease | None]] = {}
-        """The cycles that were given up while a worker was in their job; the leases last until that ends."""
+        """The cycles that were abandoned while a worker ran their job; the leases are released when the job ends."""
         self._in_flight: dict[BindingCycle, None] = {}
-        """Oldest first: all have the same timeout."""
+        """The running cycles, oldest first; all have the same timeout."""
         self._bound_late: list[BindingCycle] = []
 
     @property
@@ -143,7 +144,7 @@ class BindingCycles:
         return tuple(self._in_flight)
 
     def next_time(self) -> int | None:
-        """Return when the next cycle is given up; None where none goes on."""
+        """Return the time of the next timeout; None if no cycle is running."""
         return next((binding.deadline for binding in self._in_flight), None)
 
     def start(self, binding: BindingCycle) -> bool:
@@ -158,7 +159,7 @@ class BindingCycles:
         return False
 
     def ended(self) -> Iterator[BindingCycle]:
-        """Yield the cycles that have ended since the last call: in the order of completion, then those given up."""
+        """Yield the cycles that have ended since the last call: in the order of completion, then the abandoned ones."""
         for job in self._executor.completed():
             if job in self._abandoned:
                 self._note_late(job)
@@ -182,12 +183,12 @@ class BindingCycles:
             yield binding
 
     def bound_late(self) -> tuple[BindingCycle, ...]:
-        """Return the cycles that were given up and whose pods were bound after that, since the last call."""
+        """Return the abandoned cycles whose pods were bound after all, since the last call."""
         found, self._bound_late = tuple(self._bound_late), []
         return found
 
     def _resume(self, binding: BindingCycle, steps: _Steps, result: _Result | None) -> bool:
-        """Run a cycle from the result of its last call until it waits for a worker; return whether it has ended."""
+        """Resume a cycle with the result of its last call until it waits for a worker; return whether it has ended."""
         try:
             while True:
                 point, call = next(steps) if result is None else steps.send(result)
@@ -213,7 +214,7 @@ class BindingCycles:
             self._abandoned[job], binding.lease = (binding, binding.lease), None
 
     def _note_late(self, job: Job) -> None:
-        """Note how the input or output of a cycle that was given up has ended after all."""
+        """Record the end of the input or output of an abandoned cycle."""
         binding, lease = self._abandoned.pop(job)
         if lease is not None:
             lease.release()
@@ -224,7 +225,7 @@ class BindingCycles:
 def _binding_cycle(
     binding: BindingCycle, cluster: Cluster, client: Client, feature_gates: Collection[str],
 ) -> _Steps:
-    """Bind a pod that is assumed; what stops it is the rejection of `binding`."""
+    """Bind an assumed pod; a failure is recorded as the rejection of `binding`."""
     pod, node, profile = binding.pod, binding.node, binding.profile
     reservation = reservation_of(pod) if is_reserve_pod(pod) else None
     if reservation is None and "DynamicSchedulerCheck" in feature_gates:
@@ -241,7 +242,7 @@ def _binding_cycle(
             message = f"the reservation `{reservation}` is gone"
             binding.reject("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
             return
-        # Where no plugin writes into the draft there is nothing to send: then it is not even made.
+        # If no plugin writes into the draft there is nothing to send, so none is made.
         if reservation is not None or profile.having(PreBind):
             yield from _run_pre_bind_plugins(binding, original, reserves=reservation is not None)
     if binding.rejection is None:
@@ -252,9 +253,9 @@ def _binding_cycle(
 
 
 def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> str:
-    """Return why a pod must not be bound any more; empty where it may."""
+    """Return why a pod must no longer be bound; empty if it may be."""
     if current is None:
-        return ""  # the cluster does not hold the object: the pod that was passed is all there is
+        return ""  # the cluster has no object of the pod to compare it with
     named = (current.get("spec") or {}).get("schedulerName")
     before = (pod.object.get("spec") or {}).get("schedulerName")
     if named not in (before, profile):
@@ -291,7 +292,7 @@ def _run_bind_plugins(binding: BindingCycle, client: Client) -> _Steps:
         call = partial(active.ask.bind, binding.state, pod, node)
         if (yield from _run(binding, active, Point.BIND, call, skips=True)):
             return
-    # A profile without a bind plugin leaves that to the framework: there is only one way.
+    # The framework binds the pods of a profile without a bind plugin.
     refusal, _ = yield Point.BIND, partial(_bind, client, pod, node)
     if refusal is not None:
         binding.reject("bind", Point.BIND, refusal)
@@ -310,7 +311,7 @@ def _run(
 ) -> Generator[_Step, _Result, bool]:
     """Call a plugin and return whether it did not skip; its refusal is the binding's rejection.
 
-    A plugin that is thread-safe is called by the executor, and so is what another one defers; all else runs here.
+    The executor calls thread-safe plugins, and the deferred calls of others; all other calls are made in this thread.
     """
     kinds: tuple[type, ...] = (Skip,) if skips else ()
     if getattr(active.ask, "thread_safe", False):

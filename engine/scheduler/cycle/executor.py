@@ -1,4 +1,4 @@
-"""Where the input and output of binding cycles runs: at once in the owner's thread, or on workers."""
+"""Executors of the input and output of binding cycles: inline in the owner's thread, or on workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 WORKERS: Final = 16
 MOST_HANGING: Final = 64
-"""How many workers may hang in abandoned jobs, each with another worker in its place."""
+"""The maximum number of workers hanging in abandoned jobs; each is replaced by another worker."""
 
 
 class _State(enum.Enum):
@@ -41,7 +41,7 @@ class Job:
 
 
 class Executor(Protocol):
-    """Makes calls. All methods are for the owner of the cluster; the calls may be made in other threads."""
+    """Makes calls. All methods are called by the owner of the cluster; the calls may be made in other threads."""
 
     inline: bool
     """True if calls are made in the owner's thread, so that they may touch its cluster."""
@@ -55,11 +55,13 @@ class Executor(Protocol):
         ...
 
     def abandon(self, job: Job) -> bool:
-        """Take back a job that is not done; return whether it runs already, so that `completed` may yield it later."""
+        """Cancel a job that is not done; return whether it is already running, so that `completed` may yield it
+        later.
+        """
         ...
 
     def close(self) -> None:
-        """Take no more jobs; waits for none."""
+        """Accept no more jobs; does not wait for running ones."""
         ...
 
 
@@ -76,16 +78,16 @@ class InlineExecutor:
         """Yield nothing: `submit` makes all calls."""
         return iter(())
 
-    def abandon(self, job: Job) -> bool:  # noqa: ARG002 - no job is ever under way
-        """Return false: no job is under way."""
+    def abandon(self, job: Job) -> bool:  # noqa: ARG002 - no job is ever in progress
+        """Return false: no job is in progress."""
         return False
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class WorkerExecutor:
-    """Does jobs on daemon threads: one that hangs neither holds up the owner nor keeps the process from ending.
+    """Runs jobs on daemon threads: a hanging job neither blocks the owner nor keeps the process from ending.
 
     The threads of `concurrent.futures.ThreadPoolExecutor` are joined when the interpreter ends, and are not replaced.
     """
@@ -95,9 +97,9 @@ class WorkerExecutor:
     def __init__(
         self, workers: int = WORKERS, *, most_hanging: int = MOST_HANGING, wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """`wake` is called in a worker's thread after each job that is completed: then `completed` has one more.
+        """`wake` is called in a worker's thread after each completed job, which `completed` then yields.
 
-        A worker whose job is abandoned is replaced by another one, up to `most_hanging` of them.
+        A worker whose job is abandoned is replaced, at most `most_hanging` times at once.
         """
         self._workers = workers
         self._most_hanging = most_hanging
@@ -110,7 +112,7 @@ class WorkerExecutor:
 
     @property
     def hanging(self) -> int:
-        """How many workers are in jobs that were abandoned."""
+        """The number of workers in abandoned jobs."""
         return self._hanging
 
     def submit(self, call: Callable[[], Any]) -> Job:
@@ -137,7 +139,7 @@ class WorkerExecutor:
                 return
 
     def abandon(self, job: Job) -> bool:
-        """Take back a job: one that no worker has begun never runs, and the worker of another one is replaced."""
+        """Cancel a job: a queued one never runs, and the worker of a running one is replaced."""
         with self._lock:
             running = job.state is _State.RUNNING
             if running:
@@ -148,14 +150,14 @@ class WorkerExecutor:
             return running or job.state is _State.DONE
 
     def close(self) -> None:
-        """Take no more jobs, and let idle workers end."""
+        """Accept no more jobs, and let idle workers end."""
         with self._lock:
             self._closed = True
             for _ in range(self._threads):
                 self._queued.put(None)
 
     def _start_workers(self) -> None:
-        # `_idle` is negative by the number of jobs for which no worker waits.
+        # A negative `_idle` is the number of jobs without a waiting worker.
         while self._idle < 0 and self._threads < self._workers + min(self._hanging, self._most_hanging):
             self._threads += 1
             self._idle += 1
@@ -166,19 +168,19 @@ class WorkerExecutor:
             if self._begin(job):
                 try:
                     job.result = job.call()
-                except BaseException as error:  # it ends neither the worker nor the scheduler
+                except BaseException as error:  # the job's error ends neither the worker nor the scheduler
                     job.error = error
                 surplus = self._end(job)
                 self._completed.put(job)
                 self._call_wake()
                 if surplus:
                     return
-            job = None  # neither the call nor its result is held until the next job comes
+            job = None  # frees the call and its result before the next job comes
 
     def _call_wake(self) -> None:
         try:
             self._wake()
-        except Exception:  # the owner finds the job at its next look
+        except Exception:  # the owner finds the job with its next call of `completed`
             _LOG.exception("waking up the scheduler failed")
 
     def _begin(self, job: Job) -> bool:
@@ -190,7 +192,7 @@ class WorkerExecutor:
             return True
 
     def _end(self, job: Job) -> bool:
-        """Note that a job is complete; return whether its worker has been replaced and is to end."""
+        """Record that a job is complete; return whether its worker was replaced and must end."""
         with self._lock:
             replaced = job.state is _State.ABANDONED
             job.state = _State.DONE

@@ -1,6 +1,6 @@
-"""The scheduling loop: pods come from the cluster into the queue, are decided about one by one, and go back or go on.
+"""The scheduling loop: takes pods from the queue one by one, schedules them, and requeues those that fail.
 
-It runs in real or in virtual time: `clock` says what time it is, `next_time` when there is something to do again.
+It runs in real or in virtual time: `clock` returns the time, `next_time` the time of the next action.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class SchedulingLoop:
         longest_wait: int = LONGEST_WAIT, concluded: Callable[[Verdict], None] = lambda _: None,
         explained: bool = False, executor: Executor | None = None,
     ) -> None:
-        """`concluded` and the arguments that are not named here are those of `Scheduler`.
+        """The arguments that are not described here are those of `Scheduler`.
 
-        With `explained`, verdicts about placed pods may be kept too (see `Verdict.explained`).
+        With `explained`, verdicts about placed pods stay valid too (see `Verdict.explained`).
 
-        Nobody stays in the queue for more than `longest_wait` nanoseconds without being tried again.
+        A pod is tried again after `longest_wait` nanoseconds in the queue at the latest.
 
-        The pods of the cluster that have no node wait already, in the order of their creation.
+        The cluster's pods without a node are queued, in the order of their creation.
 
         Raises:
             PolicyError: a plugin of the registry cannot be made for a profile.
@@ -57,12 +57,12 @@ class SchedulingLoop:
         self.queue = SchedulingQueue(clock, initial_backoff=settings.initial_backoff,
                                      longest_backoff=settings.longest_backoff, longest_wait=longest_wait)
         self.gated: dict[str, tuple[str, Refusal]] = {}
-        """Which plugin keeps which pod out of the queue, and why."""
+        """The plugin that gates a pod, and its refusal, by the pod's key."""
         self.scheduler = Scheduler(cluster, live, settings, clock=clock, client=client, count=count, queue=self.queue,
                                    concluded=self._concluded, executor=executor)
         self.queue.sort_by(self._key)
         self.failures: list[Failure] = []
-        """What plugins failed at outside of decisions."""
+        """The failures of plugins outside of decisions."""
         self._clock = clock
         self._monitor = monitor
         self._tell = concluded
@@ -73,14 +73,14 @@ class SchedulingLoop:
         self._controllers = ControllerRuns()
         names = frozenset(profile.name for profile in self.scheduler.profiles)
         follow(cluster, lambda name: not name or name in names)
-        self.scheduler.refresh()  # plugins that gate pods must know of all objects first
+        self.scheduler.refresh()  # plugins that gate pods need all objects first
         cluster.listen(self._note)
         for pod in cluster.pending:
             self._enqueue(pod)
             self._nominate_as_status_says(pod)
 
     def schedule_one(self) -> Verdict | None:
-        """Decide about the next pod and carry that out; None where no pod is to be tried now."""
+        """Schedule the next pod and return its verdict; None if no pod is ready."""
         active = self.scheduler.refresh()
         self.scheduler.process_bindings()
         self._controllers.run(active.profiles.values(), self._clock())
@@ -89,7 +89,7 @@ class SchedulingLoop:
             self.queue.release_all()
         self._reconsider()
         queued = self._next()
-        if queued is None and self._reconsider():  # whoever says which pod is next may have activated some
+        if queued is None and self._reconsider():  # the plugin that chooses the next pod may have activated some
             queued = self._next()
         if queued is None:
             return None
@@ -109,12 +109,12 @@ class SchedulingLoop:
         return verdict if verdict.scheduled else verdict.explained()
 
     def schedule_all(self) -> Iterator[Verdict]:
-        """Decide until no pod is to be tried now."""
+        """Schedule pods until none is ready."""
         while (verdict := self.schedule_one()) is not None:
             yield verdict
 
     def gated_verdicts(self) -> tuple[Verdict, ...]:
-        """Return what there is to say of pods that are gated: which plugin keeps them out of the queue, and why."""
+        """Return a verdict for each gated pod: the plugin that gates it, and why."""
         names = self.scheduler.cluster.names
         found = []
         for pod in self.queue.pods():
@@ -126,12 +126,12 @@ class SchedulingLoop:
         return tuple(found)
 
     def next_time(self) -> int | None:
-        """Return when there is something to do though nothing happens; None where there is not."""
+        """Return the time of the next action if no event comes before; None if there is none."""
         times = [time for time in (self.queue.next_time(), self.scheduler.next_time()) if time is not None]
         return min(times, default=None)
 
     def close(self) -> None:
-        """Close all plugins; nothing is decided any more."""
+        """Close all plugins; no more pods are scheduled."""
         self.scheduler.close()
 
     def _profile_of(self, pod: PodInfo) -> Profile:
@@ -140,7 +140,7 @@ class SchedulingLoop:
     # Into the queue
 
     def _key(self, queued: QueuedPod) -> object:
-        # Profiles have one queue together, so the first profile's order is everybody's, as in kube-scheduler.
+        # All profiles share one queue, so the first profile's order applies to all, as in kube-scheduler.
         for active in self._sorters():
             failed = len(self.failures)
             key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.queue_key, queued)
@@ -185,7 +185,9 @@ class SchedulingLoop:
             self._note_freed(pod, node)
 
     def _note_freed(self, pod: PodInfo, node: str) -> None:
-        """Tell the queue that a pod is not nominated for the node any more: for others that is as if it left it."""
+        """Notify the queue that a pod is no longer nominated for the node: for other pods the effect is that of its
+        deletion.
+        """
         if self.scheduler.nominations.recorded_node_of(pod) != node:
             self.queue.note(Event("Pod", pod.key, pod.object, None, pod.on(node), None, assumed=True))
 
@@ -196,7 +198,7 @@ class SchedulingLoop:
             self.scheduler.nominations.nominate(pod, node)
 
     def _reconsider(self) -> bool:
-        """Ask about the gated pods that were activated; return whether there were any."""
+        """Call the preEnqueue plugins for gated pods that were activated; return whether there were any."""
         activated = self.queue.reconsidered()
         for pod in activated:
             self._enqueue(pod)
@@ -229,13 +231,13 @@ class SchedulingLoop:
         name = ""
         for profile in self.scheduler.hot_swap.active.profiles.values():
             for active in profile.having(NextPod)[:1]:
-                # There is one such plugin in a process, though each profile has an instance of its own.
+                # Only one such plugin is used in a process, though each profile has its own instance.
                 name = name or active.name
                 if active.name != name:
                     continue
                 key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.next_pod)
                 gated = self.queue.gated(key) if isinstance(key, str) else None
-                if gated is not None:  # its own gate a plugin may open like that, but no other one's
+                if gated is not None:  # a plugin may open its own gate like this, but no other plugin's
                     self._enqueue(gated, but=active.name)
                     if key in self.gated:
                         continue
@@ -277,14 +279,14 @@ class SchedulingLoop:
                 return
 
     def _hints_of(self, profile: Profile, verdict: Verdict) -> list[Hint]:
-        """Return what may help the pod: what each plugin that refused it depends on."""
+        """Return the requeue hints of the pod: the dependencies of each plugin that refused it."""
         plugins = {each.name: each for each in profile.made}
         found: list[Hint] = []
         if verdict.refusal is not None:
             name, point, refusal = verdict.refusal
             found.append(self._hint_of(plugins.get(name), frozenset((refusal.rule,))))
             if point in _AFTER_ASSUMING:
-                # It had its node: what was said of other nodes then is about another moment.
+                # The pod had a node: the refusals of other nodes are older than this one.
                 return found
         for step in verdict.filters:
             if step.enforcement is Enforcement.ENFORCE and len(step.refused):
@@ -312,19 +314,19 @@ _KNOWN = frozenset((name,) for name in (
     "nodeMetric", "allocatable", "requested", "usage", "estimated", "metricAge", "devices", "existingPod",
     "existingPodInfo", "objects",
 ))
-"""What paths begin with; of anything else it is not known what changes it."""
+"""The first elements of known paths; changes of other paths are not tracked."""
 _AFTER_ASSUMING = frozenset((Point.PERMIT, Point.PRE_BIND, Point.BIND))
 
 
 @dataclass(frozen=True, slots=True)
 class _Says:
-    """What may help a pod as its plugin says it; where that fails, it may."""
+    """A requeue hint that calls the plugin; if that fails, the event may help."""
 
     active: Active
     failures: list[Failure] = field(compare=False, repr=False)
 
     def __call__(self, event: Event, pod: PodInfo) -> bool:
-        """Ask the plugin."""
+        """Return whether the plugin expects the event to help."""
         try:
             return bool(self.active.ask.may_help(event, pod))
         except BaseException as error:  # the border between framework and plugin

@@ -1,4 +1,4 @@
-"""What kube-scheduler writes into the condition `PodScheduled` of a pod without a node, and into its event: one text.
+"""Messages of pods without a node: the text that kube-scheduler writes into the condition `PodScheduled` and the event.
 
 The texts are those of kube-scheduler's `FitError` and of the errors that its framework wraps.
 """
@@ -23,7 +23,7 @@ _POINTS: Final[Mapping[Point, str]] = {
     Point.BIND: "running Bind plugin",
 }
 _BEFORE_NODES: Final = frozenset((Point.PRE_FILTER, Point.FILTER))
-"""Where a refusal of the pod as a whole is one of all nodes; later it is one of the node that was chosen."""
+"""Points at which a refusal of the whole pod applies to all nodes; at later points it applies to the chosen node."""
 
 
 def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
@@ -36,7 +36,7 @@ def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
 
 
 def refused_whole(nodes: int, plugin: str, point: Point, refusal: Refusal) -> str:
-    """Return the text for a pod that one plugin refused as a whole, at a point before or after the filters."""
+    """Return the message for a pod that one plugin rejected as a whole, before or after the filters."""
     if point is Point.PRE_ENQUEUE:
         return refusal.brief or refusal.message
     if refusal.code is Code.ERROR:
@@ -47,9 +47,8 @@ def refused_whole(nodes: int, plugin: str, point: Point, refusal: Refusal) -> st
 
 
 def with_post_filters(message: str, refusals: Sequence[Refusal]) -> str:
-    """Return a text with what the postFilters said that could not make room.
-
-    An error and a refusal that nothing resolves end the asking, and are all that is said.
+    """Return a message extended by the refusals of the postFilters. An error or an unresolvable refusal ended the
+    postFilters, and is the only one added.
     """
     said: list[str] = []
     for refusal in refusals:

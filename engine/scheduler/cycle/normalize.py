@@ -1,4 +1,4 @@
-"""Bringing scores to 0..100 over the nodes that are left, as kube-scheduler's default normaliser does."""
+"""Normalization of scores to 0..100 over the feasible nodes, as kube-scheduler's default normalizer does it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from koordpolicy.engine.cel.vector.frame import Rows
 
 
 def normalize_by_max(values: NDArray[Any], rows: Rows, highest: int, *, reverse: bool = False) -> NDArray[np.int64]:
-    """Return `highest * value // largest` of the rows, or that taken from `highest` (DefaultNormalizeScore).
-
-    Where the largest is 0, all rows get 0, with `reverse` all get `highest`. Values are not negative.
+    """Return `highest * value // largest` of the rows; with `reverse` `highest` minus that (DefaultNormalizeScore). If
+    the largest value is 0, all rows get 0, with `reverse` `highest`. Values must not be negative.
     """
     most = int(values[rows].max()) if len(rows) else 0
     if most == 0:

@@ -10,7 +10,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 
 
 class OwnCluster:
-    """Writes to the cluster that the scheduler owns, and nowhere else (fulfils `plugins.Client`)."""
+    """Writes only to the cluster that the scheduler owns (implements `framework.handle.Client`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -24,7 +24,7 @@ class OwnCluster:
         return modified
 
     def bind(self, pod: PodInfo, node: str) -> None:
-        """The pod is assumed there already."""
+        """Do nothing: the pod is already assumed on the node."""
 
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Remove the pod."""
@@ -32,7 +32,7 @@ class OwnCluster:
         self._cluster.delete("Pod", pod.key)
 
     def preempt(self, pod: PodInfo, reason: str) -> None:
-        """Remove the pod: there are no budgets to heed."""
+        """Remove the pod; disruption budgets are not enforced here."""
         self.evict(pod, reason)
 
     def delete(self, item: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Runs the plugins of a profile for one pod: preFilters, filters and scores, with the transformers before and after.
 
-An exception that a plugin raises, or a result of another shape than its protocol says, becomes that plugin's failure
-here and nowhere else; it means what `engine.framework.points` says of an error at the point.
+An exception of a plugin, or a result that violates its protocol, becomes that plugin's failure here and nowhere else;
+its effect is that of an error at the point, see `engine.framework.points`.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from .rowwise import describe, failed, sound
 from .verdict import NOWHERE, DeferredSteps, Failure, Filtered, PodRejection, Scored, in_fixed_words
 
 _FEW: Final = 64
-"""Up to so many rows plugins run uncached: caching results for all nodes does not pay off."""
+"""Up to this number of rows plugins run uncached: caching results for all nodes does not pay off."""
 
 _NO_ROW: Final = np.zeros(0, np.bool_)
 
 OTHER_NODES = "node(s) didn't satisfy plugin(s) [{}]"
-"""What is said of nodes that preFilters left out; it names all that left out any (kube-scheduler's words)."""
+"""The reason of nodes that preFilters excluded; names all plugins that excluded any (kube-scheduler's words)."""
 _NO_NODE: Final = "node(s) didn't satisfy plugin {}"
 _NO_COMMON_NODE: Final = "node(s) didn't satisfy plugin(s) [{}] simultaneously"
 
 
 class PlacedTogether:
-    """The key of the cycle state for the UIDs of the pods whose nominations do not count for this one."""
+    """The key of the cycle state for the UIDs of pods whose nominations are ignored for this one."""
 
 
 class Phase:
-    """The key of the cycle state for the point that the cycle has come to, where a plugin has to know."""
+    """The key of the cycle state for the current point, for plugins that need it."""
 
 
 @dataclass(slots=True)
 class PluginRunner:
-    """Runs the plugins of one profile for one pod, and holds their results so far."""
+    """Runs the plugins of one profile for one pod, and collects their results."""
 
     profile: Profile
     state: CycleState
@@ -78,14 +78,14 @@ class PluginRunner:
     failures: list[Failure] = field(default_factory=list)
     found: list[Filtered] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
-    """The plugins whose preFilter has nothing to do with the pod."""
+    """The plugins whose preFilter skipped the pod."""
     _rest: DeferredSteps[Filtered] | None = None
-    """What follows `found`."""
+    """The results of filters that follow those of `found`."""
     _results: ResultCache | None = None
 
     @property
     def steps(self) -> Sequence[Filtered]:
-        """What preFilters and filters said, in their order."""
+        """The results of preFilters and filters, in their order."""
         if self._rest is None:
             return tuple(self.found)
         before, rest = tuple(self.found), self._rest
@@ -95,7 +95,7 @@ class PluginRunner:
         return DeferredSteps(lambda: chain(before, rest), failed=failed)
 
     def run_pre_filters(self, rows: Rows) -> tuple[PodRejection | None, Rows]:
-        """Run all that comes before the filters; return the pod's rejection or None, and the rows that are left."""
+        """Run all plugins that precede the filters; return the pod's rejection or None, and the remaining rows."""
         for active in self.profile.having(BeforePreFilter):
             refusal = self._run_transformer(active, Point.PRE_FILTER, "before_pre_filter")
             if refusal is not None:
@@ -118,14 +118,14 @@ class PluginRunner:
         return None, rows
 
     def run_pre_filter_plugins(self, rows: Rows) -> tuple[PodRejection | None, Rows]:
-        """Run the preFilters; return the pod's rejection or None, and the rows that they leave."""
+        """Run the preFilters; return the pod's rejection or None, and the remaining rows."""
         everything = rows
         errors: list[tuple[str, EvaluationError]] = []
         self.state[IgnoredErrors] = errors
         left_out: list[tuple[Active, Rows]] = []
         common: AbstractSet[str] | None = None
         for active in self.profile.pre_filters:
-            if active.name in self.skipped:  # in a what-if: what was skipped for the pod is skipped again
+            if active.name in self.skipped:  # in a what-if the same plugins are skipped again
                 continue
             answer = self._run_pre_filter(active, errors)
             if answer is None:
@@ -143,7 +143,7 @@ class PluginRunner:
             elif active.enforced:
                 return (active.name, Point.PRE_FILTER, answer), NOWHERE
             else:
-                # What is only watched would have kept the pod from every node.
+                # Without enforcement, the rejection is recorded as a refusal of every node.
                 self._note(active, _refusing_all(answer, self.snapshot.size), everything, everything)
         if left_out:
             self._note_left_out(left_out)
@@ -152,8 +152,8 @@ class PluginRunner:
     def run_filters(self, rows: Rows, nominations: Nominations | None = None) -> Rows:
         """Run the filters over rows; return the rows that pass.
 
-        A node for which pods of no lower priority are nominated must take this one beside them, and without them too:
-        each such node by itself, as if it were the only one with nominated pods.
+        A node with nominated pods of equal or higher priority must pass twice, with and without those pods. Each such
+        node is tried alone, as if no other node had nominated pods.
         """
         rivals: Mapping[str, NodeChange] = {}
         if nominations is not None:
@@ -181,13 +181,15 @@ class PluginRunner:
         return rows
 
     def _judged_alone(self, rows: Rows) -> Sequence[Rows]:
-        """Return rows in groups: a nominated pod on one may matter to the others only where preFilters look across."""
+        """Split rows into groups that are tried at once: single rows if preFilters read several nodes, else all
+        together.
+        """
         if self.skipped.issuperset(active.name for active in self.profile.pre_filters):
             return (rows,)
         return np.split(rows, len(rows))
 
     def _beside(self, rows: Rows, rivals: Mapping[str, NodeChange]) -> Rows:
-        """Return which of the rows take the pod beside the pods that are nominated for them."""
+        """Return the rows that pass with their nominated pods added."""
         names = map(self.snapshot.names.__getitem__, rows.tolist())
         view = self.snapshot.overlay({name: rivals[name] for name in names})
         beside = PluginRunner(self.profile, self.state.clone(), self.pod, view, self.exhaustive, self.failures,
@@ -199,12 +201,12 @@ class PluginRunner:
         return beside.run_filters(rows)
 
     def _run_cached_filters(self, rows: Rows) -> Rows:
-        """Do what `run_filters` does, from the result cache."""
+        """Do the same as `run_filters`, with results of the result cache."""
         skipped = frozenset(self.skipped)
         actives = self.profile.without(Point.FILTER, skipped)
         cached = self._of_cluster().answers(Point.FILTER, skipped, rows)
         errors = cached.errors(rows)
-        # By row: where the first filter stands that refuses it. None while that is what the group says of all rows.
+        # By row the index of the first filter that refuses it. None while it equals the group's.
         first = None if len(rows) == len(cached.values) else cached.values[rows]
         others: dict[int, tuple[Answer, Rows, Rows]] = {}
         for place, active in cached.uncached:
@@ -222,7 +224,7 @@ class PluginRunner:
         passed = cached.left_before(len(actives)) if first is None else rows[first < 0]
         if len(passed) < len(rows) or errors or others:
             shown = cached.share() if first is None else first
-            # Not `self`, which would be garbage of the kind that has to be searched for, once per pod.
+            # A reference to `self` would make a cycle, which only the garbage collector frees, once per pod.
             state, pod, snapshot = self.state, self.pod, self.snapshot
 
             def work_out() -> Iterator[Filtered]:
@@ -252,15 +254,14 @@ class PluginRunner:
 
     def _of_cluster(self) -> ResultCache:
         results = self._results
-        # A transformer may have made another pod of it since.
+        # A transformer may have replaced the pod since.
         if results is None or not results.is_about(self.pod, self.snapshot):
             self._results = results = ResultCache(self.profile, self.state, self.pod, self.snapshot)
         return results
 
     def find_feasible_nodes(self, rows: Rows, nominations: Nominations | None) -> tuple[PodRejection | None, Rows]:
-        """Run all filters; return the pod's rejection or None, and the feasible rows.
-
-        Its nominated node, where it is feasible, is the only one.
+        """Run all filters; return the pod's rejection or None, and the feasible rows. If the pod's nominated node is
+        feasible, it is the only one.
         """
         nominated = self._nominated(rows, nominations)
         if len(nominated) and not self.exhaustive:
@@ -370,12 +371,12 @@ class PluginRunner:
         return None, planned
 
     def _inside(self, names: AbstractSet[str], rows: Rows) -> NDArray[np.bool_]:
-        """Return which of the rows have one of the names; there need not be nodes of all names."""
+        """Return which of the rows have one of the names; names without a node are ignored."""
         index = self.snapshot.index
         return np.isin(rows, np.array([index[name] for name in names if name in index], np.intp))
 
     def _note_left_out(self, left_out: Sequence[tuple[Active, Rows]]) -> None:
-        """Note which nodes preFilters left out; those that count are named together."""
+        """Record the nodes that preFilters excluded; the enforced ones share one reason."""
         together = _listed(active for active, _ in left_out if active.enforced)
         for active, rows in left_out:
             if len(rows):
@@ -384,7 +385,7 @@ class PluginRunner:
                 self._note(active, _refusing(refusal, rows, self.snapshot.size), rows, rows)
 
     def _left_no_node(self, left_out: Sequence[tuple[Active, Rows]]) -> PodRejection:
-        """Return the refusal of a pod for which the preFilters have no node in common, whatever nodes there are."""
+        """Return the rejection of a pod for which the preFilters have no node in common."""
         self._note_left_out(left_out)
         enforced = [active for active, _ in left_out if active.enforced]
         words = _NO_NODE if len(enforced) == 1 else _NO_COMMON_NODE
@@ -403,7 +404,7 @@ class PluginRunner:
     # Calls of plugins
 
     def _run_pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
-        """Run one preFilter; it leaves errors that do not count in `errors`, which is empty before and after."""
+        """Run one preFilter; its ignored errors are moved from `errors`, which is empty before and after."""
         answer = guarded(
             self.failures, active, Point.PRE_FILTER, active.ask.pre_filter, self.state, self.pod, self.snapshot,
             kinds=(OnlyNodes, Skip),
@@ -472,9 +473,8 @@ def guarded(
     failures: list[Failure], active: Active, point: Point, ask: Callable[..., Any], *arguments: object,
     kinds: tuple[type, ...] | None = None,
 ) -> Any:
-    """Return a plugin's answer; what it raises is noted as its failure, and answered for it with a refusal.
-
-    The same goes for an answer that is neither None nor a refusal nor of one of these `kinds`; None: anything will do.
+    """Return a plugin's result; an exception is recorded as its failure and returned as a refusal. So is a result that
+    is neither None nor a refusal nor of one of the `kinds`; with `kinds` None any result is valid.
     """
     try:
         answer = ask(*arguments)
@@ -496,7 +496,7 @@ def guarded(
 
 
 def odd_answer(failures: list[Failure], active: Active, point: Point, answer: object) -> Refusal:
-    """Note an answer of a wrong shape as the plugin's failure; return the refusal that it counts as."""
+    """Record a malformed result as the plugin's failure; return the refusal that replaces it."""
     try:
         shown = repr(answer)
     except BaseException as error:  # the plugin's own class
@@ -529,7 +529,7 @@ def _is_sound(answer: object) -> bool:
 
 
 class RefusedNodes:
-    """The nodes that refused a pod, as postFilters see them (fulfils `framework.scheduler.Refused`)."""
+    """The nodes that refused a pod, as postFilters see them (implements `framework.scheduler.Refused`)."""
 
     def __init__(
         self, runner: PluginRunner, refusal: PodRejection | None, rows: Rows, nominations: Nominations | None,
@@ -540,11 +540,11 @@ class RefusedNodes:
         self._nominations = nominations
 
     def code(self, row: int) -> Code:
-        """Return how the node was refused."""
+        """Return the code of the node's first refusal."""
         return self.reason(row).code
 
     def reason(self, row: int) -> Refusal:
-        """Return why the node was refused first; raises `KeyError` for a node that was not."""
+        """Return the node's first refusal; raises `KeyError` for a node that was not refused."""
         if self._refusal is not None:
             return self._refusal[2]
         for step in self._steps():
@@ -563,11 +563,11 @@ class RefusedNodes:
         return np.array(sorted(row for row, helped in found.items() if helped), np.intp)
 
     def passes(self, changed: Snapshot, rows: Rows) -> Rows:
-        """Return the rows that would pass all filters in another view of the cluster."""
+        """Return the rows that would pass all filters in another snapshot."""
         return self._run_filters_on(changed, rows)[2]
 
     def why_not(self, changed: Snapshot, row: int) -> tuple[str, ...]:
-        """Return the reasons for which a node would refuse the pod in another view; empty where it would not."""
+        """Return the reasons why a node would refuse the pod in another snapshot; empty if it would not."""
         rows = np.array([row], np.intp)
         runner, refusal, passed = self._run_filters_on(changed, rows)
         if refusal is not None:
@@ -594,7 +594,7 @@ def _enforced(runner: PluginRunner) -> list[Filtered]:
 
 
 def scored(active: Active, scores: Scores) -> Scored:
-    """Return what a scorer said, with its weight."""
+    """Return a scorer's result with its weight."""
     plugin = active.plugin
     return Scored(plugin.name, plugin.origin, active.weight, scores, plugin.enforcement)
 
@@ -616,7 +616,7 @@ def _check_kind(answer: object, wanted: type) -> None:
 
 
 class _Secured:
-    """What a plugin says of its refusals, where it may fail to say it."""
+    """The explanations of a plugin's refusals, with fallbacks if the plugin raises."""
 
     __slots__ = ("_answer",)
 
@@ -664,7 +664,7 @@ def _unknown(error: BaseException) -> str:
 
 
 def _secured(active: Active, answer: Answer) -> Answer:
-    """Return an answer that can be read by anybody; those of documents can be as they are."""
+    """Return an answer whose explanations never raise; those of documents never do."""
     if active.plugin.span is not None:
         return answer
     it = _Secured(answer)
@@ -709,7 +709,7 @@ def _failure(active: Active, point: Point, message: str, rule: str = "") -> Fail
 
 
 def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:
-    """Return which of the rows were refused and which passed."""
+    """Split rows into refused and passed ones."""
     chosen = passed if len(asked) == len(passed) else passed[asked]
     if np.logical_and.reduce(chosen):
         return asked[:0], asked

@@ -1,4 +1,4 @@
-"""Plugins that answer node by node, made to answer for all rows at once."""
+"""Adapters of plugins that are called per node to the protocols for all rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from koordpolicy.engine.framework.scheduler import CycleState, FilterNode, Score
 
 
 class RowwiseFilter:
-    """A `FilterNode` as a `Filter`. A row that it raises an exception for is refused with that error."""
+    """Adapts a `FilterNode` to `Filter`. A row for which the plugin raises is refused with that error."""
 
     def __init__(self, plugin: FilterNode) -> None:
         self._plugin = plugin
 
     @property
     def plugin(self) -> FilterNode:
-        """What is asked node by node."""
+        """The adapted plugin."""
         return self._plugin
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
@@ -47,7 +47,7 @@ class RowwiseFilter:
 
 
 class RowwiseScore:
-    """A `ScoreNode` as a `Score`. A row that it raises an exception for gets 0 and that error."""
+    """Adapts a `ScoreNode` to `Score`. A row for which the plugin raises gets 0 and that error."""
 
     def __init__(self, plugin: ScoreNode) -> None:
         self._plugin = plugin
@@ -66,7 +66,7 @@ class RowwiseScore:
 
 
 def sound(refusal: object) -> Refusal:
-    """Return a plugin's refusal; raise TypeError where it is none, or what it says is no text."""
+    """Return a plugin's refusal if it is valid; raise `TypeError` if it is not."""
     if not isinstance(refusal, Refusal):
         raise TypeError(f"the answer must be a refusal or None, not {type(refusal).__name__}")
     for name, part in (("rule", refusal.rule), ("message", refusal.message)):
@@ -78,14 +78,16 @@ def sound(refusal: object) -> Refusal:
 
 
 def failed(error: BaseException) -> EvaluationError:
-    """Return an exception of a plugin as an evaluation's error; one that is that already stays as it is."""
+    """Return a plugin's exception as an `EvaluationError`; one that is already an `EvaluationError` is returned
+    unchanged.
+    """
     if isinstance(error, EvaluationError):
         return error
     return EvaluationError(describe(error), reason="PluginError")
 
 
 def describe(error: BaseException) -> str:
-    """Return an exception of a plugin as a message: its kind and its text."""
+    """Return a plugin's exception as a message: its class and its text."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

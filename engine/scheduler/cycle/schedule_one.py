@@ -1,7 +1,7 @@
 """The scheduling cycle of one pod, top to bottom.
 
-`decide` runs preFilters, finds the feasible nodes, scores them and selects one, or runs the postFilters where there is
-none; it changes nothing. `Scheduler.schedule` does that on the cluster that it owns, then preempts, or reserves,
+`decide` runs preFilters, finds the feasible nodes, scores them and selects one; if there is none, it runs the
+postFilters. It changes nothing. `Scheduler.schedule` decides on the cluster that it owns, then preempts, or reserves,
 assumes, permits, and hands the pod over to its binding cycle.
 """
 
@@ -57,7 +57,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ReservedDevices:
-    """The key of the cycle state under which a Reserve plugin leaves the minor numbers of the devices it took."""
+    """The key of the cycle state for the minor numbers of the devices that a Reserve plugin allocated."""
 
 
 def decide(
@@ -66,11 +66,11 @@ def decide(
 ) -> Verdict:
     """Select a node for a pod; changes nothing.
 
-    `exhaustive` runs every filter over every node and scores a single node too: for explanations, which need all
-    reasons and not only the first. `nominations` are the nominated nodes of other pods. Faults of plugins never end the
-    decision: an exception, a malformed answer or a score outside 0..100 is in the verdict as that plugin's failure,
-    with the meaning that `framework.points` gives to an error at its point. Where no node is feasible, the postFilters
-    name the victims of a preemption; nobody is evicted here.
+    `exhaustive` runs every filter on every node, and the scorers also on a single node: explanations need all reasons,
+    not only the first. `nominations` are the nominated nodes of other pods. A plugin's fault never ends the decision:
+    an exception, a malformed result or a score outside 0..100 is recorded in the verdict as that plugin's failure, with
+    the effect that `framework.points` defines for an error at its point. If no node is feasible, the postFilters name
+    the victims of a preemption; none is evicted here.
     """
     runner = PluginRunner(profile, CycleState() if state is None else state, pod, snapshot, exhaustive)
     everything = all_rows(snapshot.size)
@@ -100,7 +100,7 @@ def decide(
 
 
 def _nominate_reservation(verdict: Verdict, runner: PluginRunner) -> Verdict:
-    """Let the plugins nominate the reservation that the pod takes on its node."""
+    """Let the plugins nominate the reservation that the pod uses on its node."""
     for active in runner.profile.having(ReservationNominator):
         refusal = guarded(
             runner.failures, active, Point.SCORE, active.ask.nominate_reservation,
@@ -113,7 +113,7 @@ def _nominate_reservation(verdict: Verdict, runner: PluginRunner) -> Verdict:
 
 
 def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: RefusedNodes) -> Verdict:
-    """Run the postFilters; after an error of the cycle nothing is preempted."""
+    """Run the postFilters, unless the cycle ended with an error."""
     if verdict.refusal is not None and verdict.refusal[2].code is Code.ERROR:
         return verdict
     profile, state = runner.profile, runner.state
@@ -146,9 +146,9 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: RefusedNo
 
 
 def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
-    """Return which of the nodes `among` (rows; None for all) the pod may run on: `decide` up to its filters.
+    """Run `decide` up to its filters, over the nodes `among` (rows; None for all).
 
-    The verdict chooses no node and has no scores; `passed` is its answer, unless the pod was refused as a whole.
+    The verdict has no node and no scores; `passed` are the feasible nodes, unless the pod was rejected as a whole.
     """
     runner = PluginRunner(profile, CycleState(), pod, snapshot)
     rows = all_rows(snapshot.size) if among is None else among
@@ -160,13 +160,13 @@ def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: R
 
 
 def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
-    """Return how good the nodes `among` (rows; None for all) are, which have passed: `decide` from its scores on.
+    """Run the scoring part of `decide` over the feasible nodes `among` (rows; None for all).
 
-    The verdict chooses no node; `totals` is its answer, in the order of `passed`, which are the nodes `among`.
+    The verdict has no node; `totals` are the scores, in the order of `passed`, which are the nodes `among`.
     """
     runner = PluginRunner(profile, CycleState(), pod, snapshot)
     rows = all_rows(snapshot.size) if among is None else among
-    runner.run_pre_filters(rows)  # what it leaves in the state is there for the scores; the pod has passed
+    runner.run_pre_filters(rows)  # for the cycle state that the scorers read; the pod has passed
     refusal, scores, totals = runner.score_nodes(rows)
     return Verdict(pod, profile.name, profile.generation, snapshot.names, passed=rows, totals=totals, scores=scores,
                    refusal=refusal, failures=tuple(runner.failures), considered=len(rows))
@@ -174,19 +174,19 @@ def score_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Ro
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a scheduler decides: its profiles (the first is for pods that name none of them), ties, and its seed."""
+    """The settings of a scheduler: its profiles (the first is for pods that name none of them), tie-break, and seed."""
 
     profiles: tuple[ProfileSpec, ...] = (ProfileSpec(),)
     tie_break: str = "first"
     seed: int = 0
-    """Of random tie-breaks, and of plugins that leave something to chance."""
+    """The seed of random tie-breaks and of plugins that use random numbers."""
     feature_gates: frozenset[str] = frozenset()
-    """The names of the feature gates that are on, beside those that are on by themselves (`FEATURE_GATES`)."""
+    """The names of the enabled feature gates, in addition to the defaults (`FEATURE_GATES`)."""
     initial_backoff: int = 1_000_000_000
-    """How long a pod that failed waits before its second attempt, in nanoseconds; doubled with each one."""
+    """The back-off of a pod before its second attempt, in nanoseconds; doubled with each further one."""
     longest_backoff: int = 10_000_000_000
     binding_timeout: int = 60_000_000_000
-    """After how many nanoseconds a binding cycle is given up, so that the pod is tried again."""
+    """The timeout of a binding cycle, in nanoseconds; the pod is tried again after it."""
     kubernetes: Release | None = None
     """The release of Kubernetes whose kube-scheduler the plugins of all profiles follow, where releases differ.
 
@@ -203,20 +203,20 @@ Defaults are those of Koordinator `pkg/features/scheduler_features.go`.
 
 @dataclass(slots=True)
 class Debug:
-    """What is written to the log for every decision; may be changed at any time, from any thread."""
+    """The parts of every decision that are logged; may be changed at any time, from any thread."""
 
     top_scores: int = 0
-    """So many of the best nodes, with the scores that each plugin gave (0: none)."""
+    """The number of best nodes to log with the scores of each plugin; 0 for none."""
     filters: bool = False
-    """Which plugin refused which nodes, and why."""
+    """Log the plugins that refused nodes, with nodes and reasons."""
     trace: bool = False
-    """Every call of a plugin, in order, with its result and how long it took. Results of the cache are not used."""
+    """Log every call of a plugin, in order, with its result and duration. Results of the cache are not used."""
     diagnosis: bool = False
-    """Of every pod that found no node, the diagnosis as JSON (see `diagnosis_of`)."""
+    """Log the diagnosis of every unschedulable pod as JSON (see `diagnosis_of`)."""
 
 
 class Scheduler:
-    """Decides about pods and carries the decisions out on its cluster; for one thread, which owns both.
+    """Schedules pods on its cluster; for one thread, which owns both.
 
     Each cycle runs the profile set that is active when it begins (see `HotSwap`).
     """
@@ -226,12 +226,12 @@ class Scheduler:
         count: Count | None = None, client: Client | None = None, queue: Queue = NOTHING,
         concluded: Callable[[Verdict], None] = lambda _: None, executor: Executor | None = None,
     ) -> None:
-        """`clock` tells the time of a decision, in nanoseconds since the epoch; `count` takes the plugins' metrics.
+        """`clock` returns the time of a decision, in nanoseconds since the epoch; `count` counts the plugins' metrics.
 
-        `client` writes what was decided: without it, into the cluster that this scheduler owns and nowhere else.
-        `queue` is what plugins may ask of the queue. `concluded` receives the final verdict about each pod whose first
-        one says `waiting` or `binding`, once. `executor` does the input and output of binding cycles: at once, unless
-        another one is given (a `WorkerExecutor` needs a client whose methods may be called in any thread).
+        `client` writes the decisions; without it they are written only to the cluster that this scheduler owns. `queue`
+        is the plugins' access to the queue. `concluded` receives the final verdict about each pod whose first one says
+        `waiting` or `binding`, once. `executor` runs the input and output of binding cycles, inline by default (a
+        `WorkerExecutor` needs a client whose methods may be called in any thread).
 
         Raises:
             PolicyError: a plugin of the registry cannot be made for a profile.
@@ -245,7 +245,7 @@ class Scheduler:
         self.feature_gates = FEATURE_GATES | self.settings.feature_gates
         self.debug = Debug()
         self.watch: Callable[[Profile], Profile] | None = None
-        """Where it is given, pods are placed by what it returns for their profile: see `measuring`."""
+        """If set, pods are scheduled with the profile that it returns for theirs: see `measuring`."""
         self.nominations = Nominations()
         self.client: Client = OwnCluster(cluster) if client is None else client
         self.waiting = WaitingPodsMap(clock)
@@ -270,7 +270,7 @@ class Scheduler:
     def refresh(self) -> ProfileSet:
         """Activate the profile set of the live registry, and return the active one; only between cycles.
 
-        Plugins that are new receive an event for each object that exists already.
+        New plugins receive an event for each existing object.
         """
         active = self.hot_swap.activate()
         self._events.begin_subscriptions()
@@ -291,15 +291,15 @@ class Scheduler:
                       exhaustive=exhaustive, nominations=self.nominations)
 
     def schedule(self, pod: PodInfo, *, explained: bool = False) -> Verdict:
-        """Run the scheduling cycle of a pod, and its binding cycle as far as that goes without waiting.
+        """Run the scheduling cycle of a pod, and its binding cycle until it has to wait.
 
-        The verdict of a pod that waits for a permit, or that workers bind, says so (`waiting`, `binding`); `concluded`
-        receives the final one. A rejection on the way takes everything back and leaves the pod without a node. Where no
+        The verdict of a pod that waits for a permit, or that workers bind, is marked `waiting` or `binding`;
+        `concluded` receives the final one. A rejection undoes all reservations and leaves the pod without a node. If no
         node is feasible and preemption helps, the pod is nominated for the node, and the victims are evicted.
 
-        With `explained` the verdict may be kept (see `Verdict.explained`). Without it, its reasons must be read before
-        the next change of the cluster where the pod was *not* placed; where it was, they would describe the cluster
-        with the pod on it.
+        With `explained` the verdict stays valid (see `Verdict.explained`). Without it, the reasons of a pod that was
+        *not* placed must be read before the cluster changes; those of a placed pod already describe the cluster with
+        the pod on its node.
         """
         self.process_bindings()
         profile = self.profile_of(pod)
@@ -309,7 +309,7 @@ class Scheduler:
         verdict = decide(self.watched(profile, pod), pod, snapshot, tie_break=self._tie_break, state=state,
                          nominations=self.nominations)
         self.log(verdict)
-        if explained or verdict.nomination is not None:  # the victims that go change what there is to explain
+        if explained or verdict.nomination is not None:  # evicting the victims changes the explanation
             verdict = verdict.explained()
         if verdict.node is None:
             return self._preempt(verdict)
@@ -322,7 +322,7 @@ class Scheduler:
         return binding.outcome()
 
     def process_bindings(self) -> None:
-        """Go on with the pods that wait no longer for a permit, and with the results of binding cycles on workers."""
+        """Continue the cycles of pods whose permits are decided, and of pods whose workers have results."""
         if not self._bindings.idle:
             for binding in self._bindings.ended():
                 self._conclude(binding)
@@ -337,7 +337,7 @@ class Scheduler:
         return self._bindings.in_flight
 
     def next_time(self) -> int | None:
-        """Return when `process_bindings` has to be called though no worker has completed anything; None for never."""
+        """Return the time of the next timeout that `process_bindings` has to handle; None if there is none."""
         times = (self.waiting.next_time(), self._bindings.next_time())
         return min((time for time in times if time is not None), default=None)
 
@@ -346,7 +346,7 @@ class Scheduler:
         return traced(profile, lambda call: _log_call(pod, call)) if self.debug.trace else profile
 
     def log(self, verdict: Verdict) -> None:
-        """Write to the log what `debug` asks for; to be called before the cluster changes."""
+        """Log the parts of the verdict that `debug` selects; call it before the cluster changes."""
         if self.debug.top_scores or self.debug.filters:
             _log_verdict(verdict, self.debug)
         if self.debug.diagnosis and verdict.node is None:
@@ -359,7 +359,7 @@ class Scheduler:
             if any(refusal.rule == NO_CANDIDATE for _, refusal in verdict.post_filter_refusals):
                 self.nominations.clear(verdict.pod)
             return verdict
-        # Pods of lower priority that are nominated for the node would find it taken: they are to look for another one.
+        # Pods of lower priority lose their nomination for the node, which this pod takes.
         for other in self.nominations.nominated(nomination.node):
             if other.priority < verdict.pod.priority:
                 self.nominations.clear(other)
@@ -369,14 +369,14 @@ class Scheduler:
                 continue
             try:
                 self.client.preempt(victim, f"preempted by {verdict.pod.key} on {nomination.node}")
-            except Exception as error:  # the API server, or what stands for it
+            except Exception as error:  # the API server, or its substitute
                 self.nominations.withdraw(verdict.pod)
                 refusal = Refusal("", describe(error), Code.ERROR)
                 refusals = (*verdict.post_filter_refusals, ("preemption", refusal))
                 return replace(verdict, nomination=None, post_filter_refusals=refusals)
         return verdict
 
-    # After the node is selected: each step returns whether the pod goes on
+    # After the node is selected: each step returns whether the cycle continues
 
     def _resize(self, binding: BindingCycle, snapshot: Snapshot) -> bool:
         if "ResizePod" not in self.feature_gates:
@@ -395,7 +395,7 @@ class Scheduler:
         return True
 
     def _reserve(self, binding: BindingCycle, snapshot: Snapshot) -> bool:
-        # The pod is assumed only after this: the snapshot that the plugins are shown holds until the cluster changes.
+        # The pod is assumed only after this: the plugins' snapshot is valid until the cluster changes.
         binding.state[Phase] = Point.RESERVE
         for active in binding.profile.reserves:
             refusal = guarded(
@@ -436,14 +436,14 @@ class Scheduler:
                 waits[active.name] = snapshot.now + answer.timeout
             elif answer is not None:
                 binding.reject(active.name, Point.PERMIT, answer)
-                return True  # to where rejections are carried out
+                return True  # the binding cycle handles the rejection
         if waits:
             binding.phase, binding.lease = BindingPhase.WAITING, self.hot_swap.lease()
             self.waiting.add(WaitingPod(binding, waits))
         return not waits
 
     def _bind(self, binding: BindingCycle) -> None:
-        """Hand the pod over to its binding cycle; one that is rejected ends here."""
+        """Hand the pod over to its binding cycle; the cycle of a rejected pod ends here."""
         if binding.rejection is not None or self._bindings.start(binding):
             self._conclude(binding)
 
@@ -458,7 +458,7 @@ class Scheduler:
             self._concluded(binding.outcome())
 
     def _take_over(self, binding: BindingCycle) -> None:
-        """Take over that a pod was bound after its binding cycle was given up: it runs there, whatever came next."""
+        """Record that a pod was bound after its binding cycle was abandoned: it runs on that node."""
         known = self.cluster.object("Pod", binding.pod.key)
         if known is None or (known.get("spec") or {}).get("nodeName"):
             return
@@ -468,13 +468,13 @@ class Scheduler:
             self.cluster.upsert({**known, "spec": {**known["spec"], "nodeName": binding.node}})
 
     def _forget(self, binding: BindingCycle, snapshot: Snapshot) -> None:
-        """Take back all that a rejected pod has; each plugin is called, whatever another one fails at."""
+        """Undo the reservations of a rejected pod; each plugin is called, even if another one fails."""
         binding.phase = BindingPhase.ENDED
         self._unreserve(binding, snapshot)
         known = self.cluster.pod(binding.pod.key)
         bound = known is not None and (known.object.get("spec") or {}).get("nodeName")
         if known is not None and same_pod(known, binding.pod) and known.node_name == binding.node and not bound:
-            # Another pod of that name, and one that somebody has bound meanwhile, is not the one that was assumed.
+            # A new pod of that name, or one bound by another client meanwhile, is not the assumed pod.
             self.cluster.forget(binding.pod.key)
         for active in binding.profile.having(ForgetPod):
             guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, binding.pod)
@@ -484,13 +484,13 @@ class Scheduler:
         for active in reversed(binding.profile.reserves):
             try:
                 active.ask.unreserve(binding.state, binding.pod, snapshot, row)
-            except BaseException as error:  # whoever fails to give back must not keep the others from it
+            except BaseException as error:  # a plugin that fails to release must not stop the others
                 must_be_survived(error)
                 message = f"cannot give back: {describe(error)}"
                 binding.failures.append(Failure(active.name, active.plugin.origin, Point.RESERVE, message))
 
     def close(self) -> None:
-        """Close the executor and all plugins; the scheduler decides nothing any more."""
+        """Close the executor and all plugins; the scheduler accepts no more pods."""
         self._executor.close()
         self.hot_swap.close()
 
@@ -509,7 +509,7 @@ class Scheduler:
 
     def _snapshot(self) -> Snapshot:
         if self.hot_swap.in_making:
-            # Plugins are made beside running decisions, which own the cluster.
+            # Plugins are made concurrently with decisions, which own the cluster.
             raise RuntimeError("the cluster cannot be looked at while a plugin is made or started: ask for the "
                                "snapshot when the plugin is called")
         return self.cluster.snapshot(self._clock())

@@ -1,4 +1,4 @@
-"""How a node is selected among those with the best total score."""
+"""Tie-breaks: the selection of a node among those with the best total score."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 
 
 class FirstByName:
-    """Among the best nodes the one whose name sorts first: the same pods meet the same fate in every run."""
+    """Selects the node whose name sorts first: deterministic in every run."""
 
     rule = "first"
     seed: int | None = None
@@ -19,7 +19,7 @@ class FirstByName:
 
 
 class SeededRandom:
-    """Among the best nodes any one with equal chance, as kube-scheduler does, from a generator of its own."""
+    """Selects a node at random, with equal probability as kube-scheduler does; has its own generator."""
 
     rule = "random"
 
@@ -41,7 +41,7 @@ def tie_break(rule: str, seed: int = 0) -> TieBreak:
     """Return the tie-break of that name.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no tie-break of that name.
     """
     match rule:
         case "first":

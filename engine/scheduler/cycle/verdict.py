@@ -1,8 +1,8 @@
 """A decision with its reasons.
 
-A verdict keeps the answers as the plugins gave them, by row, and says what they mean only when it is asked: most
-decisions are never read. What has to be computed for that (why a node was refused) comes from the snapshot of the
-decision, so it must be asked for before the cluster changes; `Verdict.explained` makes a verdict that may be kept.
+A verdict stores the plugins' results by row, and computes explanations only on request: most decisions are never read.
+An explanation is computed from the snapshot of the decision, so it must be requested before the cluster changes;
+`Verdict.explained` returns a verdict that stays valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PodRejection: TypeAlias = tuple[str, Point, Refusal]
 class Failure:
     """A plugin that raised an exception or broke the contract of its point, or an expression of it that failed.
 
-    `origin` is where to find the plugin.
+    `origin` is the file or distribution of the plugin.
     """
 
     plugin: str
@@ -42,9 +42,9 @@ class Failure:
     point: Point
     message: str
     nodes: tuple[str, ...] = ()
-    """The nodes concerned; empty where it was all of them."""
+    """The nodes concerned; empty for all."""
     rule: str = ""
-    """The rule whose expression failed; empty where it was the plugin as a whole."""
+    """The rule whose expression failed; empty for the plugin as a whole."""
 
     def to_json(self) -> dict[str, object]:
         """Return plain data without the nodes, which differ between decisions."""
@@ -54,9 +54,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What one filter answered: it was asked about `asked` and refused `refused` (rows, ascending).
-
-    Also what a preFilter said that is not enforced: it would have kept the pod from every node.
+    """The result of one filter: it was called for the rows `asked` and refused the rows `refused` (both ascending). A
+    rejection by a preFilter that is not enforced is recorded as a refusal of every node.
     """
 
     plugin: str
@@ -69,7 +68,7 @@ class Filtered:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What one scorer answered, and the weight that its profile gives it."""
+    """The result of one scorer, and its weight in the profile."""
 
     plugin: str
     origin: str
@@ -80,7 +79,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """How the choice among the best nodes was made: the rule, its seed, and how many nodes shared the best score."""
+    """The tie-break among the best nodes: the rule, its seed, and the number of nodes with the best score."""
 
     rule: str
     among: int
@@ -97,11 +96,11 @@ class RefusedNodes:
     code: Code
     nodes: tuple[str, ...]
     values: tuple[tuple[str, object], ...] = ()
-    """Of the first of the nodes."""
+    """The values of the first of the nodes."""
     enforcement: Enforcement = Enforcement.ENFORCE
 
     def to_json(self) -> dict[str, object]:
-        """Return plain data; `truncated` is set where the values had too many parts to be written out."""
+        """Return plain data; `truncated` is set if the values have too many parts to be written out."""
         result: dict[str, object] = {
             "plugin": self.plugin, "rule": self.rule, "reason": self.reason, "code": self.code.value,
             "nodes": list(self.nodes),
@@ -119,13 +118,12 @@ _Step = TypeVar("_Step")
 
 
 class DeferredSteps(Sequence[_Step]):
-    """The answers of filters or scorers, computed when they are read: those of most decisions never are.
-
-    Which node a filter refused is fixed; its reasons are computed later, so they hold as long as the snapshot does.
+    """The results of filters or scorers, computed when they are read: those of most decisions never are. The refused
+    nodes are fixed; the reasons are computed later, so they are valid as long as the snapshot.
     """
 
     def __init__(self, compute: Callable[[], Iterable[_Step]], *, failed: bool) -> None:
-        """`failed`: whether any of the answers has errors."""
+        """`failed` is true if any result has errors."""
         self.failed = failed
         self._compute: Callable[[], Iterable[_Step]] | None = compute
         self._steps: tuple[_Step, ...] = ()
@@ -157,7 +155,7 @@ class DeferredSteps(Sequence[_Step]):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided about a pod, and why."""
+    """A decision about a pod with its reasons."""
 
     pod: PodInfo
     profile: str
@@ -167,31 +165,31 @@ class Verdict:
     node: str | None = None
     row: int = -1
     devices: tuple[int, ...] = ()
-    """Minor numbers of the devices that were taken on the node."""
+    """The minor numbers of the devices that were allocated on the node."""
     filters: Sequence[Filtered] = ()
     passed: Rows = field(default_factory=lambda: NOWHERE, repr=False)
     scores: Sequence[Scored] = ()
-    """Empty where one node passed: then there is nothing to compare."""
+    """The results of the scorers; empty if only one node passed."""
     totals: NDArray[np.int64] | None = field(default=None, repr=False)
     """The weighted sum of the scores for each of `passed`."""
     tie: Tie | None = None
     considered: int = -1
-    """How many nodes were asked about; -1 for all."""
+    """The number of nodes considered; -1 for all."""
     refusal: PodRejection | None = None
-    """Which plugin refused the pod as a whole (before any node was looked at, or when reserving), and why."""
+    """The rejection of the pod as a whole: before the filters, or after a node was selected."""
     nomination: Nomination | None = None
-    """The pod's nominated node, and the victims that leave it first; None where preemption does not help."""
+    """The pod's nominated node, and the victims to evict there; None if preemption does not help."""
     post_filter_refusals: tuple[tuple[str, Refusal], ...] = ()
-    """The postFilters that found no node to preempt pods on, and why."""
+    """The refusals of postFilters that found no node for preemption, by plugin."""
     waiting: bool = False
     """True if the pod has its node and waits for a permit."""
     binding: bool = False
     """True if the pod has its node and its binding cycle runs while further pods are decided."""
     failures: tuple[Failure, ...] = ()
     told: tuple[RefusedNodes, ...] | None = None
-    """The explanations, where they have been asked for already; see `explained`."""
+    """The explanations, once they were computed; see `explained`."""
     written: str | None = None
-    """The message, where it has been asked for already; see `explained`."""
+    """The message, once it was computed; see `explained`."""
 
     @property
     def scheduled(self) -> bool:
@@ -200,24 +198,22 @@ class Verdict:
 
     @property
     def size(self) -> int:
-        """The number of nodes that were asked about."""
+        """The number of nodes considered."""
         return len(self.names) if self.considered < 0 else self.considered
 
     def refusals(self) -> tuple[RefusedNodes, ...]:
-        """Return which nodes were refused by whom and why, in the order of the filters, commonest reason first.
-
-        Of a filter whose messages differ from node to node the ten commonest stand as they are; the other nodes follow
-        under the rules' fixed words.
+        """Return the refused nodes by plugin and reason, in the order of the filters, commonest reason first. If a
+        filter's messages differ from node to node, the ten commonest are returned as they are; the other nodes are
+        grouped under the rules' fixed words.
         """
         if self.told is not None:
             return self.told
         return tuple(refused for step in self.filters for refused in _grouped(step, self.names))
 
     def reasons(self) -> dict[str, int]:
-        """Return how many nodes were refused for each reason (a node may have several), commonest first.
-
-        A rule whose message differs from node to node counts under its fixed words: ten nodes that are too hot in ten
-        ways are refused for one reason. For a pod that was refused as a whole it is that one reason, with all nodes.
+        """Return the number of nodes by reason, commonest first; a node may have several reasons. A rule whose message
+        differs from node to node counts under its fixed words: ten nodes that exceed one threshold by different amounts
+        have one reason. A pod that was rejected as a whole has that one reason, with all nodes.
         """
         if self.refusal is not None:
             return {self.refusal[2].message: self.size}
@@ -229,10 +225,8 @@ class Verdict:
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def why_not(self, node: str) -> tuple[tuple[str, Refusal], ...]:
-        """Return which plugins refused a node, each with its explanation; empty if none did.
-
-        Raises:
-            KeyError: there was no such node.
+        """Return the plugins that refused a node, each with its explanation; empty if none did. Raises: KeyError: there
+        was no such node.
         """
         row = self._row(node)
         return tuple(
@@ -241,7 +235,7 @@ class Verdict:
         )
 
     def score_of(self, node: str) -> dict[str, int]:
-        """Return a node's score per plugin, unweighted; empty if it did not pass or nothing was scored.
+        """Return a node's score per plugin, unweighted; empty if it did not pass or no plugin scored.
 
         Raises:
             KeyError: there was no such node.
@@ -252,7 +246,7 @@ class Verdict:
         return {step.plugin: int(step.scores.values[row]) for step in self.scores}
 
     def errors(self) -> tuple[Failure, ...]:
-        """Return everything that failed while deciding: plugins, and expressions by rule and message."""
+        """Return all failures of the decision: plugins, and expressions by rule and message."""
         found = list(self.failures)
         steps: list[tuple[str, str, Point, Errors]] = []
         if _may_have_failed(self.filters):
@@ -268,7 +262,7 @@ class Verdict:
         return tuple(found)
 
     def summary(self) -> str:
-        """Return the decision in one line, for an unplaced pod in the words of kube-scheduler."""
+        """Return the decision in one line; for an unschedulable pod in kube-scheduler's words."""
         if self.node is not None:
             return f"{self.pod.key} is placed on {self.node}"
         if self.refusal is not None:
@@ -277,9 +271,8 @@ class Verdict:
         return f"{self.pod.key} cannot be placed: {self.message()}"
 
     def message(self) -> str:
-        """Return what kube-scheduler writes into the condition `PodScheduled`; empty for a pod that has a node.
-
-        A node counts under the reasons of the first filter that refused it, also where others were asked about it.
+        """Return the message that kube-scheduler writes into the condition `PodScheduled`; empty for a pod that has a
+        node. A node counts under the reasons of the first filter that refused it, even if further filters ran on it.
         """
         if self.node is not None:
             return ""
@@ -293,16 +286,14 @@ class Verdict:
         return with_post_filters(text, refusals)
 
     def explained(self) -> Verdict:
-        """Return this verdict with its explanations computed, so that it may be read when the cluster has changed.
-
-        `why_not` is no part of that: it explains one node, and from the snapshot.
+        """Return this verdict with its explanations computed, so that it stays valid when the cluster changes.
+        `why_not` still needs the snapshot.
         """
         return replace(self, told=self.refusals(), written=self.message(), names=tuple(self.names))
 
     def to_json(self, *, nodes: int | None = None) -> dict[str, Any]:
-        """Return plain data; `nodes` limits the break-down of scores to the best ones.
-
-        `scoresLeftOut` says how many others there are. Lists of names are whole.
+        """Return plain data; `nodes` limits the break-down of scores to the best ones. `scoresLeftOut` is the number of
+        the others. Lists of names are complete.
         """
         result: dict[str, Any] = {
             "pod": self.pod.key, "node": self.node, "profile": self.profile, "generation": self.generation,
@@ -395,7 +386,7 @@ def _by_reason(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
 
 
 def in_fixed_words(step: Filtered, rows: Rows) -> Mapping[str, Rows]:
-    """Return which of the rows a filter refused for which reason; what differs from node to node goes by the rule's."""
+    """Return the rows that a filter refused by reason in fixed words: without values of single nodes."""
     if len(rows) and step.answer.brief is not None:
         return step.answer.brief(rows)
     return _by_reason(step, rows)

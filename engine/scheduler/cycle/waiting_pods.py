@@ -17,7 +17,7 @@ from .binding import BindingCycle
 
 @dataclass(slots=True)
 class WaitingPod:
-    """A pod that waits for permits: of which plugins, and until when (nanoseconds since the epoch)."""
+    """A pod that waits for permits, with the deadline of each plugin in nanoseconds since the epoch."""
 
     binding: BindingCycle
     waits: dict[str, int]
@@ -29,26 +29,26 @@ class WaitingPod:
 
     @property
     def deadline(self) -> int:
-        """When the pod loses its node: the longest timeout of the plugins."""
+        """The time at which the pod loses its node: the latest deadline of the plugins."""
         return max(self.waits.values(), default=0)
 
 
 class WaitingPodsMap:
-    """The pods that wait for a permit (fulfils `framework.handle.WaitingPods`); for the thread that decides.
-
-    `allow` and `reject` take effect with the next `take`: never within the plugin that calls them.
+    """The pods that wait for a permit (implements `framework.handle.WaitingPods`); for the deciding thread. `allow` and
+    `reject` take effect with the next `take`, never while the calling plugin runs.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self._pods: dict[str, WaitingPod] = {}
         self._deadlines: list[tuple[int, int, WaitingPod]] = []
-        """A heap of deadlines, each with a number; what has left, or left out a plugin, is found out when it is met."""
+        """A heap of deadlines, each with a sequence number; entries that are out of date are dropped when they are
+        reached."""
         self._numbers = itertools.count()
         self._leaving: deque[WaitingPod] = deque()
 
     def keys(self) -> tuple[str, ...]:
-        """Return the keys of the pods that wait, in the order in which they came."""
+        """Return the keys of the waiting pods, oldest first."""
         return tuple(self._pods)
 
     def __contains__(self, key: str) -> bool:
@@ -60,7 +60,7 @@ class WaitingPodsMap:
         return self._pods.get(key)
 
     def next_time(self) -> int | None:
-        """Return when the next pod has waited for too long; None where none waits."""
+        """Return the earliest deadline; None if no pod waits."""
         while self._deadlines and self._pods.get(self._deadlines[0][2].pod.key) is not self._deadlines[0][2]:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -92,7 +92,7 @@ class WaitingPodsMap:
         return True
 
     def take(self) -> WaitingPod | None:
-        """Return a pod that waits no more: allowed, rejected, or waiting for too long; None where there is none."""
+        """Remove and return a pod that was allowed, rejected, or exceeded its deadline; None if there is none."""
         if not self._leaving and self._pods:
             now = self._clock()
             while (moment := self.next_time()) is not None and moment <= now:
@@ -102,7 +102,7 @@ class WaitingPodsMap:
         return self._leaving.popleft() if self._leaving else None
 
     def note(self, event: Event) -> None:
-        """A pod that waits for a permit and that is gone, another one, or bound by somebody else, is let go."""
+        """Reject waiting pods that were deleted, replaced by a new pod, or bound by another client."""
         if event.kind == "Node" and event.new is None:
             for key in tuple(self._pods):
                 waiting = self._pods.get(key)
