@@ -9,11 +9,21 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
+from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin
 
+_THRESHOLDS: Final = ("spec", "resourceUsedThresholdWithBE")
+_APPLICATIONS: Final = ("spec", "hostApplications")
+_SUPPRESSION: Final = frozenset({
+    *((*_THRESHOLDS, name) for name in (
+        "enable", "cpuSuppressThresholdPercent", "cpuSuppressMinPercent", "cpuSuppressPolicy",
+    )),
+    (*_APPLICATIONS, "name"), (*_APPLICATIONS, "qos"), (*_APPLICATIONS, "cgroupPath", "base"),
+})
 
-def _plugin(name: str, module: str, description: str, *, enabled: bool) -> Plugin:
+
+def _plugin(name: str, module: str, description: str, *, enabled: bool, reads: tuple[Read, ...]) -> Plugin:
     def make(args: Mapping[str, Any], handle: Any) -> Any:
         return import_module(f".{module}", __name__).make(args, handle)
 
@@ -23,11 +33,12 @@ def _plugin(name: str, module: str, description: str, *, enabled: bool) -> Plugi
 
     return Plugin(
         name, Framework.QOS, (Point.STRATEGY,), make, origin="built-in", digest=f"built-in/{name}/1",
-        description=description, enabled=enabled, check_args=check_args,
+        description=description, enabled=enabled, check_args=check_args, reads=reads,
     )
 
 
 PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("BECPUSuppress", "be_cpu_suppress.plugin",
-            "Keeps a node's CPU usage near a threshold by bounding all best-effort pods together.", enabled=False),
+            "Keeps a node's CPU usage near a threshold by bounding all best-effort pods together.", enabled=False,
+            reads=(Read("NodeSLO", fields=_SUPPRESSION),)),
 )

@@ -21,8 +21,10 @@ from .composition import (
     descheduler_configuration,
     moment_of,
     registry_of,
+    settings_in,
     settings_of,
     warn_of_lacks,
+    warn_of_settings,
 )
 from .exits import Exit, Stop
 from .terminal import add_output, heading, progress, table, write, write_json
@@ -82,6 +84,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     now = moment_of(options.now, options.cluster, cluster)
     settings = settings_of(options, registry, cluster)
     lacks = warn_of_lacks(all_lacks(settings, registry, cluster))
+    warn_of_settings(settings_in(cluster), (registry,))
     with progress("auditing", _STEPS) as done:
         found = audit(registry, cluster, now=now, settings=settings, descheduler=configuration,
                       few_percent=options.few, progress=lambda part: done(int(part * _STEPS)))

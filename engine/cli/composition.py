@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cel.check.environment import Function
     from koordpolicy.engine.cluster.objects.pods import PodInfo
     from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
+    from koordpolicy.engine.documents import YamlNode
     from koordpolicy.engine.framework.registry import Plugin
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
     from koordpolicy.engine.scheduler.profiles.profile import PluginChoice
@@ -403,6 +404,34 @@ def warn_of_lacks(lacks: Iterable[Lack]) -> dict[str, list[dict[str, object]]]:
     if lacks:
         warn(f"warning: {describe(lacks)}: add them to it, or do not rely on what these plugins say")
     return {"lacking": [lack.to_json() for lack in lacks]} if lacks else {}
+
+
+def warn_of_settings(
+    objects: Iterable[tuple[Mapping[str, Any], YamlNode | None]], registries: Iterable[Registry],
+    gates: Mapping[str, bool] | None = None, enable: Iterable[str] = (),
+) -> None:
+    """Report on standard error the settings of the QoS manager that no running plugin of any registry reads.
+
+    Objects come with their node in a file, or None. Nothing is reported where no QoS plugin runs.
+
+    Raises:
+        PolicyError: a plugin cannot be activated, or a gate is unknown.
+    """
+    from koordpolicy.engine.agent.settings import (  # noqa: PLC0415 - not every command has them
+        running_reads,
+        settings_without_effect,
+    )
+
+    enable = frozenset(enable)
+    reads = [found for each in registries if (found := running_reads(each, gates or {}, enable)) is not None]
+    if reads and (problems := settings_without_effect(objects, (read for found in reads for read in found))):
+        warn(render(in_order(problems)))
+
+
+def settings_in(cluster: Cluster) -> Iterator[tuple[Mapping[str, Any], None]]:
+    """Yield the NodeSLOs and ConfigMaps of a cluster, for `warn_of_settings`."""
+    for kind in ("NodeSLO", "ConfigMap"):
+        yield from ((each, None) for each in cluster.objects(kind).values())
 
 
 def scheduling_lacks(settings: Settings, registry: Registry, cluster: Cluster) -> tuple[Lack, ...]:

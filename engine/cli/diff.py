@@ -33,8 +33,10 @@ from .composition import (
     moment_of,
     need_policies,
     registry_from,
+    settings_in,
     settings_of,
     warn_of_lacks,
+    warn_of_settings,
 )
 from .differences import markdown, show
 from .exits import Exit, Stop
@@ -126,6 +128,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         profiles = tuple(trace_profile(each, (), known.values()) for each in settings.profiles)
         settings = replace(settings, profiles=profiles)
     lacks = warn_of_lacks(lack for each in (old, new) for lack in all_lacks(settings, each, cluster))
+    warn_of_settings(settings_in(cluster), (old, new))
     with progress("comparing", 2 * _STEPS) as done:
         before = outcome(
             old, cluster, pods, now=now, settings=settings, descheduler=configuration, cycles=options.cycles,

@@ -38,6 +38,7 @@ from .composition import (
     scheduling_lacks,
     settings_of,
     warn_of_lacks,
+    warn_of_settings,
 )
 from .exits import Exit, Stop
 from .terminal import add_output, write_finding, write_json
@@ -198,8 +199,10 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"there is no node `{options.qos}` in the recording: {hint}")
     reads = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
     lacks = warn_of_lacks(lacking(reads, recording.snapshot.cluster))
-    finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "",
-                            gates=dict(read_gates(options.feature_gates or "")), enable=enable)
+    gates = dict(read_gates(options.feature_gates or ""))
+    warn_of_settings(recording.settings, (registry,), gates, enable)
+    finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "", gates=gates,
+                            enable=enable)
     _write_explanation(options, {"node": options.qos, **lacks}, finding)
     return Exit.OK
 

@@ -17,7 +17,7 @@ from koordpolicy.engine.cluster.kinds import lacking
 from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.framework.points import Framework
 
-from .composition import add_policies, check_enabled, need_file, registry_of, warn_of_lacks
+from .composition import add_policies, check_enabled, need_file, registry_of, warn_of_lacks, warn_of_settings
 from .exits import Exit, Stop
 from .terminal import add_output, table, warn, write, write_json
 
@@ -60,6 +60,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     recording = load(options.replay)
     documents = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
     lacks = warn_of_lacks(lacking(documents, recording.snapshot.cluster))
+    warn_of_settings(recording.settings, (registry,), gates, options.enable)
     rounds = list(replay(recording, registry, gates=gates, enable=options.enable))
     if not rounds:
         warn("no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`")

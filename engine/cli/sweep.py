@@ -148,14 +148,23 @@ def _snapshots(axes: Sequence[Axis], options: argparse.Namespace, builtins: Buil
     from koordpolicy.engine.experiments.snapshots import Snapshots  # noqa: PLC0415 - see `run`
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415
 
-    from .composition import all_lacks, cluster_from, registry_of, warn_of_lacks  # noqa: PLC0415
+    from .composition import (  # noqa: PLC0415 - as above
+        all_lacks,
+        cluster_from,
+        registry_of,
+        settings_in,
+        warn_of_lacks,
+        warn_of_settings,
+    )
 
     if not axes:
         raise Stop("vary what? name an axis, such as params.cpuPercent=55..90:5")
     objects = objects_of(options.cluster)
     cluster = cluster_from(objects, options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
-    warn_of_lacks(all_lacks(Settings(), registry_of(options.policies, builtins), cluster))
+    registry = registry_of(options.policies, builtins)
+    warn_of_lacks(all_lacks(Settings(), registry, cluster))
+    warn_of_settings(settings_in(cluster), (registry,))
     return Snapshots(axes, objects, now=now, builtins=builtins, policies=options.policies)
 
 

@@ -35,6 +35,8 @@ class Read:
 
     kind: str
     of: Callable[[Json], bool] | None = None
+    fields: frozenset[tuple[str, ...]] | None = None
+    """The fields that it reads, by their names from the object downwards without positions of lists; None for all."""
 
 
 @dataclass(frozen=True, slots=True)

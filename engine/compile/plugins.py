@@ -136,7 +136,11 @@ def _plugin(
 def _reads_of(
     framework: Framework, expressions: Expressions, spec: SchedulerSpec | QoSSpec | DeschedulerSpec,
 ) -> tuple[Read, ...]:
-    return tuple(map(Read, sorted(set(kinds_of(framework, expressions.reads, spec.match.pods)))))
+    fields = frozenset(path[1:] for path in expressions.reads if path[0] == "nodeSLO")
+    return tuple(
+        Read(kind, fields=fields if kind == "NodeSLO" else None)
+        for kind in sorted(set(kinds_of(framework, expressions.reads, spec.match.pods)))
+    )
 
 
 def kinds_of(framework: Framework, paths: Iterable[Path], match: PodMatch | None) -> Iterator[str]:

@@ -48,6 +48,10 @@ DEVICE_JOINT_ALLOCATE_ANNOTATION: Final = "scheduling.koordinator.sh/device-join
 RESERVATION_AFFINITY_ANNOTATION: Final = "scheduling.koordinator.sh/reservation-affinity"
 RESERVATION_ALLOCATED_ANNOTATION: Final = "scheduling.koordinator.sh/reservation-allocated"
 
+# Objects by name
+SLO_CONFIG: Final = "slo-controller-config"
+"""The name of the ConfigMap that koord-manager makes NodeSLOs of."""
+
 # Labels and annotations of nodes
 RAW_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/raw-allocatable"
 """Resource list: the allocatable before amplification."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,9 +22,10 @@ from koordpolicy.engine.documents import (
     to_plain,
 )
 from koordpolicy.engine.framework.points import Enforcement, Framework
-from koordpolicy.engine.kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_BANDS
+from koordpolicy.engine.kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_BANDS, SLO_CONFIG
 from koordpolicy.engine.source import Severity, Span, did_you_mean
 
+from . import slo
 from .ranges import parts
 from .subject import LintSubject, Violation, Whole, span_of
 from .watermarks import slopes, suppression, watermarks
@@ -143,10 +143,7 @@ _THRESHOLDS: Final = {
     "LoadAwareScheduling": (("usageThresholds", PLACE), ("prodUsageThresholds", PLACE)),
     "LowNodeLoad": (("highThresholds", DRAIN), ("lowThresholds", FILL)),
 }
-_SLO: Final = {
-    "cpuSuppressThresholdPercent": (SUPPRESS, "cpu"), "cpuEvictThresholdPercent": (EVICT, "cpu"),
-    "memoryEvictThresholdPercent": (EVICT, "memory"),
-}
+_SLO: Final = dict(zip(slo.COMPARED, ((SUPPRESS, "cpu"), (EVICT, "cpu"), (EVICT, "memory")), strict=True))
 
 
 def _of_configurations(whole: Whole) -> Iterator[UtilizationLevel]:
@@ -170,18 +167,9 @@ def _shares(node: YamlNode | None, role: str, who: str, nodes: NodeMatch | None)
 
 
 def _of_slo(node: YamlNode) -> Iterator[UtilizationLevel]:
-    held = node.at("data", "resource-threshold-config")
-    if held is None or held.scalar is None:
-        return
-    try:
-        strategy = json.loads(str(held.scalar)).get("clusterStrategy") or {}
-    except (ValueError, AttributeError):
-        return
-    for field, (role, resource) in _SLO.items():
-        value = strategy.get(field) if isinstance(strategy, Mapping) else None
-        if isinstance(value, int) and not isinstance(value, bool) and strategy.get("enable") is not False:
-            yield UtilizationLevel(role, resource, Fraction(value), held.place, f"`{field}` of slo-controller-config",
-                        best_effort=True)
+    for field, percent, place in slo.thresholds(node):
+        role, resource = _SLO[field]
+        yield UtilizationLevel(role, resource, Fraction(percent), place, f"`{field}` of {SLO_CONFIG}", best_effort=True)
 
 
 def _profiles(node: YamlNode) -> Iterator[tuple[str, YamlNode]]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from koordpolicy.engine.source import Severity
 
-from . import absence, across, declarations, expressions, units
+from . import absence, across, declarations, expressions, slo, units
 from .subject import LintSubject, Violation, Whole
 
 
@@ -86,6 +86,15 @@ profiles:
     balance:
       enabled:
       - name: {}
+"""
+
+_SLO_CONFIG = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: slo-controller-config}}
+data:
+  resource-threshold-config: |
+    {{"clusterStrategy": {{{}}}}}
 """
 
 _RULES: Final = (
@@ -347,6 +356,14 @@ _RULES: Final = (
         "A component configuration (`--config`) names a plugin that nobody has: the component does not start.",
         _CONFIGURATION.format("LowNodeLod"), _CONFIGURATION.format("LowNodeLoad"),
         whole=across.unknown_plugins, configuration=True,
+    ),
+    LintRule(
+        "KP037", "setting-without-effect", Severity.WARNING,
+        "Of slo-controller-config (`--config`) only some thresholds are compared with documents. A setting that nothing"
+        " reads is named, and so is one that there is not, which koord-manager passes over in silence.",
+        _SLO_CONFIG.format('"enable": true, "memoryEvictTresholdPercent": 70'),
+        _SLO_CONFIG.format('"enable": true, "memoryEvictThresholdPercent": 70'),
+        whole=slo.settings_without_effect, configuration=True,
     ),
     LintRule(
         "KP040", "ignore-without-reason", Severity.ERROR,

@@ -20,6 +20,7 @@ import bisect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -29,11 +30,13 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
-from koordpolicy.engine.documents.nodes import read, read_file, to_plain
+from koordpolicy.engine.documents.nodes import YamlNode, read, read_file, to_plain
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
 
 _SECOND: Final = 1_000_000_000
 _LARGEST: Final = 256 * 1024 * 1024
+_WITH_PLACES: Final = frozenset({"NodeSLO", "ConfigMap"})
+"""Kinds whose fields are settings, which problems may be about."""
 _KEYS: Final = ("interval", "start", "objects", "files", "samples")
 _SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applications")
 
@@ -105,6 +108,8 @@ class MetricsRecording:
     files: dict[str, dict[str, str]] = field(default_factory=dict)
     series: dict[tuple[str, str, str], dict[str, MetricSeries]] = field(default_factory=dict)
     """By (node, `node`, `pod`, `container` or `application`, its name), and then by resource."""
+    written: dict[tuple[str, str], YamlNode] = field(default_factory=dict)
+    """The nodes of NodeSLOs and ConfigMaps in their file, by kind and name, as in `objects`."""
     times: list[int] = field(default_factory=list)
     """When anything was measured, ascending, without repetitions."""
     _cluster: Cluster | None = None
@@ -112,6 +117,13 @@ class MetricsRecording:
     def of(self, node: str, what: str, name: str) -> Mapping[str, MetricSeries]:
         """Return what was measured of something on a node, by resource."""
         return self.series.get((node, what, name), {})
+
+    @property
+    def settings(self) -> Iterator[tuple[Mapping[str, Any], YamlNode | None]]:
+        """NodeSLOs and ConfigMaps, with their nodes in the file."""
+        for key, each in self.objects.items():
+            if key[0] in _WITH_PLACES:
+                yield each, self.written.get(key)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -145,8 +157,8 @@ def load(path: Path) -> MetricsRecording:
     return _Builder(source).build(parts)
 
 
-_Part = tuple[str, Any, "Span", str]
-"""Its kind (a key of the file), its value, its place, and its path for messages."""
+_Part = tuple[str, Any, "Span", str, "Callable[[], YamlNode]"]
+"""Its kind (a key of the file), its value, its place, its path for messages, and its node."""
 
 
 def _yaml(source: Source) -> Iterator[_Part]:
@@ -157,9 +169,23 @@ def _yaml(source: Source) -> Iterator[_Part]:
         )])
     for key, node in documents[0].fields.items():
         if key in ("objects", "samples"):
-            yield from ((key, to_plain(each), each.span, f"{key}[{number}]") for number, each in enumerate(node.items))
+            yield from ((key, to_plain(each), each.span, f"{key}[{number}]", partial(_same, each))
+                        for number, each in enumerate(node.items))
         else:
-            yield key, to_plain(node), node.place, key
+            yield key, to_plain(node), node.place, key, partial(_same, node)
+
+
+def _same(node: YamlNode) -> YamlNode:
+    return node
+
+
+def _of_line(span: Span) -> YamlNode:
+    """Return the node of a line of JSON: of what is JSON and no YAML, one without fields."""
+    text = span.source.text[span.start : span.end]
+    try:
+        return read(span.source.part(text, range(span.start, span.end + 1)))[0]
+    except PolicyError:
+        return YamlNode(span.source, span.start, span.end, None)
 
 
 def _json_lines(source: Source) -> Iterator[_Part]:
@@ -175,12 +201,13 @@ def _json_lines(source: Source) -> Iterator[_Part]:
             raise PolicyError([Problem(f"line {number} is not JSON: {error}", span, code="json-syntax")]) from None
         if not isinstance(content, dict):
             raise PolicyError([Problem(f"line {number} must be an object", span)])
+        node = partial(_of_line, span)
         if "kind" in content:
-            yield "objects", content, span, f"line {number}"
+            yield "objects", content, span, f"line {number}", node
         elif "time" in content:
-            yield "samples", content, span, f"line {number}"
+            yield "samples", content, span, f"line {number}", node
         else:
-            yield from ((key, value, span, f"line {number}") for key, value in content.items())
+            yield from ((key, value, span, f"line {number}", node) for key, value in content.items())
 
 
 class _Builder:
@@ -201,7 +228,7 @@ class _Builder:
                           ("files", self._take_files), ("samples", self._sample)):
             for part in gathered.get(key, ()):
                 try:
-                    take(part[1])
+                    take(part)
                 except (ValueError, TypeError, KeyError, AttributeError) as error:
                     self._complain(part, str(error))
         recording = self._recording
@@ -220,15 +247,16 @@ class _Builder:
     def _complain(self, part: _Part, message: str) -> None:
         self._found.append(Problem(f"`{part[3]}`: {message}", part[2], code="recording"))
 
-    def _take_interval(self, value: Any) -> None:
-        self._interval = parse_duration(str(value))
+    def _take_interval(self, part: _Part) -> None:
+        self._interval = parse_duration(str(part[1]))
         if self._interval <= 0:
             raise ValueError("the interval must be above 0")
 
-    def _take_start(self, value: Any) -> None:
-        self._zero = _moment(value)
+    def _take_start(self, part: _Part) -> None:
+        self._zero = _moment(part[1])
 
-    def _object(self, value: Any) -> None:
+    def _object(self, part: _Part) -> None:
+        value = part[1]
         kind, metadata = value.get("kind"), value.get("metadata") or {}
         name = metadata.get("name")
         if not isinstance(kind, str) or not isinstance(name, str):
@@ -240,12 +268,15 @@ class _Builder:
             self._recording.pods.setdefault(pod.node_name, {})[pod.key] = pod
         else:
             self._recording.objects[kind, name] = value
+            if kind in _WITH_PLACES:
+                self._recording.written[kind, name] = part[4]()
 
-    def _take_files(self, value: Any) -> None:
-        for node, files in value.items():
+    def _take_files(self, part: _Part) -> None:
+        for node, files in part[1].items():
             self._recording.files[node] = {str(name): str(text) for name, text in files.items()}
 
-    def _sample(self, value: Any) -> None:
+    def _sample(self, part: _Part) -> None:
+        value = part[1]
         unknown = sorted(set(value) - set(_SAMPLE_KEYS))
         if unknown:
             raise ValueError(f"unknown key `{unknown[0]}`, known are {', '.join(f'`{key}`' for key in _SAMPLE_KEYS)}")

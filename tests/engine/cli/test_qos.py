@@ -100,3 +100,31 @@ def test_a_replay_in_which_nothing_runs_says_so(run: Run, recording: Path):
     done = run("qos", "--replay", recording)
     assert (done.exit, done.out) == (0, "0 actions and 0 errors in 0 rounds\n")
     assert done.err == "no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`\n"
+
+
+NODE_SLO = "- {kind: NodeSLO, metadata: {name: n}, spec: {systemStrategy: {schedIdleSaverWmark: 1}}}\n"
+UNREAD = "`spec` has no effect: no QoS plugin that runs reads it"
+
+
+@pytest.mark.parametrize("command", [("qos",), ("explain", "--qos", "n")])
+def test_settings_that_nothing_reads_are_reported_with_their_place(
+    run: Run, tmp_path: Path, quota: Path, command: tuple[str, ...],
+):
+    path = tmp_path / "recording.yaml"
+    path.write_text(RECORDING.replace("files:", f"{NODE_SLO}files:"))
+    done = run(*command, "--replay", path, "--policies", quota)
+    assert (done.exit, done.err.splitlines()[0]) == (0, f"{path}:4:40: warning: NodeSLO `n`: {UNREAD}")
+
+
+@pytest.mark.parametrize("command", [("diff", "/dev/null"), ("audit",)])
+def test_settings_of_a_cluster_that_nothing_reads_are_reported_with_the_object(
+    run: Run, tmp_path: Path, quota: Path, command: tuple[str, ...],
+):
+    path = tmp_path / "cluster.yaml"
+    slos = [f"{{kind: NodeSLO, metadata: {{name: {name}}}, spec: {{extensions: {{a: 1}}}}}}" for name in "mn"]
+    node = "{kind: Node, metadata: {name: n}, status: {allocatable: {cpu: '4', memory: 8Gi, pods: '9'}}}"
+    path.write_text("\n---\n".join([node, *slos]))
+    done = run(*command, quota, "--cluster", path)
+    assert (done.exit, [line for line in done.err.splitlines() if "SLO" in line]) == (
+        0, [f"warning: NodeSLO `m` and 1 more: {UNREAD}"],
+    )
