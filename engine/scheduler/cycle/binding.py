@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Point, Refusal
@@ -75,7 +76,9 @@ class BindingCycle:
     job: Job | None = None
     """The input or output in progress."""
     point: Point = Point.PRE_BIND
-    """The point of `job`."""
+    """The point of `job`, or of the last one."""
+    bound: bool = False
+    """True if the pod is bound: nothing rejects it any more."""
 
     def __post_init__(self) -> None:
         """Begin with the failures of the decision."""
@@ -90,6 +93,13 @@ class BindingCycle:
     def reject(self, plugin: str, point: Point, refusal: Refusal) -> None:
         """Record the rejection; the first one counts."""
         self.rejection = self.rejection or (plugin, point, refusal)
+
+    def fail(self, error: BaseException) -> None:
+        """Log an error that is no plugin's; it is the rejection of a pod that is not bound yet."""
+        message = describe(error)
+        _LOG.error("%s: the binding cycle failed: %s", self.pod.key, message, exc_info=error)
+        if not self.bound:
+            self.reject("bind", self.point, Refusal("", message, Code.ERROR, EvaluationError(message)))
 
     def outcome(self) -> Verdict:
         """Return the verdict, updated with the cycle's failures and rejection."""
@@ -166,14 +176,13 @@ class BindingCycles:
                 continue
             binding = self._by_job.pop(job)
             assert binding.steps is not None
+            binding.job = None
             if job.error is not None:
-                refusal = Refusal("", describe(job.error), Code.ERROR, EvaluationError(describe(job.error)))
-                binding.reject("bind", binding.point, refusal)
+                binding.fail(job.error)
                 binding.steps.close()
             elif not self._resume(binding, binding.steps, job.result):
                 continue
-            binding.job = None
-            del self._in_flight[binding]
+            self._in_flight.pop(binding, None)
             yield binding
         while self._in_flight:
             binding = next(iter(self._in_flight))
@@ -191,13 +200,19 @@ class BindingCycles:
         """Resume a cycle with the result of its last call until it waits for a worker; return whether it has ended."""
         try:
             while True:
-                point, call = next(steps) if result is None else steps.send(result)
+                binding.point, call = next(steps) if result is None else steps.send(result)
                 result = self._executor.submit(call)
                 if isinstance(result, Job):
-                    binding.job, binding.point = result, point
+                    binding.job = result
                     self._by_job[result] = binding
                     return False
         except StopIteration:
+            return True
+        except BaseException as error:  # whatever it is, no job is under way that would end the cycle later
+            self._in_flight.pop(binding, None)
+            must_be_survived(error)
+            binding.fail(error)
+            steps.close()
             return True
 
     def _give_up(self, binding: BindingCycle) -> None:
@@ -248,6 +263,7 @@ def _binding_cycle(
     if binding.rejection is None:
         yield from _run_bind_plugins(binding, client)
     if binding.rejection is None:
+        binding.bound = True
         for active in profile.at[Point.POST_BIND]:
             guarded(binding.failures, active, Point.POST_BIND, active.ask.post_bind, binding.state, pod, node)
 

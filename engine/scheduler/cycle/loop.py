@@ -222,10 +222,20 @@ class SchedulingLoop:
 
     def _next(self) -> QueuedPod | None:
         while (queued := self._asked_next() or self.queue.pop()) is not None:
-            if not (queued.pod.object.get("metadata") or {}).get("deletionTimestamp"):
+            # The queue does not hold the pod any more: only from here on nothing takes it back.
+            self.scheduler.process_bindings()
+            going = (queued.pod.object.get("metadata") or {}).get("deletionTimestamp")
+            if not going and not self._is_bound(queued.pod):
                 return queued
             self.queue.done(queued.pod)
         return None
+
+    def _is_bound(self, pod: PodInfo) -> bool:
+        """Return whether the cluster's object of the pod has a node: a binding cycle that was given up succeeded."""
+        known = self.scheduler.cluster.object("Pod", pod.key)
+        if known is None or not (known.get("spec") or {}).get("nodeName"):
+            return False
+        return same_pod(PodInfo.of(known), pod)
 
     def _asked_next(self) -> QueuedPod | None:
         name = ""

@@ -300,8 +300,10 @@ class Scheduler:
         With `explained` the verdict stays valid (see `Verdict.explained`). Without it, the reasons of a pod that was
         *not* placed must be read before the cluster changes; those of a placed pod already describe the cluster with
         the pod on its node.
+
+        Results of earlier binding cycles are processed after the decision: one of them may be that this pod is bound.
+        A caller that takes pods from a queue calls `process_bindings` first, and checks that the pod is still pending.
         """
-        self.process_bindings()
         profile = self.profile_of(pod)
         if self.watch is not None:
             profile = self.watch(profile)
@@ -451,11 +453,16 @@ class Scheduler:
 
     def _conclude(self, binding: BindingCycle) -> None:
         binding.phase = BindingPhase.ENDED
-        if binding.rejection is not None:
-            self._forget(binding, self.cluster.snapshot(self._clock()))
-        binding.release()
+        try:
+            if binding.rejection is not None:
+                self._forget(binding, self.cluster.snapshot(self._clock()))
+        finally:
+            binding.release()
         if binding.reported_later:
-            self._concluded(binding.outcome())
+            try:
+                self._concluded(binding.outcome())
+            except Exception:  # the caller's: the results of other cycles, and the pod in turn, must not be lost
+                _LOG.exception("%s: the final verdict was not taken", binding.pod.key)
 
     def _take_over(self, binding: BindingCycle) -> None:
         """Record that a pod was bound after its binding cycle was abandoned: it runs on that node."""
@@ -471,11 +478,13 @@ class Scheduler:
         """Undo the reservations of a rejected pod; each plugin is called, even if another one fails."""
         binding.phase = BindingPhase.ENDED
         self._unreserve(binding, snapshot)
-        known = self.cluster.pod(binding.pod.key)
+        known, stored = self.cluster.pod(binding.pod.key), self.cluster.object("Pod", binding.pod.key)
         bound = known is not None and (known.object.get("spec") or {}).get("nodeName")
         if known is not None and same_pod(known, binding.pod) and known.node_name == binding.node and not bound:
             # A new pod of that name, or one bound by another client meanwhile, is not the assumed pod.
             self.cluster.forget(binding.pod.key)
+            if stored is not None and (stored.get("spec") or {}).get("nodeName"):
+                self.cluster.upsert(stored)  # it was bound before that: it is where its object says
         for active in binding.profile.having(ForgetPod):
             guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, binding.pod)
 

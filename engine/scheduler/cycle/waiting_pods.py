@@ -29,8 +29,8 @@ class WaitingPod:
 
     @property
     def deadline(self) -> int:
-        """The time at which the pod loses its node: the latest deadline of the plugins."""
-        return max(self.waits.values(), default=0)
+        """The time at which the pod loses its node: the earliest deadline of the plugins that have not allowed it."""
+        return min(self.waits.values(), default=0)
 
 
 class WaitingPodsMap:
@@ -61,9 +61,12 @@ class WaitingPodsMap:
 
     def next_time(self) -> int | None:
         """Return the earliest deadline; None if no pod waits."""
-        while self._deadlines and self._pods.get(self._deadlines[0][2].pod.key) is not self._deadlines[0][2]:
+        while self._deadlines:
+            moment, _, waiting = self._deadlines[0]
+            if self._pods.get(waiting.pod.key) is waiting and waiting.deadline == moment:
+                return moment
             heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        return None
 
     def add(self, waiting: WaitingPod) -> None:
         """Add a pod."""
@@ -97,8 +100,8 @@ class WaitingPodsMap:
             now = self._clock()
             while (moment := self.next_time()) is not None and moment <= now:
                 waiting = heapq.heappop(self._deadlines)[2]
-                slowest = max(waiting.waits, key=lambda name: waiting.waits[name])
-                self.reject(waiting.pod.key, slowest, "timeout after waiting for other pods")
+                first = min(waiting.waits, key=lambda name: waiting.waits[name])
+                self.reject(waiting.pod.key, first, "timeout after waiting for other pods")
         return self._leaving.popleft() if self._leaving else None
 
     def note(self, event: Event) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from random import Random
+from signal import SIGINT, default_int_handler, getsignal
+from signal import signal as set_signal
 
 import pytest
 
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Code, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
-from koordpolicy.engine.scheduler.cycle.executor import WorkerExecutor
+from koordpolicy.engine.scheduler.cycle.executor import InlineExecutor, WorkerExecutor
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.plugin import SKIP, Deferred, Wait
@@ -71,6 +76,18 @@ class Api:
         raise NotImplementedError
 
     preempt = evict
+
+
+class Patches:
+    """Prepares a pod with a patch that a worker sends."""
+
+    thread_safe = True
+
+    def pre_bind(self, state, pod, draft, node):
+        """The patch says it all."""
+
+    def apply_patch(self, state, original, modified):
+        """The patch is sent."""
 
 
 class World:
@@ -214,6 +231,103 @@ def test_what_was_reserved_is_taken_back_in_reverse_order_in_the_thread_that_dec
                    "1 forgets one", "2 forgets one"]
 
 
+@pytest.mark.parametrize("error", [SystemExit("3"), OSError("503")])
+def test_a_client_that_raises_fails_the_pod_and_nothing_else(error, signal):
+    worker = WorkerExecutor(1, wake=signal.release)
+    world = World(executor=worker, client=Api(hold=True))
+    world.api.fail["one"] = error
+    world.add("one", "two")
+    assert world.schedule() == [("one", "a", True), ("two", "a", True)]
+    world.api.gate.set()
+    wait_for(signal, 2)
+    assert (world.schedule(), world.reported) == ([], [("one", None), ("two", "a")])
+    assert (world.requested(), world.loop.scheduler.in_flight, world.loop.queue.counts()["backoff"]) == (
+        [1000, 0], (), 1)
+    worker.close()
+
+
+def test_a_client_that_raises_inline_fails_the_pod_and_nothing_else():
+    world = World(executor=InlineExecutor())
+    world.api.fail["one"] = SystemExit("3")
+    world.add("one", "two")
+    assert world.schedule() == [("one", None, False), ("two", "a", False)]
+    assert (world.requested(), world.loop.queue.counts()["backoff"]) == ([1000, 0], 1)
+
+
+def test_an_error_between_two_jobs_ends_the_binding_cycle(workers, signal, caplog):
+    world = World(plugin("Patches", Patches(), Point.PRE_BIND), executor=workers)
+    world.add("one")
+    assert world.schedule() == [("one", "a", True)]
+    wait_for(signal)
+    workers.close()  # the patch is sent, and there is nobody to send the binding
+    assert (world.schedule(), world.reported, world.requested()) == ([], [("one", None)], [0, 0])
+    assert (world.loop.scheduler.in_flight, world.loop.next_time()) == ((), SECOND)
+    assert [record.getMessage() for record in caplog.records] == [
+        "shop/one: the binding cycle failed: RuntimeError: the executor is closed"]
+
+
+def test_an_executor_that_takes_no_job_leaves_no_pod_behind(workers):
+    world = World(executor=workers)
+    workers.close()
+    world.add("one")
+    assert (world.schedule(), world.requested()) == ([("one", None, False)], [0, 0])
+    assert (world.loop.scheduler.in_flight, world.loop.queue.counts()["backoff"]) == ((), 1)
+
+
+class Interrupts:
+    """Is interrupted by a person, between two instructions, when it is told that a pod is bound."""
+
+    def __init__(self):
+        self.interrupts = True
+
+    def post_bind(self, state, pod, node):
+        if self.interrupts:
+            self.interrupts = False
+            os.kill(os.getpid(), SIGINT)
+            time.sleep(WAIT_S)
+
+
+def test_a_person_who_interrupts_a_postbind_ends_the_binding_cycle_of_a_pod_that_is_bound(workers, signal):
+    world = World(plugin("Interrupts", Interrupts(), Point.POST_BIND), executor=workers, client=Api(hold=True))
+    world.add("one", "two")
+    world.schedule()
+    world.api.gate.set()
+    wait_for(signal, 2)
+    before = getsignal(SIGINT)
+    set_signal(SIGINT, default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            world.loop.scheduler.process_bindings()
+    finally:
+        set_signal(SIGINT, before)
+    world.loop.scheduler.process_bindings()
+    world.now = 60 * SECOND
+    world.loop.scheduler.process_bindings()
+    assert (world.loop.scheduler.in_flight, world.requested()) == ((), [2000, 0])
+    assert len(world.reported) == 1
+
+
+def test_a_caller_who_fails_to_take_a_verdict_loses_neither_the_next_one_nor_the_pod_in_turn(workers, signal, caplog):
+    taken = []
+
+    def take(verdict):
+        taken.append(verdict.pod.name)
+        if verdict.pod.name == "one":
+            raise OSError("the log is full")
+
+    world = World(executor=workers)
+    world.loop = SchedulingLoop(world.cluster, world.live, clock=lambda: world.now, client=world.api, executor=workers,
+                                concluded=take)
+    world.add("one")
+    world.schedule()
+    wait_for(signal)
+    world.add("two")
+    assert world.schedule() == [("two", "a", True)]
+    wait_for(signal)
+    assert (world.schedule(), taken, len(world.loop.queue)) == ([], ["one", "two"], 0)
+    assert [record.getMessage() for record in caplog.records] == ["shop/one: the final verdict was not taken"]
+
+
 # A hanging binder
 
 
@@ -289,16 +403,44 @@ def test_a_late_success_of_a_pod_that_is_gone_changes_nothing(change):
     assert world.cluster.object("Pod", "shop/one") == before
 
 
-class Patches:
-    """Prepares a pod with a patch that a worker sends."""
+def test_a_pod_that_turns_out_bound_while_it_is_taken_from_the_queue_is_bound_once(workers, signal):
+    class Late:
+        """Releases the binder while the loop takes the next pod, and waits until it has returned."""
 
-    thread_safe = True
+        def queue_key(self, queued):
+            return 0
 
-    def pre_bind(self, state, pod, draft, node):
-        """The patch says it all."""
+        def next_pod(self):
+            if released:
+                released.pop()
+                world.api.gate.set()
+                wait_for(signal)
 
-    def apply_patch(self, state, original, modified):
-        """The patch is sent."""
+    released = []
+    world = World(plugin("Late", Late(), Point.QUEUE_SORT), executor=workers, client=Api(hold=True),
+                  settings=Settings(binding_timeout=5 * SECOND))
+    world.add("one")
+    assert world.schedule() == [("one", "a", True)]
+    wait_for(world.api.entered)
+    world.now = 5 * SECOND
+    assert (world.schedule(), world.reported) == ([], [("one", None)])
+    released.append(True)
+    world.now += SECOND
+    assert (world.schedule(), world.schedule(), released) == ([], [], [])
+    assert (world.api.bound, world.requested(), len(world.loop.queue)) == ([("one", "a")], [1000, 0], 0)
+    assert (world.reported, world.loop.scheduler.in_flight) == ([("one", None)], ())
+
+
+def test_a_pod_that_the_cluster_shows_bound_stays_there_when_another_attempt_to_bind_it_fails():
+    world = World(executor=ManualExecutor())
+    world.add("other")
+    world.schedule()
+    world.add("one", cpu="3")
+    world.add("one", cpu="3", nodeName="b")
+    world.api.fail["one"] = OSError("409: pod one is already assigned to node b")
+    assert world.loop.scheduler.schedule(PodInfo.of(pod("one", cpu="3"))).node == "a"
+    world.executor.finish(1)
+    assert (world.schedule(), world.requested(), world.cluster.pod("shop/one").node_name) == ([], [1000, 3000], "b")
 
 
 def test_a_patch_that_succeeds_after_the_pod_was_given_up_binds_nothing():
@@ -360,6 +502,39 @@ def test_a_pod_that_waits_for_a_permit_holds_up_nobody(workers, signal):
     world.schedule()
     wait_for(signal)
     assert (world.schedule(), world.reported[1:]) == ([], [("held", "a")])
+
+
+class Waits:
+    """Lets every pod wait for so many seconds."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def permit(self, state, pod, snapshot, row):
+        return Wait(self.seconds * SECOND)
+
+
+@pytest.mark.parametrize(("allowed", "deadline", "refuses"), [
+    ((), 10, "Middle"), (("Middle",), 20, "Last"), (("Last",), 10, "Middle"), (("Middle", "Last"), 30, "First"),
+])
+def test_a_pod_waits_until_the_first_timeout_of_the_plugins_that_have_not_allowed_it(allowed, deadline, refuses):
+    names = {"First": 30, "Middle": 10, "Last": 20}
+    verdicts = []
+    world = World(*(plugin(name, Waits(seconds), Point.PERMIT) for name, seconds in names.items()), executor=None)
+    world.loop = SchedulingLoop(world.cluster, world.live, clock=lambda: world.now, client=world.api,
+                                concluded=verdicts.append)
+    world.add("one")
+    assert world.loop.schedule_one().waiting
+    for name in allowed:
+        world.loop.scheduler.waiting.allow("shop/one", name)
+    assert world.loop.scheduler.next_time() == deadline * SECOND
+    world.now = deadline * SECOND - 1
+    world.loop.scheduler.process_bindings()
+    assert verdicts == []
+    world.now += 1
+    world.loop.scheduler.process_bindings()
+    assert [(each.node, each.refusal[:2], each.refusal[2].message) for each in verdicts] == [
+        (None, (refuses, Point.PERMIT), "timeout after waiting for other pods")]
 
 
 def test_time_that_a_pod_waited_for_a_permit_does_not_count_as_binding():
