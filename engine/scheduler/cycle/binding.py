@@ -117,8 +117,9 @@ class BindingCycle:
 
 
 class BindingCycles:
-    """Runs binding cycles; for the thread that owns the cluster. No call waits for input or output that runs on
-    workers.
+    """Runs binding cycles; for the thread that owns the cluster.
+
+    No call waits for input or output that runs on workers.
 
     A cycle that takes longer than `timeout` nanoseconds is abandoned. Its input or output may still succeed later: see
     `bound_late`.

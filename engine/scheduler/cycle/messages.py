@@ -47,8 +47,9 @@ def refused_whole(nodes: int, plugin: str, point: Point, refusal: Refusal) -> st
 
 
 def with_post_filters(message: str, refusals: Sequence[Refusal]) -> str:
-    """Return a message extended by the refusals of the postFilters. An error or an unresolvable refusal ended the
-    postFilters, and is the only one added.
+    """Return a message extended by the refusals of the postFilters.
+
+    An error or an unresolvable refusal ended the postFilters, and is the only one added.
     """
     said: list[str] = []
     for refusal in refusals:

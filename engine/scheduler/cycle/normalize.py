@@ -11,8 +11,9 @@ from koordpolicy.engine.cel.vector.frame import Rows
 
 
 def normalize_by_max(values: NDArray[Any], rows: Rows, highest: int, *, reverse: bool = False) -> NDArray[np.int64]:
-    """Return `highest * value // largest` of the rows; with `reverse` `highest` minus that (DefaultNormalizeScore). If
-    the largest value is 0, all rows get 0, with `reverse` `highest`. Values must not be negative.
+    """Return `highest * value // largest` of the rows; with `reverse` `highest` minus that (DefaultNormalizeScore).
+
+    If the largest value is 0, all rows get 0, with `reverse` `highest`. Values must not be negative.
     """
     most = int(values[rows].max()) if len(rows) else 0
     if most == 0:

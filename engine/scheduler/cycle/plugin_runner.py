@@ -260,8 +260,9 @@ class PluginRunner:
         return results
 
     def find_feasible_nodes(self, rows: Rows, nominations: Nominations | None) -> tuple[PodRejection | None, Rows]:
-        """Run all filters; return the pod's rejection or None, and the feasible rows. If the pod's nominated node is
-        feasible, it is the only one.
+        """Run all filters; return the pod's rejection or None, and the feasible rows.
+
+        If the pod's nominated node is feasible, it is the only one.
         """
         nominated = self._nominated(rows, nominations)
         if len(nominated) and not self.exhaustive:
@@ -473,8 +474,9 @@ def guarded(
     failures: list[Failure], active: Active, point: Point, ask: Callable[..., Any], *arguments: object,
     kinds: tuple[type, ...] | None = None,
 ) -> Any:
-    """Return a plugin's result; an exception is recorded as its failure and returned as a refusal. So is a result that
-    is neither None nor a refusal nor of one of the `kinds`; with `kinds` None any result is valid.
+    """Return a plugin's result; an exception is recorded as its failure and returned as a refusal.
+
+    So is a result that is neither None nor a refusal nor of one of the `kinds`; with `kinds` None any result is valid.
     """
     try:
         answer = ask(*arguments)

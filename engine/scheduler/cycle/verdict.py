@@ -54,8 +54,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """The result of one filter: it was called for the rows `asked` and refused the rows `refused` (both ascending). A
-    rejection by a preFilter that is not enforced is recorded as a refusal of every node.
+    """The result of one filter: it was called for the rows `asked` and refused the rows `refused` (both ascending).
+
+    A rejection by a preFilter that is not enforced is recorded as a refusal of every node.
     """
 
     plugin: str
@@ -118,8 +119,9 @@ _Step = TypeVar("_Step")
 
 
 class DeferredSteps(Sequence[_Step]):
-    """The results of filters or scorers, computed when they are read: those of most decisions never are. The refused
-    nodes are fixed; the reasons are computed later, so they are valid as long as the snapshot.
+    """The results of filters or scorers, computed when they are read: those of most decisions never are.
+
+    The refused nodes are fixed; the reasons are computed later, so they are valid as long as the snapshot.
     """
 
     def __init__(self, compute: Callable[[], Iterable[_Step]], *, failed: bool) -> None:
@@ -202,8 +204,9 @@ class Verdict:
         return len(self.names) if self.considered < 0 else self.considered
 
     def refusals(self) -> tuple[RefusedNodes, ...]:
-        """Return the refused nodes by plugin and reason, in the order of the filters, commonest reason first. If a
-        filter's messages differ from node to node, the ten commonest are returned as they are; the other nodes are
+        """Return the refused nodes by plugin and reason, in the order of the filters, commonest reason first.
+
+        If a filter's messages differ from node to node, the ten commonest are returned as they are; the other nodes are
         grouped under the rules' fixed words.
         """
         if self.told is not None:
@@ -211,9 +214,10 @@ class Verdict:
         return tuple(refused for step in self.filters for refused in _grouped(step, self.names))
 
     def reasons(self) -> dict[str, int]:
-        """Return the number of nodes by reason, commonest first; a node may have several reasons. A rule whose message
-        differs from node to node counts under its fixed words: ten nodes that exceed one threshold by different amounts
-        have one reason. A pod that was rejected as a whole has that one reason, with all nodes.
+        """Return the number of nodes by reason, commonest first; a node may have several reasons.
+
+        A rule whose message differs from node to node counts under its fixed words: ten nodes that exceed one threshold
+        by different amounts have one reason. A pod that was rejected as a whole has that one reason, with all nodes.
         """
         if self.refusal is not None:
             return {self.refusal[2].message: self.size}
@@ -225,8 +229,10 @@ class Verdict:
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def why_not(self, node: str) -> tuple[tuple[str, Refusal], ...]:
-        """Return the plugins that refused a node, each with its explanation; empty if none did. Raises: KeyError: there
-        was no such node.
+        """Return the plugins that refused a node, each with its explanation; empty if none did.
+
+        Raises:
+            KeyError: there was no such node.
         """
         row = self._row(node)
         return tuple(
@@ -287,13 +293,15 @@ class Verdict:
 
     def explained(self) -> Verdict:
         """Return this verdict with its explanations computed, so that it stays valid when the cluster changes.
+
         `why_not` still needs the snapshot.
         """
         return replace(self, told=self.refusals(), written=self.message(), names=tuple(self.names))
 
     def to_json(self, *, nodes: int | None = None) -> dict[str, Any]:
-        """Return plain data; `nodes` limits the break-down of scores to the best ones. `scoresLeftOut` is the number of
-        the others. Lists of names are complete.
+        """Return plain data; `nodes` limits the break-down of scores to the best ones.
+
+        `scoresLeftOut` is the number of the others. Lists of names are complete.
         """
         result: dict[str, Any] = {
             "pod": self.pod.key, "node": self.node, "profile": self.profile, "generation": self.generation,

@@ -34,8 +34,9 @@ class WaitingPod:
 
 
 class WaitingPodsMap:
-    """The pods that wait for a permit (implements `framework.handle.WaitingPods`); for the deciding thread. `allow` and
-    `reject` take effect with the next `take`, never while the calling plugin runs.
+    """The pods that wait for a permit (implements `framework.handle.WaitingPods`); for the deciding thread.
+
+    `allow` and `reject` take effect with the next `take`, never while the calling plugin runs.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:

@@ -38,12 +38,12 @@ MOST_TRIALS: Final = 60
 _MOST_EDITS: Final = 4
 _MOST_PER_PLUGIN: Final = 8
 _STEP: Final = 0.25
-"""The cost of each further change beside its size."""
+"""The cost of each further change, added to its size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """Changes that together let a node take a pod, which has been tried; `pod` and `snapshot` are what they lead to.
+    """Verified changes that together let a node take a pod; `pod` and `snapshot` are the changed ones.
 
     `node` is the node that was tried; a counterfactual without changes of it (`of_pod`) may help on others too.
     """
@@ -77,11 +77,10 @@ class _Try:
 def counterfactuals(
     profile: Profile, pod: PodInfo, snapshot: Snapshot, node: str = "", *, most: int = 3, trials: int = MOST_TRIALS,
 ) -> tuple[Counterfactual, ...]:
-    """Return what would let a node take a pod that it refuses, smallest first, at most so many; empty if none is found.
+    """Return the changes that would let a node take a pod that it refuses, smallest first; empty if none is found.
 
-    Without `node` only the pod is changed, until any node takes it. Of those found, the ones that only contain
-    more changes than another one are left out. Nothing is changed. Where the deadline passes, those found before it
-    are returned.
+    Without `node` only the pod is changed, until any node takes it. Counterfactuals that contain all changes of another
+    one are dropped. Nothing is changed. If the deadline passes, those found before it are returned.
     """
     row = snapshot.index[node] if node else None
     found: list[Counterfactual] = []
@@ -149,7 +148,7 @@ def _edits(profile: Profile, tried: _Try, row: int | None) -> Iterator[Edit]:
 
 
 def _named(profile: Profile, name: str) -> Active | None:
-    """Return a plugin that may refuse nodes; a preFilter does so where it names the only ones to look at."""
+    """Return a plugin that may refuse nodes: a filter, or a preFilter that limits the nodes."""
     return next((each for each in (*profile.filters, *profile.pre_filters) if each.name == name), None)
 
 
@@ -162,7 +161,7 @@ def _proposed_changes(active: Active, point: Point, rule: str, tried: _Try, row:
     elif isinstance(plugin, Counterfactuals) and row is not None:
         try:
             offered = sorted(plugin.counterfactuals(tried.pod, tried.snapshot, row), key=lambda edit: edit.size)
-        except BaseException as error:  # the border: an explanation without advice is one still
+        except BaseException as error:  # the border: an explanation is valid without suggestions
             must_be_survived(error)
             return
         yield from offered[:_MOST_PER_PLUGIN]
@@ -179,14 +178,14 @@ class Failing:
 
 
 def rule_of(plugin: DocumentScheduler, point: Point, name: str) -> Rule | None:
-    """Return a document's rule by the name that its refusal gives; None for conditions, which are no rule."""
+    """Return a document's rule by the name in its refusal; None for conditions, which are not rules."""
     compiled = plugin.compiled
     rules = compiled.filter if point is Point.FILTER else (*compiled.pre_enqueue, *compiled.pre_filter)
     return next((rule for rule in rules if rule.name == name), None)
 
 
 def document_edits(failing: Failing, pod: PodInfo, snapshot: Snapshot) -> Iterator[Edit]:
-    """Yield the edits of pod or node that turn a clause of a document's rule which fails for them."""
+    """Yield the edits of pod or node that make a failing clause of a document's rule pass."""
     rule = rule_of(failing.plugin, failing.point, failing.rule)
     if rule is None:
         return
@@ -205,7 +204,7 @@ def document_edits(failing: Failing, pod: PodInfo, snapshot: Snapshot) -> Iterat
 
 
 def _out_of_its_match(match: PodMatch | None, pod: PodInfo) -> Iterator[Edit]:
-    """Yield the other class of a kind that a document is not about: the next lower one."""
+    """Yield edits to the next lower class, QoS or priority, that the document does not match."""
     if match is None:
         return
     if match.priority_classes is not None:

@@ -21,9 +21,9 @@ def diagnosis_of(verdict: Verdict, now: int, *, waiting: int = 0) -> dict[str, A
     The keys are those of Koordinator `pkg/scheduler/frameworkext/schedule_diagnosis.go`.
 
     `now` is in nanoseconds since the epoch; `waiting` counts the pods of the same job that have a node and wait to be
-    bound. Call it while the verdict may be read (see `Verdict`). `topologyKeyToExplain` and `nodeOfferSlot` belong to
-    plans for whole jobs, which are not explained here: empty. `preemptionDiagnosis` is null where no post-filter ran,
-    `suggestion` where there is none.
+    bound. Call it while the verdict is valid (see `Verdict`). `topologyKeyToExplain` and `nodeOfferSlot` belong to
+    plans for whole jobs, which are not explained here: empty. `preemptionDiagnosis` is null if no postFilter ran,
+    `suggestion` if there is none.
     """
     pod = verdict.pod
     status: Mapping[str, Any] = pod.object.get("status") or {}

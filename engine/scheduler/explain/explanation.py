@@ -51,11 +51,12 @@ from .counterfactuals import MOST_TRIALS, Counterfactual, counterfactuals, passi
 
 _NAMES: Final = 3
 _MEASURED: Final = 500
-"""Of so many of the nodes that a rule refuses it is found out how far they are from passing."""
+"""The maximum number of refused nodes per rule whose distance from passing is computed."""
 _MOST_ERRORS: Final = 20
 _MOST_REMEDIES: Final = 5
 _REPRESENTATIVES: Final = 4
-"""So many nodes, each refused for other reasons, are tried to be made to take a pod that none takes."""
+"""The maximum number of nodes, each with other reasons, for which counterfactuals are searched if no node takes the
+pod."""
 _SHORT: Final = frozenset(("requested", "used", "capacity"))
 """The values that NodeResourcesFit reports for a resource."""
 _LOADED: Final = frozenset(("percent", "threshold"))
@@ -357,7 +358,7 @@ def _why(step: Filtered, row: int) -> Refusal:
 
 
 def _how_far(explained: Explained, step: Filtered, row: int, reason: str) -> float:
-    """Return a number that is smaller the less a node is away from passing; 0 to 1 where less would do, else more."""
+    """Return a node's distance from passing: 0 to 1 if a smaller amount would pass, else more."""
     Deadline.poll()
     refusal = _why(step, row)
     value: Any
@@ -417,7 +418,7 @@ def _whole_refusal(explained: Explained) -> Finding:
 
 
 def _filters(explained: Explained, row: int) -> Iterator[Finding]:
-    """Yield the plugins that passed a node in one line, then each that refused it."""
+    """Yield the plugins that passed a node in one finding, then one finding for each that refused it."""
     verdict = explained.verdict
     refusing = {step.plugin: step for step in verdict.filters if (step.refused == row).any()}
     passed = [active.name for active in explained.profile.filters if active.name not in refusing]
@@ -446,7 +447,7 @@ def _details(
 
 
 def _metric(snapshot: Snapshot, row: int) -> Finding:
-    """Return how old a node's metric is, beside the age at which it counts no more."""
+    """Return the age of a node's metric, and the age at which it expires."""
     metric, expiry = snapshot.row(row).metric, snapshot.cluster.metric_expiry / NANOSECONDS
     if metric is None or metric.updated is None:
         return Finding("distance", "it has no NodeMetric", facts={"what": "metricAge", "value": None})
@@ -507,7 +508,7 @@ def _watched(enforcement: Enforcement) -> str:
 
 
 def _tried(find: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...]:
-    """Return what is found within a part of the remaining time, and report where that was not enough."""
+    """Return the findings within a part of the remaining time; a note reports if that was not enough."""
     current = Deadline.current()
     with Deadline(math.inf if current is None else current.remaining * _TRIAL_SHARE) as deadline:
         found = tuple(find())
@@ -521,7 +522,9 @@ def _time_is_up() -> bool:
 
 
 def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
-    """Return what would let the pod run anywhere, smallest first: tried on the nearest node of each kind of refusal."""
+    """Return the changes that would let the pod run on any node, smallest first: tried on the nearest node of each
+    kind.
+    """
     verdict, profile, pod, snapshot = explained.verdict, explained.profile, explained.pod, explained.snapshot
     found: dict[tuple[str, ...], Counterfactual] = {}
     if verdict.refusal is not None:

@@ -22,7 +22,7 @@ from koordpolicy.engine.source import PolicyError
 from .shadow import Shadow, ShadowResult
 
 SHORTEST_TOKEN: Final = 16
-"""Characters."""
+"""The minimum length of a token, in characters."""
 DECISIONS: Final = 1000
 """The default minimum number of decisions before a promotion."""
 MOST_DIFFERENCES: Final = 0.001
@@ -46,7 +46,7 @@ class AdminToken:
     """The secret that authorizes changes; its file is read each time, so it may be replaced."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `ValueError` or `OSError` where the file holds no token."""
+        """Raises `ValueError` or `OSError` if the file holds no valid token."""
         self._path = path
         self._read()
 
@@ -58,12 +58,12 @@ class AdminToken:
         return token
 
     def fits(self, header: str) -> bool:
-        """Return whether an Authorization header shows the token; takes as long for every wrong one."""
+        """Return whether an Authorization header contains the token; the comparison takes constant time."""
         kind, _, given = header.partition(" ")
         try:
             held = self._read()
         except (OSError, ValueError):
-            return False  # it was removed: nobody is authorized
+            return False  # the file was removed: no request is authorized
         shown = hashlib.sha256(given.strip().encode("utf-8", "surrogateescape")).digest()
         return hmac.compare_digest(shown, hashlib.sha256(held).digest()) and kind.lower() == "bearer"
 
@@ -100,7 +100,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A shadow that agrees: what is to be written where."""
+    """A shadow that may be promoted: the files to write, and their target."""
 
     path: str
     files: dict[str, bytes] = field(repr=False)
@@ -114,10 +114,10 @@ class Promotion:
 
 
 def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
-    """Return what a promotion would publish; reads the files of the shadow, so it may wait for the disk.
+    """Return the promotion of the shadow; reads its files, so it may wait for the disk.
 
     Raises:
-        Refused: there is nothing to promote, it does not agree well enough, or it cannot be published from here.
+        AdminRefusal: there is no shadow, too many decisions differ, or it cannot be published from here.
     """
     if shadow is None:
         raise AdminRefusal("there is no shadow: start the server with `--shadow DIR`", "no-shadow")
@@ -171,6 +171,6 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
 
 
 def refusal(error: PolicyError) -> AdminRefusal:
-    """Return what went wrong while something was activated, as a refusal."""
+    """Return the errors of an activation as a refusal."""
     texts = [problem.message + (f" ({problem.help})" if problem.help else "") for problem in error.problems]
     return AdminRefusal("; ".join(texts[:5]), error.problems[0].code or "invalid")

@@ -27,9 +27,9 @@ MOST_OBJECT_ELEMENTS: Final = 200_000
 """Elements of one object that is decoded; the API server stores at most 1.5 MiB."""
 MOST_OBJECT_BYTES: Final = 8 * 1024 * 1024
 MOST_NAMES: Final = 100_000
-"""Nodes of one request that are named."""
+"""The maximum number of node names in one request."""
 MOST_NODES: Final = 20_000
-"""Nodes of one request that come whole."""
+"""The maximum number of whole nodes in one request."""
 DEEPEST: Final = 100
 """Levels of nesting of an object that is decoded; those of Kubernetes have about 15."""
 ELEMENT_BYTES: Final = 120
@@ -65,7 +65,7 @@ class SentNode:
         """Return the object as listings have it: with the kind that Go leaves out, without managed fields.
 
         Raises:
-            Malformed: it is nothing that can be read.
+            MalformedBody: it is nothing that can be read.
         """
         item = read_object(self.raw)
         item["metadata"].pop("managedFields", None)
@@ -98,7 +98,7 @@ _NULL: Final = msgspec.Raw(b"null")
 
 class _Nodes(msgspec.Struct, forbid_unknown_fields=True):
     items: list[msgspec.Raw] | None = None
-    """None is how Go writes an empty list."""
+    """Go writes an empty list as null."""
     metadata: msgspec.Raw = _NULL
     kind: msgspec.Raw = _NULL
     apiVersion: msgspec.Raw = _NULL  # noqa: N815 - as in the JSON
@@ -111,7 +111,7 @@ class _Arguments(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _MANY: Final = 5 * MOST_NODES
-"""Commas of a body from which on its nodes are counted while they are cut out."""
+"""The number of commas in a body above which its nodes are counted while they are split."""
 _ABSENT: Final = msgspec.Raw()
 
 
@@ -119,8 +119,8 @@ _ABSENT: Final = msgspec.Raw()
 def _bounded() -> msgspec.json.Decoder[Any]:
     """Return a decoder of `_Arguments` that stops at the first node that is too many.
 
-    Cutting out a list takes 0.2 us for each item, whatever is wrong with it, and holds the interpreter; its length is
-    known only then. A structure that is written as a list ends decoding at the first item that it has no field for.
+    Splitting a list takes 0.2 us per item and holds the interpreter; its length is known only afterwards. A structure
+    that is decoded from a list stops at the first item without a field.
     """
     fields = [(f"n{number}", msgspec.Raw, _ABSENT) for number in range(MOST_NODES)]
     items = msgspec.defstruct("Items", fields, array_like=True, forbid_unknown_fields=True)
@@ -198,7 +198,7 @@ def read_envelope(body: bytes | bytearray, reader: NodeReader | None = None) -> 
     """Read ExtenderArgs; keys of the envelope count in any case, as for Go (older types had lower-case ones).
 
     Raises:
-        Malformed: it is none.
+        MalformedBody: it is none.
         ExcessiveError: there is more in it than is read.
     """
     try:
@@ -249,7 +249,7 @@ def read_binding(body: bytes | bytearray) -> Binding:
     """Read ExtenderBindingArgs; keys count in any case.
 
     Raises:
-        Malformed: it is none.
+        MalformedBody: it is none.
     """
     fields = {key.lower(): value for key, value in read_object(body).items()}
     texts: list[str] = []
@@ -268,7 +268,7 @@ def read_pod(body: bytes | bytearray) -> object:
     """Return the pod of a body that is a Pod, or ExtenderArgs with one.
 
     Raises:
-        Malformed: the body is no object.
+        MalformedBody: the body is no object.
         ExcessiveError: there is more in it than is read.
     """
     try:
@@ -287,7 +287,7 @@ def read_object(body: bytes | bytearray | msgspec.Raw) -> dict[str, Any]:
     """Decode a body that is one JSON object.
 
     Raises:
-        Malformed: it is none.
+        MalformedBody: it is none.
         ExcessiveError: it has too many elements.
     """
     data = _value(body)
@@ -311,7 +311,7 @@ def _names_of(names: msgspec.Raw) -> list[str]:
 
 
 def _head_of(place: int, item: msgspec.Raw) -> SentNode:
-    """Return a node by its place in the list, which a complaint names."""
+    """Return a node; error messages name its place in the list."""
     try:
         metadata = _heads.decode(item).metadata
     except (ValueError, RecursionError):
@@ -322,7 +322,7 @@ def _head_of(place: int, item: msgspec.Raw) -> SentNode:
 
 
 def _names_in(node: object, where: str) -> list[str]:
-    """Return name, UID and version of a node that was decoded; raise `MalformedBody` where it is none."""
+    """Return name, UID and version of a decoded node; raise `MalformedBody` if it is not a node."""
     if not isinstance(node, dict):
         raise MalformedBody(f"{where}` must be an object, not {json_kind(node)}")
     metadata = node.get("metadata")
@@ -336,7 +336,7 @@ def _names_in(node: object, where: str) -> list[str]:
 
 
 def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec.Raw, wanted: str) -> _Type:
-    """Cut JSON into the pieces that the decoder yields; `wanted` begins the message about another kind of value."""
+    """Split JSON into the pieces that the decoder yields; `wanted` begins the message about a value of another type."""
     try:
         return decoder.decode(text)
     except RecursionError:
@@ -344,14 +344,14 @@ def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec
     except ValueError as error:
         if len(memoryview(text)) > _LONGEST_COMPLAINT:
             raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
-        found = _value(text)  # it complains with line and column
+        found = _value(text)  # its error has line and column
         if isinstance(error, msgspec.ValidationError):
             raise MalformedBody(f"{wanted}, not {json_kind(found)}") from None
         raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
 
 
 def _members_of(body: bytes | bytearray) -> dict[str, msgspec.Raw]:
-    """Return the members of the envelope by their lower-case keys; all of them are cut out, known or not."""
+    """Return the members of the envelope by their lower-case keys, known or not."""
     if len(body) > 2 * MOST_OBJECT_ELEMENTS:
         count = _count(body, _MARKS[:1])
         if count > MOST_OBJECT_ELEMENTS:
@@ -387,7 +387,7 @@ def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
 
 
 def _check_commas(body: bytes | bytearray) -> int:
-    """Return how many commas a body has; raise `ExcessiveError` for more pieces than it is cut into."""
+    """Return the number of commas in a body; raise `ExcessiveError` if there are too many."""
     count = _count(body, _MARKS[:1])
     if count > MOST_ELEMENTS:
         raise ExcessiveError(f"the body has up to {count} elements, at most {MOST_ELEMENTS} are read")
@@ -406,7 +406,7 @@ def _too_deep(where: str) -> MalformedBody:
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    """Return whether anything is nested below so many levels of lists and objects; walks level by level."""
+    """Return whether a value is nested deeper than `levels`; walks level by level."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(levels):
         level = [below for each in level for below in (each.values() if isinstance(each, dict) else each)

@@ -39,7 +39,7 @@ class Daemons(Executor):
         return self._unfinished > 0
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have `fn` called; raises `RuntimeError` after `shutdown`."""
+        """Queue a call of `fn`; raises `RuntimeError` after `shutdown`."""
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
@@ -53,11 +53,11 @@ class Daemons(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work; `wait` until the threads have ended, which they may never do."""
+        """Accept no more work; with `wait`, wait until the threads have ended, which may never happen."""
         with self._lock:
             self._closed = True
             if cancel_futures:
-                # The threads take from the queue meanwhile: an item seen just now may be gone.
+                # The threads take from the queue concurrently, so an item may be gone after it was seen.
                 with suppress(queue.Empty):
                     while True:
                         job = self._jobs.get_nowait()
@@ -75,7 +75,7 @@ class Daemons(Executor):
             self._do(job)
             with self._lock:
                 self._unfinished -= 1
-            job = None  # neither arguments nor results are held until the next work comes
+            job = None  # frees arguments and results before the next work comes
 
     @staticmethod
     def _do(job: _Job) -> None:

@@ -37,9 +37,9 @@ class Task:
     what: str
     since: float
     budget: float
-    """After how many seconds it is overdue; infinite for what may take any time."""
+    """The seconds after which the task is overdue; infinite for tasks without a limit."""
     deadline: Deadline
-    """Under which it works: evaluations end where it passes."""
+    """The deadline of the task's evaluations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class Decider(Executor):
         self._closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have `fn` called; raises `RuntimeError` after `shutdown`."""
+        """Queue a call of `fn`; raises `RuntimeError` after `shutdown`."""
         return self._add(fn.__name__ if hasattr(fn, "__name__") else "work", self._usual, partial(fn, *args, **kwargs))
 
     def assign(self, what: str, budget: float, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have `fn` called, which is called `what` and is overdue after `budget` seconds; raises as `submit` does."""
+        """Queue a call of `fn` as the task `what`, overdue after `budget` seconds; raises as `submit` does."""
         return self._add(what, budget, partial(fn, *args, **kwargs))
 
     def _add(self, what: str, budget: float, run: Callable[[], T]) -> Future[T]:
@@ -101,11 +101,11 @@ class Decider(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work; `wait` until the thread has ended, which it may never do."""
+        """Accept no more work; with `wait`, wait until the thread has ended, which may never happen."""
         with self._lock:
             self._closed = True
             if cancel_futures:
-                # The thread takes from the queue meanwhile: an item seen just now may be gone.
+                # The thread takes from the queue concurrently, so an item may be gone after it was seen.
                 with suppress(queue.Empty):
                     while True:
                         job = self._jobs.get_nowait()
@@ -117,7 +117,7 @@ class Decider(Executor):
             thread.join()
 
     def stack(self) -> tuple[FrameType, ...]:
-        """Return the frames of the thread as they are now, innermost first; empty where it does not run."""
+        """Return the current frames of the thread, innermost first; empty if it does not run."""
         thread = self._thread
         frame = None if thread is None or thread.ident is None else _frames().get(thread.ident)
         found: list[FrameType] = []
@@ -136,7 +136,7 @@ class Decider(Executor):
             try:
                 with deadline:
                     result = job.run()
-            except BaseException as error:  # also what ends other programs: the thread goes on with the next task
+            except BaseException as error:  # includes `SystemExit`: the thread continues with the next task
                 self.task = None
                 job.future.set_exception(error)
             else:
@@ -144,10 +144,10 @@ class Decider(Executor):
                 job.future.set_result(result)
             if deadline.stopped is not None:
                 self._say_stopped(Stopped(job.what, job.budget, deadline.stopped))
-            job = result = None  # neither arguments nor results are held until the next task comes
+            job = result = None  # frees arguments and results before the next task comes
 
     def _say_stopped(self, stopped: Stopped) -> None:
         try:
             self._stopped(stopped)
-        except Exception:  # without this thread nothing would be decided any more
+        except Exception:  # the thread must not end: it makes all decisions
             _LOG.exception("what was stopped in `%s` could not be reported", stopped.what)

@@ -23,7 +23,7 @@ from .protocol import Extender, pod_of
 _KNOWN: Final = ("pod", "node", "output")
 _OUTPUTS: Final = ("json", "text")
 _TRIALS: Final = 20
-"""Decisions wait while it is found out what would have to change."""
+"""The maximum number of trials; decisions wait for them."""
 _LONGEST: Final = 512
 
 
@@ -46,10 +46,10 @@ class ExplainRequest:
 
 
 def read_explain_request(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRequest:
-    """Read a question of `/explain`: `?pod=NAMESPACE/NAME`, or a body that is a Pod or kube-scheduler's question.
+    """Read a request of `/explain`: `?pod=NAMESPACE/NAME`, or a body that is a Pod or kube-scheduler's ExtenderArgs.
 
     Raises:
-        Malformed: it is none.
+        MalformedBody: it is none.
     """
     for name in query:
         if name not in _KNOWN:
@@ -79,7 +79,7 @@ def answer_explain_request(extender: Extender, request: ExplainRequest, *, secon
     """
     with Deadline(seconds) as deadline, suppress(OverdueError):
         finding = _explained(extender, request)
-        # Failures of expressions after that are errors, and no reasons.
+        # After the deadline, failures of expressions are errors, not reasons.
         if not deadline.passed:
             return finding
     raise TooLongError(f"no explanation within {seconds:g} s, for which decisions wait: "

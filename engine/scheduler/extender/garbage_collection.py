@@ -23,11 +23,11 @@ _SLACK: Final = 500_000
 
 
 class ShortCollections:
-    """Keeps collections short; `settle` is to be called once the cluster is loaded, and after each
-    listing, when its changes are applied. `close` gives the process the collector back as it was.
+    """Keeps collections short; Call `settle` once the cluster is loaded, and after the changes of each listing are
+    applied. `close` restores the collector's settings.
 
-    Memory is bounded: once `growth` times as many objects as after the last full collection, and `slack` more, are out
-    of sight, there is a full one.
+    Memory is bounded: a full collection runs once more objects are frozen than `growth` times those of the last full
+    collection, plus `slack`.
     """
 
     def __init__(self, *, growth: float = _GROWTH, slack: int = _SLACK, look_every: int = _LOOK_EVERY) -> None:
@@ -40,15 +40,15 @@ class ShortCollections:
         self._lived = 0
         self._before = gc.get_threshold()
         self._closed = False
-        self._lock = threading.Lock()  # what settles is another thread than what closes, and may be late
+        self._lock = threading.Lock()  # `settle` and `close` run in different threads
 
     def settle(self) -> None:
-        """Collect what is young, and put the rest out of the collector's sight."""
+        """Collect young objects, and freeze the others."""
         with self._lock:
             if self._closed:
                 return
             young, middle, _ = gc.get_threshold()
-            gc.set_threshold(young, middle, _NEVER)  # it is here that what has grown old is dealt with
+            gc.set_threshold(young, middle, _NEVER)  # old objects are handled here
             gc.collect(1)
             gc.freeze()
             self._settled += 1
@@ -60,7 +60,7 @@ class ShortCollections:
                     self._collect_all()
 
     def close(self) -> None:
-        """Restore the thresholds of when this was made, and let the collector see all objects; `settle` is over."""
+        """Restore the former thresholds and unfreeze all objects; later calls of `settle` do nothing."""
         with self._lock:
             if not self._closed and self._settled:
                 gc.set_threshold(*self._before)

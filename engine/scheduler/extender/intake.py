@@ -24,7 +24,7 @@ _GRACE_S: Final = 1.0
 
 
 class DeclinedError(Exception):
-    """A request that ends with a status and a reason, wherever that is found out."""
+    """A request that is declined with a status and a reason."""
 
     def __init__(self, status: int, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -73,8 +73,8 @@ class Intake:
 
         `largest` is another bound of this body alone. `option` is what the reason names where it is exceeded.
 
-        Raises:
-            DeclinedError: the body is compressed (415), too large (413), too slow (408), or has to make room (503).
+        Raises: DeclinedError: the body is compressed (415), too large (413), too slow (408), or dropped for lack of
+        memory (503).
         """
         most, option = largest or self._largest, f" (`{option}`)" if option else ""
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -117,7 +117,7 @@ class Intake:
         return arriving.body
 
     def _drop_slowest(self) -> None:
-        """Let the body that arrives most slowly make room."""
+        """Decline the body that arrives most slowly."""
         now = self._now()
         slowest = min(self._arriving, key=lambda each: each.rate(now))
         self._arriving.remove(slowest)

@@ -42,7 +42,7 @@ async def serving(app: web.Application, host: str, port: int, tls: ssl.SSLContex
 
 @asynccontextmanager
 async def serving_apart(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
-    """Serve from a thread with an event loop of its own, whatever this one is busy with; yield the URL."""
+    """Serve from a thread with its own event loop, so that a busy caller's loop does not delay it; yield the URL."""
     started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:

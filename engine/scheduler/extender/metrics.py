@@ -1,4 +1,4 @@
-"""The metrics of the extender, in a registry of their own."""
+"""The metrics of the extender."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _KINDS: Final = {
 
 
 class Metrics:
-    """The Prometheus metrics, in a registry of their own."""
+    """The Prometheus metrics of one extender, in their own registry."""
 
     def __init__(self) -> None:
-        # They are an unused series beside each counter.
+        # These would add an unused series to each counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.loaded: Loaded | None = None
@@ -57,7 +57,7 @@ class Metrics:
         self.registry.register(self)
 
     def overdue(self, plugin: str, point: str) -> None:
-        """Count a decision that took longer than it may; what is not known is empty."""
+        """Count an overdue decision; unknown labels are empty."""
         self._overdue.labels(plugin, point).inc()
 
     def refreshed(self, result: str) -> None:
@@ -78,11 +78,11 @@ class Metrics:
             self._errors.labels(plugin, point.value, rule).inc(count)
 
     def bound(self, result: str) -> None:
-        """Count a call that was to bind a pod."""
+        """Count a call of /bind by its result."""
         self._decisions.labels("bind", result).inc()
 
     def malformed(self, verb: Verb) -> None:
-        """Count a call whose body was no question."""
+        """Count a call with a malformed body."""
         self._decisions.labels(verb.value, "malformed").inc()
 
     def collect(self) -> Iterable[Metric]:
@@ -172,7 +172,7 @@ def _compared(extender: Extender) -> Iterable[Metric]:
 
 
 def _known(loaded: Loaded) -> Iterable[Metric]:
-    """Yield how well the cluster is known, where it is listed again and again."""
+    """Yield the metrics of the listings of a cluster that is listed periodically."""
     if loaded.refresh is None:
         return
     views = loaded.refresh.listing.views

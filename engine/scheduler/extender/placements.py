@@ -38,7 +38,7 @@ class _Assumed:
     pod: PodInfo
     node: str
     at: float
-    """When it was assumed, by the timer."""
+    """The time of the assumption, by the timer."""
     exact: bool
     weight: int
     """The most bytes of memory that the pod takes."""
@@ -100,15 +100,15 @@ class Placements:
         return asked
 
     def choose(self, pod: PodInfo, best: Sequence[str]) -> str:
-        """Return which of several equally good nodes is guessed: where the fewest pods are assumed, else any."""
+        """Return the guess among equally good nodes: the one with the fewest assumed pods, at random among equals."""
         fewest = min(self._per_node[name] for name in best)
         among = [name for name in best if self._per_node[name] == fewest]
         return among[crc32(_identity(pod).encode()) % len(among)]
 
     def assume(self, pod: PodInfo, node: str, *, exact: bool = False, weight: int = 0) -> None:
-        """Assume that a pod of `weight` bytes is placed on a node, in place of what was assumed of it before.
+        """Assume that a pod of `weight` bytes is placed on a node; replaces an earlier assumption.
 
-        Nothing is assumed of a node that is not known, or of a pod that is known to be on one.
+        An unknown node, or a pod that is known to be on a node, is ignored.
         """
         if not (exact or self.guesses) or node not in self._cluster.index or self._is_bound(pod.key):
             return
@@ -127,20 +127,20 @@ class Placements:
     def bound(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Assume that a pod is bound to a node.
 
-        Nothing is assumed of a pod that was not sent lately and that no listing has shown.
+        A pod that was not sent lately and is in no listing is ignored.
         """
-        # The pod of the cluster takes no memory beside it.
+        # The pod is the cluster's own object and takes no further memory.
         pod, weight = self._forget_asked(uid) or (self._cluster.pod(f"{namespace}/{name}"), 0)
         if pod is not None and (not uid or not pod.uid or pod.uid == uid):
             self.assume(pod, node, exact=True, weight=weight)
 
     def refused(self, uid: str) -> None:
-        """Take note that a pod was not bound."""
+        """Record that a pod was not bound."""
         if uid in self._assumed:
             self._drop(uid, "asked")
 
     def listed(self, since: float) -> None:
-        """Compare what is assumed with the cluster, after a listing that began at `since` by the timer was applied."""
+        """Compare the assumptions with the cluster, after a listing that began at `since` by the timer was applied."""
         for identity, assumed in list(self._assumed.items()):
             if assumed.at >= since:
                 continue  # the listing may be older
@@ -154,7 +154,7 @@ class Placements:
         self.expire()
 
     def expire(self) -> None:
-        """Drop what has been assumed for too long."""
+        """Drop expired assumptions."""
         until = self._timer() - (self._seconds or ASSUMED_SECONDS)
         while self._assumed:
             identity, oldest = next(iter(self._assumed.items()))
@@ -170,7 +170,7 @@ class Placements:
         if not self._per_node[assumed.node]:
             del self._per_node[assumed.node]
         known = self._cluster.pod(assumed.pod.key)
-        # The pod of a listing, or another one of its name, is no assumption.
+        # A pod of a listing, or a new pod of its name, is not assumed.
         if known is not None and known.uid == assumed.pod.uid and not self._is_bound(assumed.pod.key):
             self._cluster.forget(assumed.pod.key)
 

@@ -42,9 +42,9 @@ HIGHEST_PRIORITY: Final = 10
 MOST_PINS: Final = 1024
 """The maximum number of pods between their two calls."""
 PIN_SECONDS: Final = 60.0
-"""The time to wait for the second call: kube-scheduler makes none where a single node is left."""
+"""The time to wait for the second call: kube-scheduler makes none if only one node is feasible."""
 MOST_WORDED: Final = 100
-"""Over how many refused nodes per filter messages are computed; the others get the rule's fixed words."""
+"""The maximum number of refused nodes per filter with computed messages; the others get the rule's fixed words."""
 RECENT: Final = 64
 """The number of decisions in the history."""
 
@@ -81,7 +81,7 @@ class Priorities(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExtenderArgs:
-    """ExtenderArgs: a pod, and the nodes that are left, by name or whole (`nodeCacheCapable: false`)."""
+    """ExtenderArgs: a pod, and the remaining nodes, by name or whole (`nodeCacheCapable: false`)."""
 
     pod: PodInfo
     names: Sequence[str]
@@ -174,7 +174,7 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer as JSON, and what is remembered of it."""
+    """The response as JSON, and its record."""
 
     body: bytes
     record: DecisionRecord
@@ -184,7 +184,7 @@ def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> 
     """Read ExtenderArgs; see `read_envelope`.
 
     Raises:
-        Malformed: it is none.
+        MalformedBody: it is none.
     """
     envelope = read_envelope(body, reader)
     pod = pod_of(envelope.pod)
@@ -196,11 +196,11 @@ def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> 
 
 
 def pod_of(pod: object) -> PodInfo:
-    """Read the pod of a question; raise `MalformedBody` where it is none."""
+    """Read the pod of a request; raise `MalformedBody` if it is not a pod."""
     if not isinstance(pod, dict):
         raise MalformedBody("`Pod` is missing" if pod is None else f"`Pod` must be an object, not {json_kind(pod)}")
     try:
-        # Go leaves the kind out of what it sends; expressions see objects as the API server serves them.
+        # Go omits the kind in requests; expressions see objects as the API server serves them.
         info = PodInfo.of({"apiVersion": "v1", "kind": "Pod", **pod})
     except ValueError as error:
         raise MalformedBody(f"`Pod`: {error}") from None
@@ -222,7 +222,7 @@ def rescale(totals: NDArray[np.int64], how: Priorities) -> NDArray[np.int64]:
 
 @dataclass(slots=True)
 class _Pin:
-    """The profile that a pod met at its first call, and what holds it."""
+    """The profile of a pod's first call, and its lease."""
 
     profile: Profile
     lease: Lease
@@ -241,7 +241,7 @@ class Extender:
         priorities: Priorities = Priorities.MIN_MAX, most_pins: int = MOST_PINS, pin_seconds: float = PIN_SECONDS,
         node_seconds: float = NODE_SECONDS, shadow: Shadow | None = None, placements: Placements | None = None,
     ) -> None:
-        """`placements` holds what is assumed of answers; without it only what is bound here is assumed."""
+        """`placements` holds assumed placements; without it only pods that are bound here are assumed."""
         self.shadow = shadow
         self.audits = Audits()
         self.recent: tuple[DecisionRecord, ...] = ()
@@ -261,7 +261,7 @@ class Extender:
         self._seen: ActiveAnswer | None = None
         self.placements = Placements(scheduler.cluster, timer, seconds=0) if placements is None else placements
         self._expected: tuple[ExtenderArgs, Sequence[str]] | None = None
-        """The last question and the nodes that it calls best, until they are assumed."""
+        """The last request and its best nodes, until a placement is assumed."""
 
     @property
     def scheduler(self) -> Scheduler:
@@ -283,10 +283,9 @@ class Extender:
         return len(self._pins)
 
     def answer(self, verb: Verb, body: bytes | bytearray) -> Reply:
-        """Answer one call. What goes wrong in a decision is in the answer, as far as the protocol has a place for it.
+        """Answer one call. Errors of the decision are in the response, as far as the protocol has a field for them.
 
-        Raises:
-            Malformed: the body is no question.
+        Raises: MalformedBody: the body is not a valid request.
         """
         question = read_question(body, self._reader)
         self._seen = None
@@ -295,7 +294,7 @@ class Extender:
             reply = self._filter(question) if verb is Verb.FILTER else self._prioritize(question)
         except RecursionError:
             raise MalformedBody("the body is nested too deeply") from None
-        except MalformedBody:  # nodes of the request that are too much
+        except MalformedBody:  # the nodes of the request exceed a bound
             raise
         except Exception as error:  # the error is returned to kube-scheduler, and the next pod gets its turn
             _LOG.exception("deciding about %s failed", question.pod.key)
@@ -304,16 +303,15 @@ class Extender:
         return reply
 
     def review(self) -> None:
-        """Compare the last answer with what the shadow, and plugins that only audit, would have made of it.
-
-        Then the placement that follows from the answer is assumed. To be called after the answer is on its way, and
-        before the next question. Never raises.
+        """Compare the last response with the decisions of the shadow and of plugins that only audit, and assume the
+        placement that follows from the response. Call it after the response is sent, and before the next request. Never
+        raises.
         """
         seen, self._seen = self._seen, None
         if seen is not None:
             try:
                 self.audits.compare(seen, self._scale)
-            except Exception:  # no call waits for this
+            except Exception:  # no client waits for this
                 _LOG.exception("comparing what was audited failed")
             if self.shadow is not None:
                 self.shadow.compare(seen, self._scale)
@@ -364,7 +362,7 @@ class Extender:
         if question.nodes is None:
             nodes, names = b"null", b"[%b]" % b",".join(quoted[places[passed]].tolist())
         else:
-            # Each as it came: nothing is changed in them.
+            # Nodes are returned unchanged.
             items = b",".join([node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits])
             nodes, names = b'{"metadata":{},"items":[%b]}' % items, b"null"
         result = "refused" if len(places) and not passed.any() else "ok"
@@ -385,7 +383,7 @@ class Extender:
         self._seen = ActiveAnswer(profile, snapshot, rows, verdict, priorities)
         best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
         if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
-            # Where all are equally good, the response does not determine where the pod goes.
+            # If all nodes are equally good, the response does not determine the pod's node.
             self._expected = question, list(map(snapshot.names.__getitem__, best.tolist()))
         scale = np.zeros(snapshot.size, np.int64)
         scale[rows] = priorities
@@ -450,7 +448,9 @@ class Extender:
     # Nodes of a request
 
     def _look_up(self, question: ExtenderArgs) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
-        """Return why nodes cannot be used, the snapshot, the requested rows, and the row of each name (or -1)."""
+        """Return the reasons against unusable nodes, the snapshot, the requested rows, and the row of each name (or
+        -1).
+        """
         faults: Mapping[str, str] = {}
         if question.nodes is not None:
             snapshot, faults = self._nodes.view(question.nodes, self._clock())
@@ -524,7 +524,7 @@ def _host_priorities(names: _Texts, priorities: NDArray[np.int64]) -> bytes:
 
 @dataclass(slots=True)
 class _Refused:
-    """Refused nodes as they go into the answer."""
+    """Refused nodes in the form of the response."""
 
     quoted: _Texts
     """The nodes' names by row, as JSON."""
@@ -533,7 +533,7 @@ class _Refused:
     unresolvable: list[bytes] = field(default_factory=list)
 
     def add(self, plugin: str, reason: str, code: Code, rows: Rows) -> None:
-        """Add nodes that are refused for one reason."""
+        """Add nodes that were refused for one reason."""
         if len(rows):
             # Joined by the message, which is written once per reason and not once per node: 5,000 may be refused.
             message = b":" + _json(_message(plugin, reason, code))
@@ -542,7 +542,7 @@ class _Refused:
 
 
 def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told, ...], int]:
-    """Add each refused node with `plugin: reason`; return the commonest reasons, and how many others there are."""
+    """Add each refused node with `plugin: reason`; return the commonest reasons, and the number of the others."""
     if verdict.refusal is not None:
         plugin, _, refusal = verdict.refusal
         refused.add(plugin, refusal.message, refusal.code, rows)
@@ -578,7 +578,7 @@ def _told(plugin: str, reason: str, rows: Rows, names: Sequence[str], enforcemen
 
 
 def _joined(reasons: Mapping[str, Rows], count: int) -> Mapping[str, Rows]:
-    """Return the reasons so that each of `count` rows has one: several of a row are joined by commas."""
+    """Return one reason for each of `count` rows: several reasons of a row are joined by commas."""
     if sum(map(len, reasons.values())) == count:
         return reasons
     texts: dict[int, str] = {}
@@ -592,9 +592,9 @@ def _joined(reasons: Mapping[str, Rows], count: int) -> Mapping[str, Rows]:
 
 
 def _explained(step: Filtered) -> tuple[Mapping[str, Rows], Mapping[Code, Rows]]:
-    """Return the refused rows by reason and by code: in one pass where the plugin can do that, else row by row.
+    """Return the refused rows by reason and by code: in one pass if the plugin supports it, else row by row.
 
-    Messages that are computed are so for the first `MOST_WORDED` nodes; the others get the rule's fixed words.
+    Messages are computed for the first `MOST_WORDED` nodes; the others get the rule's fixed words.
     """
     answer, refused = step.answer, step.refused
     if answer.reasons is not None and answer.codes is not None:

@@ -38,10 +38,10 @@ class NodesOfRequests(Protocol):
     """Makes a view of the cluster in which nodes are as a request brought them."""
 
     def view(self, nodes: Sequence[SentNode], now: int) -> tuple[Snapshot, Mapping[str, str]]:
-        """Return what a decision at `now` (ns since the epoch) sees, and why nodes cannot be used, by name.
+        """Return the snapshot of a decision at `now` (ns since the epoch), and the faults of unusable nodes by name.
 
         Raises:
-            ExcessiveError: the nodes take more memory than there is for them.
+            ExcessiveError: the nodes exceed the memory bound.
         """
         ...
 
@@ -57,11 +57,11 @@ class _Remembered:
     seen: float
 
     def refuse(self, name: str, fault: str) -> None:
-        """Remember why it cannot be used."""
+        """Record why the node cannot be used."""
         self.node, self.fault = None, f"koord-policy: Node `{name[:256]}`: {fault}"[:_LONGEST_MESSAGE]
 
     def check(self, name: str, snapshot: Snapshot) -> None:
-        """Try it in the place of the node that a snapshot has."""
+        """Try the node in place of the snapshot's node of that name; record a fault."""
         if self.node is not None:
             try:
                 snapshot.overlay({name: NodeChange(node=self.node)})
@@ -78,7 +78,7 @@ class _Memory:
         self._known: OrderedDict[str, _Remembered] = OrderedDict()
 
     def find(self, node: SentNode, now: float) -> _Remembered | None:
-        """Return what is remembered of exactly this content."""
+        """Return the entry of exactly this content, or None."""
         known = self._known.get(node.name)
         if known is None or known.raw != node.raw:
             return None
@@ -89,8 +89,7 @@ class _Memory:
     def add_all(self, fresh: Mapping[str, SentNode], beside: int, now: float) -> Mapping[str, _Remembered]:
         """Decode nodes and cache them in place of earlier contents; the request's others weigh `beside` bytes.
 
-        Raises:
-            ExcessiveError: the nodes of the request are too much; nothing was decoded.
+        Raises: ExcessiveError: the nodes of the request exceed the bound; nothing was decoded.
         """
         weights = {name: _NODE_BYTES + weight_of(bytes(node.raw)) for name, node in fresh.items()}
         weight = beside + sum(weights.values())
@@ -110,13 +109,13 @@ class _Memory:
         return added
 
     def forget(self, name: str) -> None:
-        """Forget a name."""
+        """Drop the entry of a name."""
         known = self._known.pop(name, None)
         if known is not None:
             self._weight -= known.weight
 
     def superfluous(self, since: float) -> Iterator[str]:
-        """Forget, and yield, the names that were last sent at or before `since`, then the oldest of too many."""
+        """Drop and yield the names that were last sent at or before `since`, then the oldest beyond the bound."""
         while self._known:
             name, oldest = next(iter(self._known.items()))
             if oldest.seen > since and self._weight <= self._most:
@@ -126,7 +125,7 @@ class _Memory:
 
 
 class OverlaidNodes:
-    """For a cluster that has a source: nodes that differ are laid over it, for one decision."""
+    """For a cluster with a source: nodes that differ override it in an overlay, for one decision."""
 
     def __init__(self, cluster: Cluster, *, most_bytes: int = MOST_BYTES) -> None:
         self._cluster = cluster
@@ -201,7 +200,7 @@ class AdoptedNodes:
                 faults[node.name] = known.fault
         if fresh:
             added = self._memory.add_all(fresh, beside, at)
-            # All new ones at once: each that comes alone would sort all rows again.
+            # All new nodes are added at once: each single addition would sort all rows again.
             cluster.upsert_all(known.node for known in added.values() if known.node is not None)
             for name, known in added.items():
                 if known.node is not None and cluster.object("Node", name) is not known.node:

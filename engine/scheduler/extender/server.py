@@ -1,7 +1,7 @@
-"""The extender over HTTP: /filter and /prioritize for kube-scheduler, /healthz, /readyz, /metrics and /status beside.
+"""The extender over HTTP: /filter and /prioritize for kube-scheduler, and /healthz, /readyz, /metrics and /status.
 
-The border to aiohttp and prometheus_client. One thread of its own makes all decisions and owns the cluster; the event
-loop only moves bytes, so that health checks are answered while decisions are made.
+The border to aiohttp and prometheus_client. A separate thread makes all decisions and owns the cluster; the event loop
+only moves bytes, so that health checks are answered while decisions are made.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from .watchdog import Overdue, Watchdog, document_of
 T = TypeVar("T")
 
 DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024
-"""Bytes."""
+"""The default of the maximum size of a body, in bytes."""
 
 DECISION_SECONDS: Final = 3.0
 """The timeouts of calls and decisions."""
@@ -94,13 +94,13 @@ class Server:
     ) -> None:
         """`health` is an address that serves probes and Prometheus without TLS, and nothing else.
 
-        `binds` is whether /bind is served, by `Loaded.bind`. `collections` settle when a
-        cluster that is listed again is loaded and when the changes of a listing are applied, and are closed at the end.
+        `binds` is whether /bind is served, by `Loaded.bind`. `collections` are settled when a cluster that is listed
+        periodically is loaded and when the changes of a listing are applied, and closed at the end.
 
-        The `token` authorizes to promote the shadow and to roll back to earlier generations; without one nobody is.
-        A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the server not
-        ready; `stuck_seconds` after that it is not healthy either. At the end the loaded parts have `close_seconds` to
-        close.
+        The `token` authorizes promotions of the shadow and rollbacks to earlier generations; without one both are
+        disabled. A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the
+        server not ready; `stuck_seconds` after that it is not healthy either. At the end the loaded parts have
+        `close_seconds` to close.
         """
         self.metrics = Metrics()
         self._load = load
@@ -127,7 +127,7 @@ class Server:
         self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
         self.metrics.watchdog = self._watchdog
         self.abandoned = ""
-        """The task that did not return when the server ended; empty where all did. Its thread still runs."""
+        """The task that did not return when the server ended, in a thread that still runs; empty if all returned."""
 
     async def run(
         self, host: str, port: int, stop: asyncio.Event, *, bound: Callable[[str], None] = lambda _: None,
@@ -135,8 +135,8 @@ class Server:
     ) -> None:
         """Serve on that address until `stop` is set; port 0 takes a free one.
 
-        `bound` is called with the URL once the port is open, `ready` with what was loaded. Raises what `load` raises,
-        and `OSError` where the address is not available.
+        `bound` is called with the URL once the port is open, `ready` with the result of `load`. Raises the exceptions
+        of `load`, and `OSError` if the address is not available.
         """
         watching = asyncio.create_task(self._watch())
         try:
@@ -180,7 +180,7 @@ class Server:
                     await asyncio.to_thread(self._collections.close)
 
     async def _load_until(self, stop: asyncio.Event) -> Loaded | None:
-        """Return what is loaded; None where the server is to end before that."""
+        """Return the loaded parts; None if the server is stopped before."""
         loading = asyncio.wrap_future(self._decider.assign("loading", math.inf, self._load))
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -194,8 +194,8 @@ class Server:
         return None
 
     async def _close(self, loaded: Loaded) -> None:
-        """Close what is loaded, as far as it returns in time."""
-        # Not the loop's own executor, whose threads are waited for however long they take.
+        """Close the loaded parts; those that do not return in time are abandoned."""
+        # Not the loop's own executor, which waits for its threads without a limit.
         beside = Decider()
         for what, thread, close in (
             ("reloading", beside, loaded.stop_reloading),
@@ -214,7 +214,7 @@ class Server:
     # Overdue tasks
 
     async def _watch(self) -> None:
-        """Look at the thread that decides, a few times in the time that a decision may take."""
+        """Check the deciding thread a few times per decision budget."""
         before: Overdue | None = None
         while True:
             await asyncio.sleep(self._decision_seconds / _LOOKS_PER_BUDGET)
@@ -255,14 +255,14 @@ class Server:
             loaded.reloader.report_overdue(plugin, why)
 
     def _refuse_late(self) -> web.Response | None:
-        """Return what a call is answered while a decision is overdue; None where it may wait for its turn."""
+        """Return the response to a call while a decision is overdue; None if the call may wait for its turn."""
         overdue = self._watchdog.look()
         if overdue is None:
             return None
         return _later(f"no decision can be made now: {overdue.describe(self._decider.clock())}")
 
     async def _in_turn(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
-        """Return what `fn` does in the thread that decides; declines where that takes longer than a decision."""
+        """Run `fn` in the deciding thread and return its result; decline if that takes longer than a decision may."""
         self._decline_late()
         budget = self._decision_seconds
         try:
@@ -272,9 +272,9 @@ class Server:
             raise DeclinedError(503, f"no answer within {budget:g} s", **_LATER) from None
 
     async def _in_turn_to_the_end(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
-        """Return the result of `fn` in the deciding thread; decline where its turn does not come.
+        """Run `fn` in the deciding thread and return its result; decline if it does not begin in time.
 
-        Once begun, its end is awaited: nothing else may use its data before that.
+        Once begun, its end is awaited: no other code may use its data before.
         """
         self._decline_late()
         budget = self._decision_seconds * _LISTING_BUDGETS
@@ -291,13 +291,15 @@ class Server:
             raise DeclinedError(503, f"no decision can be made now: {why}", **_LATER)
 
     def _note(self, what: str, fn: Callable[..., None], *arguments: object) -> None:
-        """Have `fn` called before all later decisions. Nobody waits: what it follows from has happened already."""
+        """Queue a call of `fn` before all later decisions, without waiting: it records an event that already
+        happened.
+        """
 
         def noted(done: Future[None]) -> None:
             if not done.cancelled() and (error := done.exception()) is not None:
                 _LOG.error("taking note of `%s` failed: %s", what, error or type(error).__name__, exc_info=error)
 
-        with suppress(RuntimeError):  # the server ends, and decides nothing any more
+        with suppress(RuntimeError):  # the server ends and makes no more decisions
             self._decider.assign(what, self._decision_seconds, fn, *arguments).add_done_callback(noted)
 
     @asynccontextmanager
@@ -328,7 +330,7 @@ class Server:
         app.router.add_get("/metrics", self._metrics)
 
     async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
-        await self._settle()  # what was loaded lives on
+        await self._settle()  # the loaded objects are long-lived
         while True:
             await asyncio.sleep(refresh.seconds)
             try:
@@ -341,7 +343,7 @@ class Server:
                 self.metrics.refreshed("success" if complete else "partial")
 
     async def _warn_of_lacks(self, loaded: Loaded) -> None:
-        """Log which kinds plugins read that the source lacks, where other policies or another listing changed that."""
+        """Log the kinds that plugins read and the source lacks, whenever policies or a listing change them."""
         extender, key = loaded.extender, None
         known: frozenset[Lack] | None = None  # the first ones are reported when the server starts
         while True:
@@ -355,7 +357,7 @@ class Server:
             await asyncio.sleep(_LACKS_SECONDS)
 
     async def _refresh(self, loaded: Loaded, refresh: Refresh) -> bool:
-        """List once and bring the cluster up to that; return whether each kind that was known could be listed."""
+        """List once and update the cluster; return whether each kind that was listed before could be listed."""
         cluster, placements, listing = loaded.extender.cluster, loaded.extender.placements, refresh.listing
         since, before = placements.now, listing.views
 
@@ -364,11 +366,11 @@ class Server:
                 listed = refresh.relist()
                 return listing.changes(listed.objects, failed=listed.failed, now=time.time())
 
-        # Not the loop's own executor, whose threads are waited for at the end, however long a server takes to answer.
+        # Not the loop's own executor, which waits for its threads at the end without a limit.
         changes = await asyncio.wrap_future(self._lister.assign("listing", math.inf, list_again))
         if listing.views:
             cluster.kinds = frozenset(kind for kind, view in listing.views.items() if view.listed)
-        # A few at a time: decisions have their turn in between.
+        # A few at a time, so that decisions run in between.
         for first in range(0, len(changes), _CHANGES_AT_ONCE):
             few = changes[first:first + _CHANGES_AT_ONCE]
             try:
@@ -409,7 +411,7 @@ class Server:
         if (late := self._refuse_late()) is not None:
             return late
         async with self._intake.body(request, option="--max-body") as body:
-            if self._loaded is not loaded:  # the server has begun to end while the body came
+            if self._loaded is not loaded:  # the server began to stop while the body arrived
                 return _refuse(503, "the server ends")
             if self._waiting >= _MOST_WAITING:
                 return _later(f"{self._waiting} calls are waiting already")
@@ -428,7 +430,7 @@ class Server:
         return web.Response(body=answer, content_type="application/json")
 
     async def _decided(self, loaded: Loaded, verb: Verb, body: bytearray) -> bytes | Exception | None:
-        """Return the answer, or what went wrong; None where it does not come in time."""
+        """Return the response or the exception; None if it is not ready in time."""
         loop = asyncio.get_running_loop()
         answering: asyncio.Future[bytes | Exception] = loop.create_future()
         job = self._decider.assign(verb.value, self._decision_seconds, self._decide, loaded, verb, body,
@@ -439,7 +441,7 @@ class Server:
         except TimeoutError:
             return None
         finally:
-            job.cancel()  # where no call waits for it any more, its task is skipped
+            job.cancel()  # no client waits for it any more, so its task is skipped
 
     def _decide(
         self, loaded: Loaded, verb: Verb, body: bytearray, tell: Callable[[bytes | Exception], None],
@@ -448,7 +450,7 @@ class Server:
         try:
             reply = loaded.extender.answer(verb, body)
         except MalformedBody as error:
-            # The frames that it went through hold the body, which would stay until the next garbage collection.
+            # Its frames hold the body, which would stay in memory until the next garbage collection.
             tell(_bare(error))
             return
         except Exception as error:  # the caller gets the error
@@ -458,7 +460,7 @@ class Server:
         self.metrics.observe(record, time.perf_counter() - started)
         loaded.reloader.observe(record.generation, 1, 1 if record.errors else 0)
         tell(reply.body)
-        loaded.extender.review()  # the answer is on its way: this delays nothing but the next question
+        loaded.extender.review()  # the response is already sent: this delays only the next request
 
     async def _bind(self, request: web.Request) -> web.Response:
         """Bind a pod, for an extender with a `bindVerb`."""
@@ -593,7 +595,7 @@ class Server:
         if isinstance(wanted, MalformedBody):
             return _refuse(413 if isinstance(wanted, ExcessiveError) else 400, str(wanted))
         if self._explaining:
-            # Decisions wait for each of them: many at once would be too much.
+            # Decisions wait for each explanation, so only one may run at a time.
             return _refuse(503, "another explanation is under way: ask again")
         self._explaining = True
         try:
@@ -666,7 +668,7 @@ def _settle(
 
 
 async def _done(asked: Future[GenerationRecord]) -> GenerationRecord:
-    """Return what the thread that reloads came to; raises `AdminRefusal`."""
+    """Return the result of the reloading thread; raises `AdminRefusal`."""
     try:
         return await asyncio.wait_for(asyncio.wrap_future(asked), _ADMIN_SECONDS)
     except PolicyError as error:
@@ -705,7 +707,7 @@ def _refuse(status: int, reason: str, **headers: str) -> web.Response:
 async def _explain_errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
 ) -> web.StreamResponse:
-    """Answer what goes wrong with a reason, and nothing of the inside."""
+    """Answer errors with a reason, without internals."""
     path = request.path[:100]
     try:
         return await handler(request)

@@ -26,7 +26,7 @@ FLAGS: Final[Mapping[str, tuple[str, str]]] = {
     "d": ("diagnosis", "whether the diagnosis of every pod that finds no node is written to the log, as JSON"),
     "t": ("trace", "whether every question to a plugin is written to the log"),
 }
-"""By letter, as koord-scheduler names them: what is switched, and what that does."""
+"""The flags by koord-scheduler's letter: the switched field and its description."""
 
 _LOG: Final = logging.getLogger(__name__)
 _MOST_SCORES: Final = 1000
@@ -104,7 +104,7 @@ def _expression(pattern: str) -> str:
 
 
 def _services(scheduler: Scheduler) -> dict[str, Callable[..., Any]]:
-    """Return the plugins' answers by path; of several profiles with one plugin, the first one's."""
+    """Return the plugins' endpoints by path; if several profiles have a plugin, those of the first one."""
     found: dict[str, Callable[..., Any]] = {}
     for profile in scheduler.profiles:
         for active in profile.having(Endpoints):

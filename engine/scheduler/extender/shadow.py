@@ -30,7 +30,7 @@ from ..cycle.verdict import Verdict
 from ..profiles.profile import Profile
 
 SHARE: Final = 0.25
-"""Of the time of the thread that decides, for decisions in the shadow."""
+"""The default maximum part of the deciding thread's time for decisions in the shadow."""
 SAMPLE: Final = 20
 """The number of sampled differences."""
 
@@ -40,7 +40,7 @@ _LONGEST_MESSAGE: Final = 300
 _MOST_PLUGINS: Final = 200
 
 Scale: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.int64]]
-"""Totals to the priorities that are answered."""
+"""Converts totals to the priorities of the response."""
 
 
 class ShadowResult(enum.Enum):
@@ -51,12 +51,12 @@ class ShadowResult(enum.Enum):
     ERROR = "error"
     """The shadow failed as a whole."""
     SKIPPED = "skipped"
-    """There was no time for it, or the answer was under an older generation."""
+    """There was no time for a comparison, or the response was made under an older generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveAnswer:
-    """An answer that was given: the verdict, and (of scores) the priorities that the verdict's rows got."""
+    """A response: the verdict, and for scores the priorities of the verdict's rows."""
 
     profile: Profile
     snapshot: Snapshot
@@ -72,10 +72,10 @@ class ActiveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ShadowDifference:
-    """One answer that would have been another; `nodes` is for how many nodes.
+    """A response that would have differed for `nodes` nodes.
 
-    Of a filter, `gained` would pass and did not, `lost` did pass and would not. Of priorities, `lost` are the best
-    nodes of the answer and `gained` those of the other one. Both name the first few.
+    For a filter, `gained` are nodes that would pass and did not, `lost` nodes that passed and would not. For
+    priorities, `lost` are the best nodes of the response and `gained` those of the shadow. Both name the first few.
     """
 
     verb: str
@@ -131,7 +131,7 @@ class ShadowTally:
                 self._sample[place] = difference
 
     def count(self, result: ShadowResult) -> int:
-        """Return how often that was the result."""
+        """Return the number of comparisons with that result."""
         with self._lock:
             return self._counts[result]
 
@@ -167,7 +167,7 @@ class Agreement:
     """The hash of the active registry."""
     tally: ShadowTally
     failing: Counter[str] = field(default_factory=Counter)
-    """In how many decisions expressions of a plugin failed in the shadow."""
+    """The number of decisions in which a plugin's expressions failed in the shadow."""
 
     def fail(self, name: str) -> None:
         """Count a decision in which a plugin failed; names beyond the first few hundred are not counted."""
@@ -188,7 +188,7 @@ class Shadow:
     ) -> None:
         self.reloader = reloader
         self.totals: Counter[tuple[str, ShadowResult]] = Counter()
-        """Since the start, by verb and result."""
+        """The number of comparisons since the start, by verb and result."""
         self.seconds = 0.0
         """The seconds of shadow decisions since the start."""
         self._scheduler = scheduler
@@ -212,7 +212,7 @@ class Shadow:
         return found if (found.shadow, found.active) == pair else Agreement(*pair, ShadowTally())
 
     def compare(self, seen: ActiveAnswer, scale: Scale) -> None:
-        """Decide in the shadow about what was just answered; never raises."""
+        """Decide in the shadow about the last request, and compare; never raises."""
         if not self.ready:
             return
         self._agreement = agreement = self.agreement
@@ -263,13 +263,15 @@ class Shadow:
 
 
 class Audits:
-    """Asks of each plugin that is not enforced whether it would have changed an answer; `compare` is for one thread."""
+    """Compares responses with those that each plugin that is not enforced would have changed; `compare` is for one
+    thread.
+    """
 
     def __init__(self) -> None:
         self._tallies: dict[tuple[str, str], tuple[Enforcement, ShadowTally]] = {}
 
     def compare(self, seen: ActiveAnswer, scale: Scale) -> None:
-        """Compare one answer with what it would have been."""
+        """Compare one response with the one under enforcement of each such plugin."""
         profile, verdict = seen.profile, seen.verdict
         if seen.priorities is None:
             watched = [each for each in (*profile.pre_filters, *profile.filters) if not each.enforced]
@@ -286,7 +288,7 @@ class Audits:
                 self._add(step.plugin, step.enforcement, "prioritize", _scored(seen, scale(totals), (step.plugin,)))
 
     def read(self) -> list[tuple[str, str, Enforcement, ShadowTally]]:
-        """Return plugin, verb, enforcement and what was counted; may be called from any thread."""
+        """Return plugin, verb, enforcement and tally; may be called from any thread."""
         found = list(self._tallies.items())
         return sorted(((plugin, verb, how, tally) for (plugin, verb), (how, tally) in found), key=lambda each: each[:2])
 
@@ -299,7 +301,7 @@ class Audits:
         known = self._tallies.get((plugin, verb))
         if known is None:
             if len(self._tallies) >= _MOST_PLUGINS:
-                # Names come and go with reloads: the one that is known longest makes room.
+                # Reloads change the names; the oldest one is dropped.
                 self._tallies.pop(next(iter(self._tallies)))
             known = how, ShadowTally(most=_NAMES_SHOWN)
             self._tallies[plugin, verb] = known

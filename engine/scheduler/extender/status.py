@@ -47,13 +47,13 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
 
 
 def lacks_of(extender: Extender) -> tuple[Lack, ...]:
-    """Return which active plugins read kinds that the source of the cluster does not contain."""
+    """Return the kinds that active plugins read and the source of the cluster does not contain."""
     active = {each.name: each.plugin.reads for profile in extender.scheduler.profiles for each in profile.made}
     return lacking(active, extender.cluster)
 
 
 def _views_of(loaded: Loaded) -> dict[str, Any]:
-    """Return how well each kind is known, where the cluster is listed again and again."""
+    """Return the state of each kind's listing, for a cluster that is listed periodically."""
     if loaded.refresh is None:
         return {}
     now, views = time.time(), loaded.refresh.listing.views

@@ -26,7 +26,7 @@ _SHOWN_FRAMES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """A task that has used up its budget and still runs; what is not known of it is None."""
+    """A task that has used up its budget and still runs; unknown fields are None."""
 
     what: str
     budget: float
@@ -43,11 +43,11 @@ class Overdue:
 
     @property
     def document(self) -> str:
-        """The file of the document that is to blame; empty where it is none."""
+        """The file of the responsible document; empty if none is responsible."""
         return self.plugin.span.root().name if self.plugin is not None and self.plugin.span is not None else ""
 
     def describe(self, now: float) -> str:
-        """Return one line for users: what takes how long, and in whose code."""
+        """Return one line for users: the task, its time, and the responsible code."""
         about = f" about `{self.pod.key}`" if self.pod is not None else ""
         text = f"{self.what}{about} has been under way for {now - self.since:.1f} s, of {self.budget:g} s at most"
         if self.plugin is None:
@@ -71,9 +71,9 @@ class Overdue:
 
 
 class Watchdog:
-    """Looks at what a decider is at work on; `look` is to be called a few times per budget.
+    """Watches a decider's task; call `look` a few times per budget.
 
-    `report` is called once for each task that becomes overdue. After `last` seconds more the process is beyond help.
+    `report` is called once for each task that becomes overdue. After `last` more seconds the task counts as lost.
     """
 
     def __init__(self, decider: Decider, *, last: float, report: Callable[[Overdue], None] = lambda _: None) -> None:
@@ -84,7 +84,7 @@ class Watchdog:
         self._seen: tuple[Task, Overdue] | None = None
 
     def look(self) -> Overdue | None:
-        """Return the task that is overdue now; None where there is none. May be called from any thread."""
+        """Return the overdue task; None if there is none. May be called from any thread."""
         with self._lock:
             return self._look()
 
@@ -95,17 +95,17 @@ class Watchdog:
             return None
         if self._seen is None or self._seen[0] is not task:
             found = blamed(task, self._decider.stack())
-            if self._decider.task is not task:  # it has just ended, and the stack is that of another one
+            if self._decider.task is not task:  # the task has just ended, and the stack belongs to another one
                 return None
             self._seen = task, found
-            # Its deadline has passed by itself; what it calls outside of expressions may look whether it was cancelled.
+            # The deadline has already ended expressions; other code may check whether it was cancelled.
             task.deadline.cancel()
             self._report(found)
         return self._seen[1]
 
     @property
     def lost(self) -> Overdue | None:
-        """The task that has been overdue for so long that only a restart helps; None where there is none."""
+        """The task that has been overdue for so long that only a restart helps, or None."""
         overdue = self.look()
         if overdue is None or self._decider.clock() - overdue.since <= overdue.budget + self._last:
             return None
@@ -113,7 +113,7 @@ class Watchdog:
 
 
 def document_of(registry: Registry, text: Source) -> Plugin | None:
-    """Return the document that contains a text, by their places in a file; None where it is in none."""
+    """Return the document that contains a source text, by their positions in a file; None if there is none."""
     root = text.whole().root()
     found: Plugin | None = None
     for plugin in registry.plugins.values():
@@ -126,13 +126,13 @@ def document_of(registry: Registry, text: Source) -> Plugin | None:
 
 
 def blamed(task: Task, stack: Iterable[FrameType]) -> Overdue:
-    """Return what a thread does, read off its stack: frames, innermost first."""
+    """Return the overdue task with the responsible plugin, found in its stack: frames, innermost first."""
     frames = list(stack)
     found: dict[type, Any] = {}
     for frame in frames:
         for value in tuple(frame.f_locals.values()):
             kind = type(value)
-            # The innermost plugin is at work, on behalf of the outermost pod: a plugin may look at other pods.
+            # The innermost plugin is running, for the outermost pod: a plugin may evaluate other pods.
             if kind in _OUTERMOST or (kind in _INNERMOST and kind not in found):
                 found[kind] = value
     active: Active | None = found.get(Active)
