@@ -1,7 +1,7 @@
-"""The replay of a trace: pods arrive one by one, and each is placed, or has failed for good, before the next.
+"""The replay of a trace: pods arrive one by one, and each is placed, or fails, before the next.
 
-The procedure and the figures are those of the public simulator (hkust-adsl/kubernetes-scheduler-simulator), so that
-what it published can be compared digit by digit: arrivals only, no departures; a failed pod is deleted and not tried
+The procedure and the figures are those of the public simulator (hkust-adsl/kubernetes-scheduler-simulator), so that its
+published results can be compared digit by digit: arrivals only, no departures; a failed pod is deleted and not tried
 again; the load is the GPU request of all pods that have arrived, also of the failed ones, in percent of the cluster's.
 """
 
@@ -49,7 +49,7 @@ class ArrivalState:
     memory: int
     gpu: int
     fragmented: float | None = None
-    """GPU that is idle and of no use to the next pod, in thousandths; None where that was not measured."""
+    """The idle GPU that is useless to the next pod, in thousandths; None if it was not measured."""
     idle: float = 0.0
 
 
@@ -57,22 +57,22 @@ class ArrivalState:
 class Curves:
     """The figures at each whole percent of load, from 0 up to the highest that was reached, in percent.
 
-    A load that no arrival rounds to has its neighbours' figures, as in `SimulationResult.allocation`; NaN where there
-    are none either. Without a measured fragmentation its two curves are empty.
+    A load that no arrival rounds to has its neighbours' figures, as in `SimulationResult.allocation`; NaN without
+    neighbours. Without a measured fragmentation its two curves are empty.
     """
 
     cpu: tuple[float, ...]
     memory: tuple[float, ...]
     gpu: tuple[float, ...]
     fragmented_of_cluster: tuple[float, ...] = ()
-    """The GPU that is idle and of no use to the next pod, in percent of the cluster's GPU."""
+    """The idle GPU that is useless to the next pod, in percent of the cluster's GPU."""
     fragmented_of_idle: tuple[float, ...] = ()
     """The same in percent of the idle GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnplacedPods:
-    """Pods of one shape that found no node: how many, and why the first of them did not (nodes by reason)."""
+    """The unplaced pods of one shape: their number, and the reasons of the first one (nodes by reason)."""
 
     cpu_milli: int
     memory_mib: int
@@ -102,7 +102,7 @@ class SimulationResult:
     capacity: ArrivalState
     """The cluster's capacity; its `arrived_gpu` is the load at the end."""
     failed_shapes: tuple[UnplacedPods, ...]
-    """Commonest first."""
+    """The unplaced pods by shape, commonest first."""
     reasons: Mapping[str, int]
     """The number of pods that failed (also) for each reason, commonest first."""
     errors: tuple[Failure, ...]
@@ -113,19 +113,19 @@ class SimulationResult:
     """The load of each record in whole percents, half to even; it never falls."""
 
     def __post_init__(self) -> None:
-        # The peer divides in this order: first by the number of devices, then by ten.
+        # The simulator divides in this order: first by the number of devices, then by ten.
         devices = self.capacity.gpu / DEVICE
         loads = [round(record.arrived_gpu / devices / 10) for record in self.records] if devices else []
         object.__setattr__(self, "loads", np.array(loads or [0] * len(self.records), np.int64))
 
     @property
     def failed(self) -> int:
-        """The number of pods that found no node."""
+        """The number of unplaced pods."""
         return self.arrivals - len(self.placed)
 
     @property
     def pods_per_second(self) -> float:
-        """Arrivals over the time that they took."""
+        """Arrivals per second of the loop."""
         return self.arrivals / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -138,10 +138,10 @@ class SimulationResult:
         )
 
     def allocation(self, percent: int) -> Allocation | None:
-        """Return what was in use at this load: the mean over the arrivals that round to it.
+        """Return the usage at this load: the mean over the arrivals that round to it.
 
-        Loads are rounded to whole percents, half to even; a load that no arrival rounds to takes its neighbours; None
-        where there are none either. `gpu` is the figure that the published results call `alloc_pct`.
+        Loads are rounded to whole percents, half to even; a load that no arrival rounds to has the mean of its
+        neighbours; None without neighbours. `gpu` is the figure that the published results call `alloc_pct`.
         """
         records = self._at(percent)
         if not records:
@@ -155,8 +155,8 @@ class SimulationResult:
     def fragmentation(self, percent: int) -> tuple[float, float] | None:
         """Return the fragmented GPU at this load, in percent of the cluster's GPU and of its idle GPU.
 
-        Both are means as in `allocation`; the second is not rounded. None where nothing was measured, and of a cluster
-        without GPU.
+        Both are means as in `allocation`; the second is not rounded. None if nothing was measured, or the cluster has
+        no GPU.
         """
         amounts = [(each.fragmented, each.idle) for each in self._at(percent) if each.fragmented is not None]
         if not amounts or not self.capacity.gpu:
@@ -167,7 +167,7 @@ class SimulationResult:
         return float(np.round(share, 2)), float(np.mean(ratios))
 
     def allocations(self, step: int = 10) -> dict[int, Allocation]:
-        """Return what was in use at each `step` percent of load, up to the highest that was reached."""
+        """Return the usage at each `step` percent of load, up to the highest that was reached."""
         found = {percent: self.allocation(percent) for percent in range(step, self.highest_load + 1, step)}
         return {percent: allocation for percent, allocation in found.items() if allocation is not None}
 
@@ -177,7 +177,7 @@ class SimulationResult:
         return int(self.loads[-1]) if len(self.loads) else 0
 
     def curves(self) -> Curves:
-        """Return all figures by load: what the study's plots show."""
+        """Return all figures by load, for the study's plots."""
         nothing = Allocation(math.nan, math.nan, math.nan)
         allocations = [self.allocation(percent) or nothing for percent in range(self.highest_load + 1)]
         fragmented: list[tuple[float, float]] = []
@@ -231,10 +231,9 @@ def simulate(
 ) -> SimulationResult:
     """Replay a workload under the plugins of a registry and return the result.
 
-    `clock` returns seconds, for the speed alone: no decision depends on it. `progress` is called every hundred
-    arrivals with their number. Where `typical` pods are given (`fragmentation.typical_pods` of the trace as it was
-    recorded), fragmentation is measured after each arrival. `meter` measures the costs of decisions, and slows them
-    down a little.
+    `clock` returns seconds, for the speed alone: no decision depends on it. `progress` is called every hundred arrivals
+    with their number. With `typical` pods (`fragmentation.typical_pods` of the trace as it was recorded), fragmentation
+    is measured after each arrival. `meter` measures the costs of decisions, and slows them down a little.
 
     Raises:
         PolicyError: a plugin cannot be instantiated, or the trace's nodes are malformed.
@@ -280,7 +279,7 @@ def simulate(
 
 
 class _Reader:
-    """Reads one object of each shape of pods: others of that shape differ in nothing but their names."""
+    """Reads one object per shape of pods: others of that shape differ only in their names."""
 
     def __init__(self) -> None:
         self._read: dict[_Shape, PodInfo] = {}
@@ -303,7 +302,7 @@ def _shape(pod: TracePod) -> _Shape:
 
 
 class _Failures:
-    """Gathers the pods that found no node, by shape."""
+    """Collects the unplaced pods by shape."""
 
     def __init__(self) -> None:
         self._shapes: dict[_Shape, list[Any]] = {}

@@ -100,7 +100,7 @@ class Placements:
         return asked
 
     def choose(self, pod: PodInfo, best: Sequence[str]) -> str:
-        """Return the guess among equally good nodes: the one with the fewest assumed pods, at random among equals."""
+        """Return one of the equally good nodes with the fewest assumed pods, by a hash of the pod."""
         fewest = min(self._per_node[name] for name in best)
         among = [name for name in best if self._per_node[name] == fewest]
         return among[crc32(_identity(pod).encode()) % len(among)]

@@ -1,4 +1,4 @@
-"""Runs what plugins do beside the decisions: statuses that follow from what runs, and clearing up."""
+"""Runs the plugins' controllers between decisions: they update statuses and clean up."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ class _Run:
 class ControllerRuns:
     """The controllers of all active plugins; for the deciding thread.
 
-    A controller that raises is logged, and runs again when it is due again.
+    A controller that raises is logged, and runs again after its period.
     """
 
     def __init__(self) -> None:
         self._of_plugins: dict[int, tuple[Any, list[_Run]]] = {}
 
     def run(self, profiles: Iterable[Profile], now: int) -> int:
-        """Run what is due at `now` (ns since the epoch), of these profiles' plugins; return how many ran."""
+        """Run the controllers of these profiles' plugins that are due at `now` (ns since the epoch); return how many
+        ran.
+        """
         found: dict[int, tuple[Any, list[_Run]]] = {}
         for profile in profiles:
             for active in profile.having(Controllers):
@@ -54,5 +56,5 @@ class ControllerRuns:
         return count
 
     def next_time(self) -> int | None:
-        """Return when something is due again; None where there is nothing."""
+        """Return the time of the next run; None if there are no controllers."""
         return min((each.due for _, runs in self._of_plugins.values() for each in runs), default=None)

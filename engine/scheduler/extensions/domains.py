@@ -1,4 +1,4 @@
-"""Topology domains: which nodes share the value of a label, and sums over all nodes that do."""
+"""Topology domains: sets of nodes that share the value of a label, and sums over them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Booleans = NDArray[np.bool_]
 class Domains:
     """The domains of one label: `codes` numbers them per node, int64[nodes], -1 where the node lacks the label.
 
-    `count` is one more than the largest code; a code may be in use no more. Not to be written.
+    `count` is one more than the largest code; a code may be unused. Read-only.
     """
 
     __slots__ = (
@@ -29,9 +29,9 @@ class Domains:
     def __init__(self, size: int, key: str) -> None:
         self._key = key
         self.overlaid = False
-        """True if they are those of an overlay."""
+        """True if the domains are those of an overlay."""
         self.identity: object = object()
-        """Another one whenever a node is in another domain."""
+        """Replaced whenever a node changes its domain."""
         self.codes: _Integers = np.full(size, -1, np.int64)
         self.present: _Booleans = np.zeros(size, np.bool_)
         self.count = 0
@@ -61,12 +61,12 @@ class Domains:
     def of_nodes(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return for each node the number of its domain, 0 where it lacks the label."""
         if not self.complete:
-            values = np.append(values, 0)  # what a code of -1 reads
+            values = np.append(values, 0)  # the value of code -1
         found: NDArray[Any] = values[self.codes]
         return found
 
     def number(self, rows: Rows) -> int:
-        """Return in how many domains these nodes are; those without the label share one more."""
+        """Return the number of domains of these nodes; nodes without the label count as one more domain."""
         if len(rows) == len(self.codes):
             return int(np.count_nonzero(self._sizes)) + (not self.complete)
         if 2 * len(rows) > len(self.codes):
@@ -87,7 +87,7 @@ class Domains:
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
         """Read the label of these nodes again."""
-        if len(self._numbers) > 2 * len(self.codes):  # so many values came and went
+        if len(self._numbers) > 2 * len(self.codes):  # many of the values are no longer used
             self._numbers.clear()
             rows = all_rows(len(self.codes))
         for row in rows.tolist():

@@ -23,7 +23,7 @@ _MOST_STATES: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class TypicalPod:
-    """A shape of pods, and the probability with which the next pod has it. Memory plays no part."""
+    """A shape of pods, and the probability that the next pod has it. Memory is ignored."""
 
     cpu_milli: int
     gpu_milli: int
@@ -42,8 +42,8 @@ class TypicalPod:
 def typical_pods(pods: Sequence[TracePod]) -> tuple[TypicalPod, ...]:
     """Return the commonest shapes of a trace, most frequent first, that cover 95 percent of its pods.
 
-    Their probabilities are relative to the pods that they cover. Lists of models that are written in another order are
-    other shapes, as for the peer.
+    Their probabilities are relative to the pods that they cover. Lists of models in a different order are different
+    shapes, as in the simulator.
     """
     shapes = Counter((pod.cpu_milli, pod.gpu_milli, pod.gpus, "|".join(pod.models)) for pod in pods)
     ordered = sorted(shapes.items(), key=lambda item: (item[1], item[0]), reverse=True)
@@ -68,7 +68,7 @@ def fragment(
 ) -> tuple[float, float]:
     """Return a node's fragmented and idle GPU in thousandths of a device, given what is free on it.
 
-    A device that is too small for the typical pod counts as fragmented even where others on the node would do.
+    A device that is too small for the typical pod counts as fragmented even if other devices of the node suffice.
     """
     total = sum(free)
     q1 = q2 = q3 = q4 = left = right = no_access = 0.0
@@ -142,7 +142,7 @@ class Fragmentation:
         self._idle = np.array([state[1] for state in states], np.float64)
 
     def update(self, row: int, cpu_milli: int, free: Sequence[int]) -> None:
-        """Take over what is free on a node."""
+        """Set the free resources of a node."""
         self._fragmented[row], self._idle[row] = self._table.amounts(cpu_milli, free, self._models[row])
 
     @property

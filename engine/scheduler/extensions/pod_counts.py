@@ -1,8 +1,8 @@
 """Pod counts: cached columns with the number or weight of the running pods of some kind on each node.
 
-Thousands of pods have a handful of different sets of labels. The fields of a pod that selectors can see are its
-*kind*; a column's weight is computed once per kind, and the column is updated for each pod that comes or goes. So a
-decision costs the kinds that are new since the column was last used, and not the number of running pods.
+Thousands of pods have a handful of different sets of labels. The fields of a pod that selectors can see are its *kind*;
+a column's weight is computed once per kind, and the column is updated for each pod that comes or goes. So the cost of a
+decision is proportional to the new kinds since the column was last used, not to the running pods.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(slots=True, eq=False)
 class PodKind:
-    """The fields that pods of one kind share: all that selectors, affinity terms and ports see of them."""
+    """The fields that pods of one kind share: those that selectors, affinity terms and ports read."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -45,9 +45,9 @@ class PodKind:
     where: dict[int, int] = field(default_factory=dict)
     """The number of running pods by row."""
     columns: list[tuple[_Column, int]] = field(default_factory=list)
-    """The columns that count them, with the weight in each."""
+    """The columns that count the kind, with its weight in each."""
     listed: bool = False
-    """True if any of them ever ran."""
+    """True if a pod of the kind has ever run."""
 
 
 Weight = Callable[[PodKind], int]
@@ -60,7 +60,7 @@ class _Column:
     def __init__(self, size: int, places: Sequence[int] | None) -> None:
         self.values: Counts = np.zeros(size, np.int64)
         self.places = places
-        """The row under which a row counts; -1 for none. None: under its own number."""
+        """The row under which each row counts, -1 for none; None if each counts under its own number."""
         self.seen = 0
         """The number of kinds whose weight is known."""
 
@@ -89,14 +89,14 @@ class PodCounts:
         self.seen: PodsSeen | None = None
         """The last snapshot: several plugins use one snapshot, one after the other."""
         self.version = 0
-        """Grows whenever pods have come or gone."""
+        """Incremented whenever running pods change."""
         self.terms_version = 0
-        """Grows whenever the terms that some running pod has may have become others."""
+        """Incremented whenever the affinity terms of running pods may have changed."""
 
     # Following the cluster
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
-        """Take note of the pods that came to these nodes and went from them."""
+        """Update the counts of these nodes."""
         for index in rows.tolist():
             self._follow_row(index, snapshot.row(index))
         self.version += 1
@@ -104,7 +104,7 @@ class PodCounts:
             self._forget_kinds()
 
     def _forget_kinds(self) -> None:
-        """Forget the kinds of which no pod runs; they count nothing anywhere."""
+        """Drop the kinds without a running pod."""
         self._kinds = {key: kind for key, kind in self._kinds.items() if kind in self._running}
         self._terms = {key: terms for key, terms in self._terms.items() if terms in self._affine}
         self._seen.clear()
@@ -158,7 +158,7 @@ class PodCounts:
             self.terms_version += 1
 
     def kind_of(self, pod: PodInfo) -> PodKind:
-        """Return the kind of a pod, wherever it runs; it is one and the same for pods that agree."""
+        """Return the kind of a pod; pods with equal fields have the same object."""
         item = pod.object
         found = self._seen.get(id(item))
         if found is not None and found[0] is item:
@@ -206,11 +206,11 @@ class PodCounts:
         return self._with_ports > 0
 
     def affine(self) -> Iterable[AffinityTerms]:
-        """Return the terms that running pods have, each once."""
+        """Return the distinct terms of running pods."""
         return self._affine
 
     def column(self, question: Hashable, weight: Weight, among: Domains | None = None) -> Counts:
-        """Return the sums of the weights of the pods on each node, or in each domain; not to be written."""
+        """Return the sum of the pods' weights for each node, or each domain; read-only."""
         column = self._columns.pop(question, None)
         if column is None:
             column = _Column(self._size, None) if among is None else _Column(among.count, among.codes.tolist())
@@ -235,12 +235,12 @@ class PodCounts:
             kind.columns = [each for each in kind.columns if each[0] not in gone]
 
     def moved(self, snapshot: Snapshot) -> list[tuple[int, PodKind, int]]:
-        """Return what an overlay changes: rows, kinds, and how many pods more or fewer there are."""
+        """Return the changes of an overlay: rows, kinds, and the differences of their numbers of pods."""
         return [(row, self.kind_of(pod), change) for row, pod, change in snapshot.pod_changes()]
 
 
 class PodsSeen:
-    """The pods of one snapshot; an overlay is included, and nothing is cached of it."""
+    """The pods of one snapshot, including its overlay, of which nothing is cached."""
 
     __slots__ = ("_counts", "_moved", "snapshot", "version")
 
@@ -251,7 +251,7 @@ class PodsSeen:
         self._moved = counts.moved(snapshot)
 
     def kind_of(self, pod: PodInfo) -> PodKind:
-        """Return the kind of a pod, also of one that does not run."""
+        """Return the kind of a pod, running or not."""
         return self._counts.kind_of(pod)
 
     @property
@@ -261,12 +261,12 @@ class PodsSeen:
 
     @property
     def terms_version(self) -> Hashable:
-        """A value that is another one whenever `affine` may return something else."""
+        """A value that changes whenever the result of `affine` may change."""
         moved = frozenset(kind.terms for _, kind, change in self._moved if change > 0 and kind.terms.has_any)
         return (self._counts.terms_version, moved) if moved else self._counts.terms_version
 
     def affine(self) -> Iterable[AffinityTerms]:
-        """Return the terms that running pods have, each once; an overlay may show some that none has any more."""
+        """Return the distinct terms of running pods; in an overlay some may belong to removed pods."""
         moved = {kind.terms for _, kind, change in self._moved if change > 0 and kind.terms.has_any}
         return {*self._counts.affine(), *moved} if moved else self._counts.affine()
 
@@ -283,7 +283,7 @@ class PodsSeen:
         return values
 
     def sums(self, question: Hashable, weight: Weight, among: Domains) -> Counts:
-        """Return the sums of the weights of the pods in each domain, int64[domains], not to be written."""
+        """Return the sums of the weights of the pods in each domain, int64[domains], read-only."""
         if among.overlaid:
             return among.sums(self.column(question, weight))
         values = self._counts.column((question, among.identity), weight, among)
@@ -296,20 +296,20 @@ class PodsSeen:
         return values
 
     def near(self, question: Hashable, weight: Weight, among: Domains) -> Counts:
-        """Return for each node the sum over its domain, 0 where it has none; not to be written."""
+        """Return for each node the sum over its domain, 0 if it has none; read-only."""
         if among.unique:
             return among.per_node(self.column(question, weight))
         return among.of_nodes(self.sums(question, weight, among))
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        """Return a namespace's labels; where its object is not known, the one that every namespace has."""
+        """Return a namespace's labels; without its object, the label that every namespace has."""
         item = self.snapshot.object("Namespace", namespace)
         labels = (item.get("metadata") or {}).get("labels") if item is not None else None
         return labels or {_NAMESPACE_LABEL: namespace}
 
     @property
     def namespaces_version(self) -> int:
-        """Grows whenever a namespace may have other labels."""
+        """Incremented whenever labels of a namespace may have changed."""
         return self.snapshot.version_of("Namespace")
 
 
@@ -317,7 +317,7 @@ _COUNTS: Final = DerivedOfBase(_PODS, PodCounts)
 
 
 def pod_counts(snapshot: Snapshot) -> PodsSeen:
-    """Return the counts of the pods that a snapshot shows."""
+    """Return the counts of a snapshot's pods."""
     counts = _COUNTS.of_base(snapshot)
     seen = counts.seen
     if seen is None or seen.snapshot is not snapshot or seen.version != counts.version:

@@ -1,8 +1,8 @@
 """Reservations: resources held on a node for future pods, and the reserve pods that hold them.
 
-A Reservation is scheduled as a *reserve pod*, which waits in the queue and holds its place on the node like any
-other pod. `ReservePods` keeps these pods in step with the objects; `ReservationInfo` is the form in which plugins get
-a placed reservation. (Koordinator's pkg/util/reservation, frameworkext.ReservationInfo.)
+A Reservation is scheduled as a *reserve pod*, which is queued and occupies its node like any other pod. `ReservePods`
+keeps these pods in sync with the objects; `ReservationInfo` is the form in which plugins receive a placed reservation.
+(Koordinator's pkg/util/reservation, frameworkext.ReservationInfo.)
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Json = Mapping[str, Any]
 
 
 def problem_of(item: Json | None) -> str:
-    """Return what makes a Reservation unusable; empty where nothing does."""
+    """Return why a Reservation is unusable; empty if it is usable."""
     if item is None:
         return "the reservation is nil"
     spec = item.get("spec") or {}
@@ -77,7 +77,7 @@ def reserve_pod(item: Json) -> PodInfo:
     """Return the reserve pod of a Reservation: named by its uid, never preempted unless it has a priority.
 
     Raises:
-        ValueError: its template is no pod; the message begins with the field's path.
+        ValueError: its template is not a pod; the message begins with the field's path.
     """
     metadata, spec, status = mapping_at(item, "metadata"), item.get("spec") or {}, item.get("status") or {}
     template = spec.get("template") or {}
@@ -115,7 +115,7 @@ def reserve_pod(item: Json) -> PodInfo:
 
 
 def reserve_pod_of(item: Json) -> PodInfo | None:
-    """Return the reserve pod of a Reservation, or None where its template is no pod."""
+    """Return the reserve pod of a Reservation, or None if its template is not a pod."""
     try:
         return reserve_pod(item)
     except ValueError:
@@ -130,7 +130,7 @@ def _priority(labels: Json) -> int:
 
 
 def _resized(pod_spec: dict[str, Any], status: Json) -> dict[str, Any]:
-    """Return a template's spec with the amounts that the node gave, where these differ from its requests."""
+    """Return a template's spec with the allocated amounts as its requests, where they differ."""
     asked = PodInfo.of({"metadata": {"name": "template"}, "spec": pod_spec}).requests
     given = resource_list(status, "allocatable", "status")
     if given == asked:
@@ -147,7 +147,7 @@ def _resized(pod_spec: dict[str, Any], status: Json) -> dict[str, Any]:
 
 
 def written(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Return canonical amounts as the API writes them."""
+    """Return canonical amounts as Kubernetes quantities."""
     return {
         name: str(Quantity(amount, -3) if name == "cpu" else Quantity(
             amount, 0, QuantityFormat.BINARY if "memory" in name or "storage" in name else QuantityFormat.DECIMAL))
@@ -159,7 +159,7 @@ def written(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def matches_owners(pod: PodInfo, owners: Any) -> bool:
-    """Return whether a pod is one of a Reservation's owners: entries are alternatives, their parts all hold.
+    """Return whether a pod matches a Reservation's owners: any entry, and all parts of that entry.
 
     Raises:
         ValueError: a selector cannot be read.
@@ -204,7 +204,7 @@ def _owners_problem(owners: Any) -> str:
     return ""
 
 
-# Reservations that have their place
+# Placed reservations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,11 +218,11 @@ class ReservationInfo:
     name: str
     node: str
     pod: PodInfo
-    """The pod that holds its place on the node."""
+    """The reserve pod, or the pod that acts as the reservation."""
     object: Json
     allocatable: ResourceList
     resource_names: tuple[str, ...]
-    """The resources that its consumers are counted in, sorted."""
+    """The names of the reserved resources, sorted."""
     reserved: ResourceList = field(default_factory=ResourceList)
     """The part that no pod may use."""
     owners: tuple[Json, ...] = ()
@@ -231,7 +231,7 @@ class ReservationInfo:
     policy: str = ""
     """`Aligned`, `Restricted`, or empty for the default one."""
     order: int = 0
-    """Lower is taken first; 0 means no order."""
+    """Lower is used first; 0 means no order."""
     is_available: bool = False
     is_taken: bool = False
     """True if it is allocated to a pod that is not among the consumers."""
@@ -239,7 +239,7 @@ class ReservationInfo:
     taints: tuple[Json, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     consumers: Mapping[str, PodInfo] = field(default_factory=lambda: _NONE)
-    """The pods that use it, by key; this changes as they come and go."""
+    """The pods that use the reservation, by key; replaced when they change."""
 
     @property
     def is_matchable(self) -> bool:
@@ -249,7 +249,7 @@ class ReservationInfo:
         )
 
     def allocated(self, row: NodeRow | None = None) -> ResourceList:
-        """Return what its consumers request; with a node's row, those that are on the node in that view."""
+        """Return the requests of its consumers; with a node's row, only of those on that node."""
         total = ResourceList()
         for pod in self.consumers_on(row):
             for name in self.resource_names:
@@ -258,20 +258,20 @@ class ReservationInfo:
         return total
 
     def consumers_on(self, row: NodeRow | None = None) -> tuple[PodInfo, ...]:
-        """Return its consumers; with a node's row, those that are on the node in that view."""
+        """Return its consumers; with a node's row, only those on that node."""
         if not self.consumers:
             return ()
         return tuple(pod for key, pod in self.consumers.items() if row is None or key in row.pods)
 
     def left(self, row: NodeRow | None = None) -> ResourceList:
-        """Return what is left of it for others: never below 0."""
+        """Return the unused amounts, at least 0."""
         allocated = self.allocated(row)
         return ResourceList({
             name: max(0, amount - allocated[name] - self.reserved[name]) for name, amount in self.allocatable.items()
         })
 
     def remaining(self, row: NodeRow | None = None) -> PodInfo:
-        """Return the pod that holds its place, asking for what its consumers leave and for nothing else."""
+        """Return the reserve pod with the unused amounts as its only requests."""
         allocated = self.allocated(row)
         left = {name: max(0, amount - allocated[name]) for name, amount in self.pod.requests.items()}
         container = {"name": _FAKE_CONTAINER, "resources": {"requests": written(left)}}
@@ -380,12 +380,12 @@ def _json(annotations: Json, name: str) -> Json:
 
 
 class ReservePods:
-    """Keeps reserve pods in step with their Reservations and consumers.
+    """Keeps reserve pods in sync with their Reservations and consumers.
 
-    A Reservation without a node has a pending pod, where its scheduler is one of `ours`; an available one
-    has a pod on the node; one that ended or is malformed has none. The pod on the node requests the unused rest
-    of the reservation, since the consumers are on the node themselves. `upsert` and `delete` change the cluster:
-    consequences of pods that come, move and go are applied through these too.
+    A Reservation without a node has a pending pod if its scheduler is one of `ours`; an available one has a pod on the
+    node; an ended or malformed one has none. The pod on the node requests the unused rest of the reservation, since the
+    consumers are on the node themselves. `upsert` and `delete` change the cluster; updates that follow from changed
+    pods are applied through these too.
     """
 
     def __init__(
@@ -401,7 +401,7 @@ class ReservePods:
         self._consumers: dict[str, dict[str, PodInfo]] = {}
 
     def on_event(self, event: Event) -> None:
-        """Take note of a Reservation or a pod that came, changed or went."""
+        """Apply a change of a Reservation or a pod."""
         if event.kind == "Reservation":
             self._changed(event.key, event.new)
         elif event.kind == "Pod":
@@ -418,7 +418,7 @@ class ReservePods:
         info = None if item is None else self._wanted(item)
         old = self._pods.get(name)
         if old is not None and (info is None or _is_another(old, info.pod)):
-            # Another uid or node is another pod: what was known of the old one must not stay.
+            # A pod with another uid or node replaces the old one, whose state must be dropped.
             del self._pods[name], self._infos[name]
             self._names.pop(old.uid, None)
             self._delete(old.key)
@@ -434,7 +434,7 @@ class ReservePods:
         try:
             info = ReservationInfo.of(item)
         except ValueError:
-            return None  # what cannot be read holds nothing
+            return None  # an unreadable reservation reserves nothing
         if status.get("nodeName"):
             return info if status.get("phase") == AVAILABLE else None
         scheduler = str((info.pod.object.get("spec") or {}).get("schedulerName", ""))

@@ -25,16 +25,16 @@ BEST_EFFORT: Final = "BestEffort"
 RESTRICTED: Final = "Restricted"
 SINGLE_NUMA_NODE: Final = "SingleNUMANode"
 POLICIES: Final = (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE)
-"""The policies that there are; any other text is none."""
+"""The policies; any other text means no policy."""
 
 EXCLUSIVE_REQUIRED: Final = "Required"
 
 _MOST_COMBINATIONS: Final = 4_096
-"""The number of combinations up to which hints are merged as they are; beyond that, equal hints are merged first."""
+"""The number of combinations above which equal hints are merged before hints are combined."""
 
 
 class NumaState(enum.Enum):
-    """The use of a NUMA node's cpus: idle, by pods inside of it alone, or by some pod that spans several."""
+    """The use of a NUMA node's cpus: idle, by pods on this NUMA node alone, or by a pod that spans several."""
 
     IDLE = "idle"
     SINGLE = "single"
@@ -53,12 +53,12 @@ class TopologyDemand:
 
 @runtime_checkable
 class KeepableHints(Protocol):
-    """Topology hints that are the same for all pods of a kind, for as long as the node is as it was at some paths."""
+    """Topology hints that are equal for all pods of a kind, until the node changes at some paths."""
 
     def topology_kind(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot,
     ) -> tuple[Hashable, frozenset[Path]] | None:
-        """Return the pod's kind and these paths; None where more than that decides."""
+        """Return the pod's kind and these paths; None if the hints depend on anything else."""
         ...
 
 
@@ -73,13 +73,13 @@ class Affinities:
         self._version = -1
 
     def clone(self) -> Affinities:
-        """Return affinities of its own."""
+        """Return an independent copy."""
         twin = Affinities()
         twin._chosen, twin._known, twin._version = dict(self._chosen), self._known, self._version
         return twin
 
     def of(self, snapshot: Snapshot, row: int) -> TopologyHint | None:
-        """Return the affinity for the node as this snapshot shows it, or None."""
+        """Return the affinity for the node in this snapshot, or None."""
         found = self._chosen.get(snapshot.names[row])
         if found is not None and found[1] is snapshot.row(row) and found[2] == snapshot.version:
             return found[0]
@@ -88,18 +88,18 @@ class Affinities:
         return self._known.get(row)
 
     def rows(self, snapshot: Snapshot) -> list[int]:
-        """Return the rows that have an affinity as this snapshot shows them."""
+        """Return the rows that have an affinity in this snapshot."""
         rows = {snapshot.index[name] for name in self._chosen if name in snapshot.index}
         if self._version == snapshot.version:
             rows.update(self._known)
         return [row for row in sorted(rows) if self.of(snapshot, row) is not None]
 
     def note(self, snapshot: Snapshot, row: int, affinity: TopologyHint) -> None:
-        """Take note of what was chosen for the node as this snapshot shows it."""
+        """Store the affinity for the node in this snapshot."""
         self._chosen[snapshot.names[row]] = (affinity, snapshot.row(row), snapshot.version)
 
     def note_known(self, snapshot: Snapshot, known: Mapping[int, TopologyHint]) -> None:
-        """Take note of what was chosen for such a pod before, by row; it holds until the cluster changes."""
+        """Store cached affinities of the pod's kind, by row; they are valid until the cluster changes."""
         self._known, self._version = known, snapshot.version
 
 
@@ -112,7 +112,7 @@ def affinities_of(state: CycleState) -> Affinities:
 
 
 def affinity_of(state: CycleState, snapshot: Snapshot, row: int) -> TopologyHint | None:
-    """Return the affinity that was chosen for the node as this snapshot shows it, or None."""
+    """Return the affinity that was chosen for the node in this snapshot, or None."""
     return affinities_of(state).of(snapshot, row)
 
 
@@ -122,7 +122,7 @@ def admit(
 ) -> Refusal | None:
     """Choose an affinity for the pod on the node and store it; return why there is none.
 
-    One that was chosen already for the same row of the snapshot is reused.
+    An affinity for the same row of the snapshot is reused.
     """
     affinity = affinity_of(state, snapshot, row)
     if affinity is None:
@@ -150,7 +150,7 @@ def admit(
 def merge(
     hints: Iterable[Mapping[str, Sequence[TopologyHint] | None]], demand: TopologyDemand,
 ) -> tuple[TopologyHint, list[str]]:
-    """Return the best affinity under the policy, and why it is not admitted (empty where it is)."""
+    """Return the best affinity under the policy, and why it is not admitted (empty if it is)."""
     choices, unsatisfied, summary = _choices(hints)
     everything = mask_of(demand.numa_nodes)
     if demand.policy == SINGLE_NUMA_NODE:
@@ -192,7 +192,7 @@ def masks(numa_nodes: Sequence[int]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class _MergedHint:
-    """A hint, or the lack of any (`satisfied` is false)."""
+    """A hint, or none (`satisfied` is false)."""
 
     hint: TopologyHint
     satisfied: bool = True
@@ -218,7 +218,7 @@ class _Partial:
         if hint.mask is None:
             return replace(self, preferred=preferred, satisfied=satisfied)
         mask = self.mask & hint.mask
-        # The masks before this one are supersets of what they merged to: none of them is as narrow as a narrower one.
+        # Earlier masks are supersets of their merged mask, so none is narrower.
         score = self.score if mask == self.mask else 0
         return _Partial(
             mask, hint.mask if self.first < 0 else self.first, max(self.widest, hint.mask.bit_count()),
@@ -232,7 +232,7 @@ def _best(choices: Sequence[Sequence[_MergedHint]], everything: int, demand: Top
     for choice in choices:
         partials = [partial.with_(each) for partial in partials for each in choice]
         if len(partials) > _MOST_COMBINATIONS:
-            # In the order of enumeration; which of several equally good ones is found then depends on repetitions.
+            # In the order of enumeration, which decides among equally good hints.
             partials = list(dict.fromkeys(partials))
     best = _MergedHint(TopologyHint(everything, False))
     for partial in partials:

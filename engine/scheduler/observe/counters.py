@@ -13,24 +13,24 @@ from koordpolicy.engine.framework.points import Point
 from ..profiles.profile import Profile
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
-"""Names and values, by name."""
+"""Names and values, sorted by name."""
 
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _TOTAL: Final = "_total"
 
 
 class Counters:
-    """Adds up what plugins count (fulfils `plugins.Count`); may be called from any thread."""
+    """Adds up the plugins' counters (implements `framework.handle.Count`); may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._amounts: dict[str, dict[Labels, float]] = {}
 
     def __call__(self, name: str, amount: float = 1, /, **labels: str) -> None:
-        """Add `amount` to a counter; one `_total` at the end of its name is left out, since all end with it.
+        """Add `amount` to a counter; a `_total` at the end of its name is dropped, since all names end with it.
 
-        Raises `ValueError` for what Prometheus would not take: names that are no identifiers, labels that begin with
-        `__`, an amount below 0 or that is no number.
+        Raises `ValueError` for values that Prometheus rejects: names that are not identifiers, labels that begin with
+        `__`, an amount that is negative or not a number.
         """
         if not amount >= 0:
             raise ValueError(f"the counter `{name}` cannot go down: {amount}")
@@ -43,13 +43,13 @@ class Counters:
             amounts[key] = amounts.get(key, 0) + amount
 
     def read(self) -> Mapping[str, Mapping[Labels, float]]:
-        """Return the amounts by counter and labels, as they are now."""
+        """Return the current amounts by counter and labels."""
         with self._lock:
             return {name: dict(amounts) for name, amounts in sorted(self._amounts.items())}
 
 
 def evaluations_of(profiles: Iterable[Profile]) -> list[tuple[str, str, Evaluations]]:
-    """Return profile, plugin and what was counted of each expression of the active documents."""
+    """Return profile, plugin and counters of each expression of the active documents."""
     found: dict[int, tuple[str, str, Evaluations]] = {}
     for profile in profiles:
         for point in (Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.SCORE):

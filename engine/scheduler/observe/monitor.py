@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Monitor:
-    """The attempts under way; `start` and `complete` are called by the deciding thread, `check` by any, any time.
+    """The running attempts; `start` and `complete` are called by the deciding thread, `check` by any thread.
 
     `timer` returns seconds of a monotonic clock. An attempt that takes longer than `timeout` seconds is
     logged and counted once, as `scheduling_timeout` under the profile's name (`schedulerName`).
@@ -27,16 +27,16 @@ class Monitor:
         self._count = count
         self._lock = threading.Lock()
         self._begun: dict[str, tuple[float, str]] = {}
-        """When it began, and the profile that decides, by pod."""
+        """The start and the profile of each attempt, by pod."""
         self._reported: set[str] = set()
 
     def start(self, pod: str, profile: str = "") -> None:
-        """Take note that an attempt for the pod begins, in that profile."""
+        """Record the start of an attempt for the pod, in that profile."""
         with self._lock:
             self._begun[pod] = self._timer(), profile
 
     def complete(self, pod: str) -> None:
-        """Take note that it has ended, one way or the other."""
+        """Record the end of the attempt, whatever its result."""
         self._report(self._overdue(pod))
         with self._lock:
             self._begun.pop(pod, None)

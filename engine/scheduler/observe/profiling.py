@@ -24,7 +24,7 @@ from ..profiles.profile import Active, Profile
 from .tracing import TracedPlugin, watched
 
 OTHER_REASONS: Final = "other reasons"
-"""The label of the rest where a plugin has a different reason for every node."""
+"""The label of further reasons if a plugin has a different reason for every node."""
 _MOST_REASONS: Final = 50
 
 
@@ -43,7 +43,7 @@ class Unplaced:
 
     number: int
     nodes: Mapping[Blame, int]
-    """A refusal before any node is filtered refuses all nodes."""
+    """The number of nodes by origin; a rejection before the filters counts all nodes."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,8 @@ class PluginCost:
     calls: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     refused: int = 0
-    """The number of nodes that it was the first to refuse, including pods with a node; summed over decisions."""
+    """The number of nodes for which it was the first to refuse, also for pods that got a node; summed over
+    decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class ExpressionCost:
 
     plugin: str
     point: str
-    """Its key in the document."""
+    """The point's key in the document."""
     rule: str
     text: str
     rows: int
@@ -79,9 +80,9 @@ class Measurements:
     seconds: float
     """The seconds of all decisions together."""
     plugins: Mapping[str, PluginCost]
-    """The most expensive first, with those that never ran."""
+    """The plugins, most expensive first, including those that never ran."""
     expressions: tuple[ExpressionCost, ...]
-    """Likewise."""
+    """The expressions, in the same order."""
     unplaced: tuple[Unplaced, ...]
 
 
@@ -98,11 +99,11 @@ class DecisionMeter:
         self._documents: dict[DocumentScheduler, DocumentScheduler] = {}
         self._unplaced: list[Unplaced] = []
         self._known: dict[tuple[str, str], Blame] = {}
-        """By plugin and by the reason, or by the rule of what refused a pod as a whole."""
+        """By plugin and reason, or for the rejection of a whole pod by plugin and rule."""
         self._reasons: Counter[str] = Counter()
 
     def schedule(self, scheduler: Scheduler, pod: PodInfo) -> Verdict:
-        """Do what `scheduler.schedule` does."""
+        """Return the result of `scheduler.schedule`, and measure it."""
         scheduler.watch = self._watched
         self._deciding, begun = True, self._timer()
         try:
@@ -120,7 +121,7 @@ class DecisionMeter:
         return verdict
 
     def measured(self) -> Measurements:
-        """Return what was measured until now."""
+        """Return the measurements so far."""
         expressions = [
             each for document, timed in self._documents.items() for each in _expressions(document.name, timed)
         ]
@@ -182,7 +183,7 @@ class DecisionMeter:
         return found
 
     def _first(self, step: Filtered, reason: str, row: int) -> Blame:
-        """Return whom to blame for what is read for the first time."""
+        """Return the origin of a reason that occurs for the first time."""
         self._reasons[step.plugin] += 1
         if self._reasons[step.plugin] > _MOST_REASONS:
             return Blame(step.plugin, "", OTHER_REASONS)
@@ -192,7 +193,7 @@ class DecisionMeter:
 
 
 class _WhileDeciding(TimeSpent):
-    """Counts what is spent on decisions."""
+    """Counts the time spent in decisions."""
 
     __slots__ = ("_meter",)
 

@@ -38,7 +38,7 @@ _HIDDEN: Final = frozenset((Cacheable.cache_key.__name__,))
 class TracedPlugin:
     """A plugin whose calls are reported; it has the methods of the plugin, except for hidden ones.
 
-    `tell` is called with the method, the seconds, the result (or the exception, and then true) and the arguments.
+    `tell` is called with the method, the seconds, the result (or the exception), whether it raised, and the arguments.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class TracedPlugin:
                 tell(name, timer() - begun, error, True, arguments)
                 raise
             tell(name, timer() - begun, answer, False, arguments)
-            # The plugin is traced, not its cache keys.
+            # Cached results would hide the plugin's calls.
             return answer._replace(vectorized=None) if isinstance(answer, CacheKey) else answer
 
-        self.__dict__[name] = ask  # from now on it is found without this
+        self.__dict__[name] = ask  # later look-ups do not call this method
         return ask
 
 
 def watched(profile: Profile, watch: Callable[[Active], Any]) -> Profile:
-    """Return the profile with what `watch` makes of each plugin in its place."""
+    """Return the profile with each plugin replaced by the result of `watch`."""
 
     def wrap(active: Active) -> Active:
         return Active(active.plugin, active.weight, watch(active))

@@ -1,4 +1,4 @@
-"""Checks of plugin arguments that have no schema of their own."""
+"""Checks of plugin arguments without a schema."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def _is(value: Any, wanted: type) -> bool:
 
 
 def no_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return no arguments, for plugins that take none; raises ValueError where there are some."""
+    """Return no arguments, for plugins that take none; raises `ValueError` if there are any."""
     return check_fields(args, {})

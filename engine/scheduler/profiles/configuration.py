@@ -1,9 +1,9 @@
-"""The scheduler's configuration file: `KubeSchedulerConfiguration` of version v1, as its users have it.
+"""The scheduler's configuration file: `KubeSchedulerConfiguration`, version v1.
 
-Decoded strictly against its schema; then the defaults, merged with each profile's plugins, and the profile as the
-engine runs it. The rules are kube-scheduler's (mergePlugins, expandMultiPointPlugins) and Koordinator's, which appends
-`DefaultPreBind` to the `preBind` plugins of a profile that does not list it. Every problem has its place in the
-file and the path of the field.
+The file is decoded strictly against its schema; then each profile's plugins are merged with the defaults and expanded
+to points. The rules are kube-scheduler's (mergePlugins, expandMultiPointPlugins) and Koordinator's, which appends
+`DefaultPreBind` to the `preBind` plugins of a profile that does not list it. Every problem has its position in the file
+and the path of the field.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRE_BINDER: Final = "DefaultPreBind"
 SECOND: Final = 1_000_000_000
 
 UPSTREAM: Final = frozenset(("DynamicResources", "GangScheduling", "NodeDeclaredFeatures"))
-"""Plugins of kube-scheduler and koord-scheduler that are not built here: a file may name them, and they do nothing."""
+"""Plugins of kube-scheduler and koord-scheduler that are not implemented here: a file may name them, without effect."""
 
 _NO_SERVER: Final = "it says how kube-scheduler's own process is reached and looked into"
 IGNORED: Final[Mapping[str, str]] = {
@@ -43,7 +43,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "delayCacheUntilActive": "no lease is waited for", "healthzBindAddress": _NO_SERVER,
     "metricsBindAddress": _NO_SERVER, "enableProfiling": _NO_SERVER, "enableContentionProfiling": _NO_SERVER,
 }
-"""Fields of the file that nothing here reads, with the reason; a profile may have some of them, too."""
+"""Fields of the file without effect here, with the reason; some may be in a profile, too."""
 BUILT: Final = frozenset(("apiVersion", "kind", "podInitialBackoffSeconds", "podMaxBackoffSeconds", "profiles"))
 BUILT_OF_PROFILE: Final = frozenset(("schedulerName", "plugins", "pluginConfig"))
 
@@ -57,13 +57,13 @@ _STEP: Final = re.compile(r"[^.\[\]]+")
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfiguration:
-    """A valid configuration, as a scheduler runs it; backoffs in nanoseconds."""
+    """A valid configuration of a scheduler; backoffs in nanoseconds."""
 
     profiles: tuple[ProfileSpec, ...]
     initial_backoff: int = 1 * SECOND
     longest_backoff: int = 10 * SECOND
     warnings: tuple[Problem, ...] = ()
-    """The settings of the file that this scheduler treats differently, or not at all."""
+    """The settings of the file that have another effect here, or none."""
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -71,7 +71,7 @@ def load(path: Path, registry: Registry) -> SchedulerConfiguration:
     """Read a configuration file; see `read`.
 
     Raises:
-        PolicyError: with everything that is wrong with it.
+        PolicyError: with all problems.
     """
     return read(read_file(path), registry)
 
@@ -79,10 +79,10 @@ def load(path: Path, registry: Registry) -> SchedulerConfiguration:
 def read(source: Source, registry: Registry) -> SchedulerConfiguration:
     """Read a configuration; `registry` has the plugins that it may name, and the default ones.
 
-    A manifest of a ConfigMap that holds one under a key is accepted too.
+    A ConfigMap manifest with a configuration under a key is accepted too.
 
     Raises:
-        PolicyError: everything that is wrong with it, each complaint with its place and what to do.
+        PolicyError: all problems, each with its position and a hint.
     """
     source = configuration_in(source, KIND)
     documents = read_nodes(source)
@@ -111,9 +111,9 @@ def read(source: Source, registry: Registry) -> SchedulerConfiguration:
 
 
 def _without_nulls(node: YamlNode) -> YamlNode:
-    """Return a configuration without the fields that are null: to the API machinery they are as if they were not there.
+    """Return a configuration without null fields, which the API machinery ignores.
 
-    A null in a list is an object without fields. Arguments of plugins are the plugins', but for what they begin with.
+    A null in a list is an object without fields. Plugin arguments are not changed, except at their top level.
     """
     value = node.value
     if isinstance(value, tuple):
@@ -163,7 +163,7 @@ def _place_in_order(plugin: Plugin) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """A plugin as a list names it; `place` is None for a default."""
+    """A plugin in a list of the file; `place` is None for a default."""
 
     name: str
     weight: int = 0
@@ -171,7 +171,7 @@ class _Named:
 
 
 class _Reading:
-    """One reading of a configuration, and all that is wrong with it."""
+    """The reading of one configuration, with its problems."""
 
     def __init__(self, plugins: Mapping[str, Plugin]) -> None:
         self.errors: list[Problem] = []
@@ -182,11 +182,11 @@ class _Reading:
         self._seen: dict[str, YamlNode] = {}
 
     def complain(self, message: str, place: YamlNode, hint: str = "") -> None:
-        """Take note of what is wrong."""
+        """Record a problem."""
         self.errors.append(Problem(message, place.place, hint, code="configuration"))
 
     def profiles(self, node: YamlNode) -> tuple[YamlNode | None, ...]:
-        """Return the profiles of the file; one without a name where there are none."""
+        """Return the profiles of the file; one without a name if there are none."""
         found = node.at("profiles")
         return found.items if found is not None and found.items else (None,)
 
@@ -221,7 +221,7 @@ class _Reading:
         )
 
     def check_names(self, node: YamlNode) -> None:
-        """Check that profiles have names where there are several: only a single one is the default."""
+        """Check that several profiles have names: only a single profile may go without."""
         found = self.profiles(node)
         for index, each in enumerate(found):
             if each is not None and len(found) > 1 and each.at("schedulerName") is None:
@@ -229,7 +229,7 @@ class _Reading:
                               "name the profile as pods do")
 
     def check_queue(self, node: YamlNode, profiles: Sequence[ProfileSpec]) -> None:
-        """Check that all profiles have the same queue sort: there is one queue."""
+        """Check that all profiles have the same queueSort plugin, since they share one queue."""
         sorting = frozenset({Point.QUEUE_SORT})
         sorts = [[choice.name for choice in profile.enabled if choice.points == sorting] for profile in profiles]
         for place, names in zip(self.profiles(node), sorts, strict=True):
@@ -246,7 +246,7 @@ class _Reading:
                               "all profiles share one queue: enable the same")
 
     def warn_of_unused(self, node: YamlNode) -> None:
-        """Return the settings of the file that are treated differently here."""
+        """Warn of settings of the file that have another effect here, or none."""
         self.warnings.extend(ignored(node, IGNORED))
         for profile in self.profiles(node):
             if profile is not None:
@@ -269,7 +269,9 @@ class _Reading:
         return frozenset(names & {EVERYTHING, *self._plugins})
 
     def _merged(self, given: YamlNode | None, point: str, defaults: Sequence[_Named]) -> list[_Named]:
-        """Return defaults that are not disabled, a user's entry in place of the default of its name; then the rest."""
+        """Return the defaults that are not disabled, each replaced by a user's entry of its name; then the user's other
+        entries.
+        """
         disabled = self._disabled(given, point)
         added: dict[str, _Named] = {}
         for each in self._listed(given, point, "enabled"):
@@ -360,7 +362,7 @@ class _Reading:
 
 
 def _place_of(message: str, config: YamlNode) -> YamlNode:
-    """Return the place of the field that a complaint begins with or names, as far as the file has it."""
+    """Return the position of the field that a message names, as far as the file contains it."""
     best = config.at("args") or config
     for field_path in _FIELD.findall(message):
         steps = [int(step) if step.isdecimal() else step for step in _STEP.findall(field_path)]

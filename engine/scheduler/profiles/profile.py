@@ -1,8 +1,8 @@
-"""A profile: which plugins decide, in which order, with which weights and arguments.
+"""A profile: the plugins that decide, in order, with weights and arguments.
 
 A valid document is active in every profile unless it names profiles of its own or the profile disables it; of the
-built-in plugins Kubernetes' default ones are. Where a profile names a plugin, that weight and
-those arguments win. Order: the profile's, then the plugin's `order`, then by name.
+built-in plugins Kubernetes' default ones are. Weight and arguments of a profile have precedence over a plugin's own.
+Plugins are ordered by the profile, then by their `order`, then by name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CAPABILITIES: Final[Mapping[type, Point]] = {
     PreBindReservation: Point.PRE_BIND,
     ApplyPatch: Point.PRE_BIND,
 }
-"""Interfaces that are called only of plugins that are active at a point, in the order of that point.
+"""Protocols that are called only for plugins active at a point, in the order of that point.
 
 As in Koordinator `pkg/scheduler/frameworkext/framework_extender.go`.
 """
@@ -59,9 +59,9 @@ As in Koordinator `pkg/scheduler/frameworkext/framework_extender.go`.
 
 @dataclass(frozen=True, slots=True)
 class PluginChoice:
-    """A plugin that a profile names; None (or 0, as in a component configuration) leaves the plugin's own weight.
+    """A plugin that a profile names; Weight None (or 0, as in a component configuration) means the plugin's own weight.
 
-    `points` limits it to some extension points; None means all that it has.
+    `points` limits it to some extension points; None means all of its points.
     """
 
     name: str
@@ -75,26 +75,26 @@ class ProfileSpec:
     """The plugins that a configuration enables and disables for a profile; named ones must exist.
 
     `disabled` holds names (`*` for all) that are not active by default, per point, under None for all points.
-    Plugins in `enabled` are active, whatever is disabled.
+    Plugins in `enabled` are active even if they are disabled.
     """
 
     name: str = "default-scheduler"
     enabled: tuple[PluginChoice, ...] = ()
     disabled: Mapping[Point | None, frozenset[str]] = field(default_factory=dict)
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Arguments by plugin, also of plugins that are active by themselves; those of `enabled` win."""
+    """Arguments by plugin, also of plugins that are active by default; those in `enabled` have precedence."""
     named_only: bool = False
     """True if Python plugins are active only where they are named; documents are active by default in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """A plugin at work at one point of one profile."""
+    """A plugin that is active at one point of one profile."""
 
     plugin: Plugin
     weight: int
     ask: Any
-    """Fulfils the protocol of the point, for all rows at once."""
+    """The instance, which implements the point's protocol for all rows at once."""
 
     @property
     def name(self) -> str:
@@ -108,12 +108,12 @@ class Active:
 
 
 class Profile:
-    """The plugins of one profile, made and in order, under one generation. Never changes."""
+    """The instantiated plugins of one profile, in order, under one generation. Immutable."""
 
     def __init__(
         self, name: str, generation: int, at: Mapping[Point, tuple[Active, ...]], made: tuple[Active, ...],
     ) -> None:
-        """`made` are all active plugins once, in the profile's order, each `ask` being the instance itself."""
+        """`made` are all active plugins, each once, in the profile's order; each `ask` is the instance itself."""
         self.name = name
         self.generation = generation
         self.at = at
@@ -129,8 +129,7 @@ class Profile:
     def of(cls, spec: ProfileSpec, registry: Registry, instances: Adoption) -> Profile:
         """Return the profile as a registry fills it, with instances of the plugins.
 
-        Raises:
-            PolicyError: a plugin is unknown, refuses its arguments or cannot be made; all such faults.
+        Raises: PolicyError: plugins are unknown, reject their arguments or cannot be made; all such problems.
         """
         problems: list[Problem] = []
         active: dict[Point, list[Active]] = {point: [] for point in POINTS}
@@ -188,7 +187,7 @@ class Profile:
         return self.at[Point.RESERVE]
 
     def having(self, capability: type) -> tuple[Active, ...]:
-        """Return the plugins that fulfil a protocol, in the order of its extension point (`CAPABILITIES`).
+        """Return the plugins that implement a protocol, in the order of its extension point (`CAPABILITIES`).
 
         For a protocol without a point, these are all plugins active at any point, in the profile's order.
         """
@@ -219,10 +218,11 @@ class Profile:
 
 
 def check_profiles(specs: Iterable[ProfileSpec], registry: Registry) -> None:
-    """Check that a registry has what profiles name, and that its plugins take the profiles' arguments; makes nothing.
+    """Check that a registry has the plugins of profiles, and that these accept the profiles' arguments; makes no
+    instance.
 
     Raises:
-        PolicyError: with all such faults, each with its place where it has one.
+        PolicyError: with all problems, each with its position if it has one.
     """
     problems: list[Problem] = []
     for spec in specs:
@@ -233,7 +233,7 @@ def check_profiles(specs: Iterable[ProfileSpec], registry: Registry) -> None:
 
 
 def reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[Read, ...]]:
-    """Return the kinds of objects that the plugins read which a profile has active, by the plugins' names."""
+    """Return the kinds of objects that a profile's active plugins read, by plugin name."""
     return {plugin.name: plugin.reads for _, plugin in _chosen(spec, registry, []) if plugin.reads}
 
 
@@ -246,7 +246,7 @@ def _checked(
             checked = plugin.check_args(args) if plugin.check_args is not None else args
         except PolicyError as error:
             problems.extend(error.problems)
-        except BaseException as error:  # a plugin's own code: any exception is its fault, and is reported as that
+        except BaseException as error:  # a plugin's own code: any exception is reported as its fault
             must_be_survived(error)
             problems.append(_fault_of(plugin, error))
         else:

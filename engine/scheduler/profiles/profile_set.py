@@ -1,4 +1,4 @@
-"""The profiles of one registry, and hot swap: which set of profiles is active, and which one is staged."""
+"""The profiles of one registry, and hot swap: the active and the staged set of profiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .profile import Profile, ProfileSpec
 
 @dataclass(frozen=True, slots=True)
 class ProfileSet:
-    """The profiles that one registry makes, by name, in the order of the settings. Never changes."""
+    """The profiles of one registry, by name, in the order of the settings. Immutable."""
 
     registry: Registry | None = None
     profiles: Mapping[str, Profile] = field(default_factory=dict)
@@ -36,18 +36,17 @@ class HotSwap:
 
     `stage` instantiates the plugins of a registry that is about to become the live one; any thread may call it.
     `activate` makes the set of the live registry the active one; only the owner of the cluster calls it, between
-    cycles. A registry whose plugins cannot be instantiated changes nothing: the active set stays, and `fault` is the
-    reason.
+    cycles. If a registry's plugins cannot be instantiated, the active set stays, and `fault` is the reason.
     """
 
     def __init__(
         self, specs: Sequence[ProfileSpec], live: Live, handle: Callable[[str, str], Handle], *,
         made: Callable[[Sequence[Handle]], None] = lambda _: None, released: Callable[[Handle], None] = lambda _: None,
     ) -> None:
-        """`handle` returns what a plugin is made with, by profile and plugin.
+        """`handle` returns a plugin's handle, by profile and plugin.
 
         `made` is called with the handles of the plugins of a set once all of them are made, in the thread that made
-        them; `released` with each handle whose plugin was closed. No set is active before `start`.
+        them; `released` with each handle whose plugin was closed. No set is active before `start` was called.
         """
         self.active = ProfileSet()
         self.fault: PolicyError | None = None
@@ -73,7 +72,7 @@ class HotSwap:
 
     @property
     def newest(self) -> ProfileSet:
-        """The set of the live registry, which the next cycle runs, where it is made already; else the active one.
+        """The set of the live registry if it is made already, which the next cycle runs; else the active one.
 
         Any thread may read it.
         """
@@ -86,13 +85,13 @@ class HotSwap:
         return self._making == threading.get_ident()
 
     def stage(self, registry: Registry) -> None:
-        """Make and start the plugins of a registry, which no cycle waits for then.
+        """Make and start the plugins of a registry in advance, so that no cycle waits for them.
 
         Raises:
-            PolicyError: a plugin cannot be made for a profile; then nothing has changed.
+            PolicyError: a plugin cannot be made for a profile; nothing is changed.
         """
         with self._instances.staging(registry) as adoption:
-            # One assignment after all plugins are made: the owner may read it at any moment.
+            # Assigned once, after all plugins are made: the owner may read it at any time.
             self._staged = self._make(registry, adoption)
 
     def activate(self) -> ProfileSet:
@@ -107,14 +106,14 @@ class HotSwap:
             except PolicyError as error:
                 self.fault, self._refused = error, registry
         elif staged.registry is registry:
-            # A newer set may have been staged just now and becomes active in a moment: the next cycle runs that one.
+            # A newer set may have been staged meanwhile; the next cycle activates it.
             with contextlib.suppress(LookupError):
                 self._instances.adopt(registry)
                 self.active, self.fault, self._refused = staged, None, None
         return self.active
 
     def lease(self) -> Lease:
-        """Hold the plugins of the active set until the lease is released, also when another set becomes active."""
+        """Keep the plugins of the active set open until the lease is released, even if another set becomes active."""
         assert self.active.registry is not None
         return self._instances.lease(self.active.registry)
 
@@ -124,7 +123,7 @@ class HotSwap:
         self._instances.close()
 
     def _replace(self, registry: Registry) -> None:
-        # Everything is made before anything is replaced; plugins that nothing uses any more are closed after that.
+        # All plugins are made before any is replaced; unused plugins are closed afterwards.
         with self._instances.adopting(registry) as adoption:
             made = self._make(registry, adoption)
         self.active, self.fault, self._refused = made, None, None

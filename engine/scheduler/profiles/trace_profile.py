@@ -1,4 +1,4 @@
-"""The profile that decides about the pods of a trace, which is none of Kubernetes' own: GPUs are shared there."""
+"""The profile for the pods of a trace, which share GPUs: Kubernetes' default profile does not support that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRACE_PLUGINS: Final = (
     PluginChoice("NodeResourcesFit", points=frozenset({Point.FILTER})),
     PluginChoice("GpuShare"),
 )
-"""The plugins that decide about the pods of a trace, beside enabled ones and documents."""
+"""The plugins for the pods of a trace, in addition to enabled ones and documents."""
 _TYPICAL: Final = "typicalPods"
 
 
@@ -31,9 +31,9 @@ def trace_profile(
 ) -> ProfileSpec:
     """Return the profile for the pods of a trace: with GPU sharing and filters of nodes.
 
-    The nodes of a trace do not differ for Kubernetes' other default plugins, which are off unless the profile
-    names them. Active plugins that take `typicalPods` get the trace's: as an argument of a Python plugin, or a
-    param of a document; one that the profile sets is unchanged.
+    Kubernetes' other default plugins cannot distinguish the nodes of a trace; they are disabled unless the profile
+    names them. Active plugins that take `typicalPods` get the trace's: as an argument of a Python plugin, or a param of
+    a document; one that the profile sets is unchanged.
     """
     plugins = tuple(plugins)
     known, named = {plugin.name for plugin in plugins}, {choice.name for choice in profile.enabled}

@@ -14,7 +14,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Subscriber:
-    """One plugin's subscriptions (fulfils `plugins.Events`)."""
+    """One plugin's subscriptions (implements `framework.handle.Events`)."""
 
     def __init__(self, hub: EventHub) -> None:
         self._hub = hub
@@ -22,18 +22,18 @@ class Subscriber:
         self.closed = False
 
     def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
-        """Call back for every change of objects of these kinds; what is known already comes first, nodes before pods.
+        """Call back for every change of objects of these kinds; existing objects come first, nodes before pods.
 
-        May be called from any thread; the calls come in the thread that decides.
+        May be called from any thread; the callbacks run in the deciding thread.
         """
         self._hub.subscribe(self, frozenset(kinds), callback)
 
     def begin(self) -> None:
-        """Call back from the next `begin_subscriptions` on: the plugin is made and started."""
+        """Begin the callbacks with the next `begin_subscriptions`; called when the plugin is made and started."""
         self.begun = True
 
     def close(self) -> None:
-        """Never call back again."""
+        """End all callbacks."""
         self._hub.unsubscribe(self)
 
 
@@ -42,7 +42,7 @@ class EventHub:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # Plugins are made, and closed, in other threads than the one that calls them back.
+        # Plugins are made and closed in other threads than the deciding one.
         self._lock = threading.Lock()
         self._new: list[tuple[Subscriber, frozenset[str], Callable[[Event], None]]] = []
         self._by_kind: dict[str, list[tuple[Subscriber, Callable[[Event], None]]]] = {}
@@ -54,7 +54,7 @@ class EventHub:
         return Subscriber(self)
 
     def subscribe(self, subscriber: Subscriber, kinds: frozenset[str], callback: Callable[[Event], None]) -> None:
-        """Take in a subscription; it begins with the next `begin_subscriptions`."""
+        """Add a subscription; it begins with the next `begin_subscriptions`."""
         with self._lock:
             self._new.append((subscriber, kinds, callback))
 
@@ -63,14 +63,16 @@ class EventHub:
         with self._lock:
             subscriber.closed = True
             self._new = [each for each in self._new if each[0] is not subscriber]
-            # A new table: the thread that decides may be going through the one before.
+            # A new table: the deciding thread may be iterating over the old one.
             self._by_kind = {
                 kind: left for kind, found in self._by_kind.items()
                 if (left := [each for each in found if each[0] is not subscriber])
             }
 
     def begin_subscriptions(self) -> None:
-        """Call new subscribers back for each object that exists, and from now on; only the owner of the cluster may."""
+        """Call new subscribers back for each existing object, and for all changes from now on; for the owner of the
+        cluster.
+        """
         if not self._new:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""The nominated nodes of pods: victims are leaving them, and the pods are still to be placed there."""
+"""The nominated nodes of pods that wait for their victims to terminate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def nominated_node(pod: PodInfo) -> str:
 
 
 class Nominations:
-    """The nominated pods of one scheduler (fulfils `plugins.Nominator`); for the thread that decides."""
+    """The nominated pods of one scheduler (implements `framework.handle.Nominator`); for the deciding thread."""
 
     def __init__(self) -> None:
         self._pods: dict[str, tuple[PodInfo, str]] = {}
@@ -36,7 +36,7 @@ class Nominations:
         return None if known is None else known[1] or None
 
     def nominate(self, pod: PodInfo, node: str) -> None:
-        """Nominate the pod for the node, instead of another one."""
+        """Nominate the pod for the node; replaces an earlier nomination."""
         self.withdraw(pod)
         self._pods[pod.key] = (pod, node)
         if node:
@@ -47,7 +47,7 @@ class Nominations:
         self.nominate(pod, "")
 
     def withdraw(self, pod: PodInfo) -> None:
-        """Forget what is known of the pod; nothing is no error."""
+        """Drop the pod's nomination, if there is one."""
         known = self._pods.pop(pod.key, None)
         if known is not None and known[1]:
             pods = self._by_node[known[1]]
@@ -72,7 +72,7 @@ class Nominations:
     def rivals(
         self, pod: PodInfo, snapshot: Snapshot, ignored: Collection[str] = frozenset(),
     ) -> Mapping[str, NodeChange]:
-        """Return, by node, the nominated pods that this one has to fit beside: those of no lower priority.
+        """Return, by node, the nominated pods of equal or higher priority, which must fit together with this one.
 
         `ignored` holds the UIDs of pods that are placed together with this one.
         """

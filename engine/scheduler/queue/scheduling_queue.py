@@ -30,7 +30,7 @@ LONGEST_WAIT: Final = 300 * SECOND
 """kube-scheduler's podInitialBackoffSeconds, podMaxBackoffSeconds and podMaxInUnschedulablePodsDuration."""
 
 _MOST_EVENTS: Final = 1000
-"""The number of events that are stored for pods being decided, waiting for a permit or being bound."""
+"""The number of events stored for pods that are being scheduled, waiting for a permit or being bound."""
 
 Hint: TypeAlias = Callable[[Event, PodInfo], bool]
 """Returns whether a pod is worth another attempt after an event."""
@@ -54,7 +54,7 @@ class PathHint:
     _by_kind: Mapping[str, tuple[Path, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Find out which kinds of objects the paths are about."""
+        """Derive the kinds of objects from the paths."""
         found: dict[str, list[Path]] = {}
         for path in sorted(self.paths):
             for kind in _kinds(path):
@@ -155,12 +155,12 @@ def _differs(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool
             if not below and len(path) > 1:
                 return False
         case _:
-            return False  # nodes come and go, independently of what runs on them or was measured
+            return False  # added and deleted nodes do not count as changes of their pods or metrics
     return key_of(value_at(old, below)) != key_of(value_at(new, below))
 
 
 def _moved(event: Event) -> bool:
-    """Return whether a pod came to a node, left one, or was replaced there."""
+    """Return whether a pod was added to a node, removed from one, or replaced there."""
     before = "" if event.old_pod is None else event.old_pod.node_name
     after = "" if event.new_pod is None else event.new_pod.node_name
     return bool(before or after) and (before != after or event.old != event.new)
@@ -168,18 +168,18 @@ def _moved(event: Event) -> bool:
 
 @dataclass(slots=True)
 class _Entry:
-    """A pod in the queue, with what it waits for."""
+    """A pod in the queue, with its requeue hints."""
 
     queued: QueuedPod
     hints: tuple[Hint, ...] = ()
-    """Empty while it backs off."""
+    """The pod's hints; empty while it backs off."""
     failed_at: int = 0
     until: int = 0
-    """When it is tried again, whatever happens."""
+    """The time at which it is tried again, even without an event."""
 
 
 class _Waiting:
-    """Pods by what they wait for: an event is held against each set of hints once, however many pods share it."""
+    """Pods by their hints: an event is checked once per set of hints, however many pods share it."""
 
     def __init__(self) -> None:
         self.entries: dict[str, _Entry] = {}
@@ -209,7 +209,7 @@ class _Waiting:
         for hints, group in self._groups.items():
             some = next(iter(group.values())).queued.pod
             if any(hint is any_change or (isinstance(hint, PathHint) and hint(event, some)) for hint in hints):
-                # Events about the pods themselves have been handled already.
+                # Events of the pods themselves were handled before.
                 found.update((key, entry) for key, entry in group.items() if entry is not own)
                 continue
             others = [hint for hint in hints if not isinstance(hint, PathHint)]
@@ -220,7 +220,7 @@ class _Waiting:
 
 
 class SchedulingQueue:
-    """The pods that wait for a decision (fulfils `plugins.Queue`); for the thread that decides."""
+    """The pods that wait for a decision (implements `framework.handle.Queue`); for the deciding thread."""
 
     def __init__(
         self, clock: Callable[[], int], *, key: Callable[[QueuedPod], Any] = by_priority,
@@ -241,11 +241,11 @@ class SchedulingQueue:
         self._unschedulable = _Waiting()
         self._gated = _Waiting()
         self._early: dict[tuple[str, str], int] = {}
-        """By key and UID of the pods that are being decided about or bound: how much had happened when that began."""
+        """The number of events at the start of each running attempt, by the pod's key and UID."""
         self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
         self._happened = 0
         self._reconsidered: dict[str, None] = {}
-        """The gated pods that are to be tried."""
+        """The gated pods whose preEnqueue plugins are to run again."""
 
     def sort_by(self, key: Callable[[QueuedPod], Any]) -> None:
         """Sort the active pods by another key."""
@@ -256,11 +256,11 @@ class SchedulingQueue:
     # Reading
 
     def __len__(self) -> int:
-        """The number of pods, wherever they are."""
+        """The number of pods in all parts of the queue."""
         return len(self._ready) + len(self._unschedulable.entries) + len(self._gated.entries)
 
     def pods(self) -> tuple[PodInfo, ...]:
-        """Return all pods that wait for a decision, those that are gated included."""
+        """Return all pods that wait for a decision, including gated ones."""
         entries = (*self._unschedulable.entries.values(), *self._gated.entries.values())
         return (*(queued.pod for _, queued in self._ready.values()), *(entry.queued.pod for entry in entries))
 
@@ -270,14 +270,14 @@ class SchedulingQueue:
         return None if entry is None else entry.queued.pod
 
     def counts(self) -> dict[str, int]:
-        """Return how many pods are active, backing off, unschedulable and gated (kube-scheduler's pending_pods)."""
+        """Return the numbers of active, backing-off, unschedulable and gated pods (kube-scheduler's pending_pods)."""
         entries = self._unschedulable.entries.values()
         backing_off = sum(not entry.hints for entry in entries)
         return {"active": len(self._ready), "backoff": backing_off, "unschedulable": len(entries) - backing_off,
                 "gated": len(self._gated.entries)}
 
     def next_time(self) -> int | None:
-        """Return when a pod becomes active though nothing happens; None where none does."""
+        """Return the time at which a pod becomes active without an event; None if there is none."""
         while self._timers and not self._stands(*self._timers[0]):
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
@@ -297,7 +297,7 @@ class SchedulingQueue:
         self._gated.add(_Entry(queued, tuple(dict.fromkeys(hints))))
 
     def update(self, pod: PodInfo) -> None:
-        """Take note of another version of a pod that waits; whether that helps is for `note` to find out."""
+        """Replace a waiting pod by its new version; `note` decides whether the update may help."""
         if pod.key in self._ready:
             number, queued = self._ready[pod.key]
             changed = replace(queued, pod=pod)
@@ -311,11 +311,11 @@ class SchedulingQueue:
                 entry.queued = replace(entry.queued, pod=pod)
 
     def remove(self, key: str) -> None:
-        """Forget a pod; one that is not here is no error."""
+        """Remove a pod, if it is in the queue."""
         self._take(key)
 
     def pop(self, key: str | None = None) -> QueuedPod | None:
-        """Return the next pod (or that one, wherever it waits), whose attempt begins; None where there is none."""
+        """Remove and return the next pod (or the one with `key`), and begin its attempt; None if there is none."""
         self._flush()
         if key is not None:
             queued = self._take(key)
@@ -329,9 +329,9 @@ class SchedulingQueue:
         return None
 
     def failed(self, queued: QueuedPod, hints: Iterable[Hint] | None) -> None:
-        """Take a pod back that found no node, to wait for one of the hints; None: an error, it only backs off.
+        """Requeue an unschedulable pod, to wait for one of the hints; after an error (None) it only backs off.
 
-        What happened while it was decided about counts.
+        Events since the attempt began count.
         """
         found = None if hints is None else tuple(dict.fromkeys(hints))
         now = self._clock()
@@ -346,13 +346,13 @@ class SchedulingQueue:
         heapq.heappush(self._timers, (entry.until, next(self._numbers), queued.pod.key))
 
     def done(self, pod: PodInfo) -> None:
-        """Take note that the attempt for a pod has ended; another pod of that name is none of its business."""
+        """Record the end of a pod's attempt; a new pod of that name is not affected."""
         self._early.pop((pod.key, pod.uid), None)
         if not self._early:
             self._events.clear()
 
     def activate(self, keys: Collection[str]) -> None:
-        """Try these pods soon, whatever they wait for; those that are gated are to be `reconsidered`."""
+        """Activate these pods, whatever they wait for; gated ones are returned by `reconsidered`."""
         for key in keys:
             if key in self._gated.entries:
                 self._reconsidered[key] = None
@@ -367,15 +367,15 @@ class SchedulingQueue:
         return tuple(self._gated.entries[key].queued.pod for key in keys if key in self._gated.entries)
 
     def release_all(self) -> None:
-        """Try all pods again that were refused, and reconsider those that are gated: the policies are others now."""
-        self.sort_by(self._key)  # the plugin that the key comes from may be another one now
+        """Activate all unschedulable pods and reconsider gated ones, after a change of the policies."""
+        self.sort_by(self._key)  # the queueSort plugin may have changed
         for entry in list(self._unschedulable.entries.values()):
             if entry.hints:
                 self._back_off(entry.queued, entry.failed_at)
         self.activate(list(self._gated.entries))
 
     def note(self, event: Event) -> tuple[PodInfo, ...]:
-        """Take note of a change: pods for which it may help become active, once their backoff is over.
+        """Apply an event: pods for which it may help become active, once their backoff is over.
 
         Returns the gated pods for which it may help: they stay gated until they are added.
         """
@@ -411,17 +411,17 @@ class SchedulingQueue:
         return key if plain else _Comparable(key)
 
     def _helped_meanwhile(self, pod: PodInfo, hints: tuple[Hint, ...]) -> bool:
-        """Return whether an event since the attempt began may help; true where the events are not stored any more."""
+        """Return whether an event since the attempt began may help; true if the events are no longer stored."""
         count = self._happened - self._early.get((pod.key, pod.uid), self._happened)
         if count > len(self._events):
             return True
         missed = itertools.islice(reversed(self._events), count)
-        # That the pod itself was placed and taken back is no news.
+        # The pod's own placement and its removal do not count.
         return any(hint(event, pod) for event in missed if not (event.assumed and event.key == pod.key)
                    for hint in hints)
 
     def _back_off(self, queued: QueuedPod, failed_at: int) -> None:
-        """Let the pod become active once its backoff is over, which began when its last attempt failed."""
+        """Put the pod into the backoff heap; its backoff began when its last attempt failed."""
         self._unschedulable.remove(queued.pod.key)
         wait = min(self._initial_backoff << min(max(queued.attempts - 1, 0), 30), self._longest_backoff)
         until = failed_at + wait

@@ -1,10 +1,10 @@
 """The result cache: results of filters and scores per node, shared by all pods with equal cache keys.
 
-A pod like one before costs what changed since, not what exists. Each plugin and cache key has a column of results, one
-per node. Each profile and set of cache keys has a combined result: which filter refused each node first, or the
-weighted total. The change log says which rows to recompute: those of nodes where something changed that the plugin
-reads. A plugin whose results cannot be cached (they depend on other nodes, or on more than a cache key can name) is
-called for each pod, and its place among the others stays.
+The cost of a pod like an earlier one is proportional to the changes since, not to the size of the cluster. Each plugin
+and cache key has a column of results, one per node. Each profile and set of cache keys has a combined result: which
+filter refused each node first, or the weighted total. The change log says which rows to recompute: those of nodes where
+something changed that the plugin reads. A plugin whose results cannot be cached (they depend on other nodes, or on more
+than a cache key can name) is called for each pod, at its place among the others.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ..profiles.profile import Active, Profile
 
 _CACHE: Final = "result cache"
 _MOST_BYTES: Final = 256 * 1024 * 1024
-"""Of all combined results of a profile."""
+"""The maximum memory of all combined results of a profile."""
 _FEWEST: Final = 16
 _MANY: Final = 4
-"""If more than one row in so many changed, all rows are recomputed: that is not slower."""
+"""If more than one row in this number changed, all rows are recomputed, which is not slower."""
 
 _CHEAP: Final = 256
-"""A function of arrays takes about the same time for so many rows as for one."""
+"""Up to this number of rows a function of arrays takes about the same time as for one."""
 
 _BOOLEAN: Final = np.dtype(np.bool_)
 _INTEGER: Final = np.dtype(np.int64)
@@ -52,15 +52,15 @@ _Kept = TypeVar("_Kept")
 _NOT_CACHED: Final = object()
 _NO_ERRORS: Final[Errors] = {}
 _MOST_SHAPES: Final = 2_048
-"""For how many pod shapes cache keys are cached, at each of two points."""
+"""The maximum number of pod shapes with cached keys, at each of two points."""
 _MOST_KEYS: Final = 4_096
 _TOLD: Final[WeakKeyDictionary[Profile, set[tuple[str, Point, str]]]] = WeakKeyDictionary()
-"""Faults of plugins that were logged; a reload makes other profiles, and logs them again."""
+"""Faults of plugins that were logged; a reload makes new profiles, whose faults are logged again."""
 
 
 @lru_cache(maxsize=8)
 def all_rows(size: int) -> Rows:
-    """Return the rows of so many nodes, not to be written."""
+    """Return the rows of `size` nodes, read-only."""
     rows = np.arange(size, dtype=np.intp)
     rows.flags.writeable = False
     return rows
@@ -85,11 +85,11 @@ class CopyOnWriteArray:
 
     def __init__(self, values: NDArray[Any]) -> None:
         self.values = values
-        """Not to be written; valid until the next decision, see `share`."""
+        """Read-only; valid until the next decision, see `share`."""
         self._shared = False
 
     def share(self) -> NDArray[Any]:
-        """Return the values as they are now; later writes do not change what was returned. Not to be written."""
+        """Return the current values, read-only; later writes do not change the returned array."""
         self._shared = True
         return self.values
 
@@ -124,7 +124,7 @@ class CachedColumn(CopyOnWriteArray):
 
     @property
     def bytes(self) -> int:
-        """About how much memory this takes."""
+        """The approximate memory of the column."""
         return self.values.nbytes + self.stale.nbytes
 
     def epoch_of(self, said: Hashable) -> int:
@@ -140,7 +140,7 @@ class CachedColumn(CopyOnWriteArray):
         if self.errors or errors:
             self._take_over(rows, errors)
         self.stamp = stamp
-        # Scores mostly differ; a filter's unchanged results need not be combined again.
+        # Recomputed scores mostly differ; unchanged results of a filter need not be combined again.
         if values.dtype.kind == "b":
             before = self.values if len(rows) == len(self.values) else self.values[rows]
             if before.tobytes() == values.tobytes():
@@ -149,7 +149,7 @@ class CachedColumn(CopyOnWriteArray):
         self.altered = stamp
 
     def _take_over(self, rows: Rows, errors: Errors) -> None:
-        gone = rows.tolist()  # a few rows; the others may be thousands
+        gone = rows.tolist()  # only the written rows: the errors may be of thousands
         for rule, found in list(self.errors.items()):
             for row in gone:
                 found.pop(row, None)
@@ -192,8 +192,8 @@ _NOTHING: Final = _Divided(NO_ROWS, NO_ROWS)
 class CombinedResult(CopyOnWriteArray):
     """The columns of all plugins of one point for a pod's cache keys, and their combination, refreshed together.
 
-    Of filters that is where among all filters the first one stands that refuses the node (-1 where none does), of
-    scorers the weighted total.
+    For filters the combination is the index of the first filter that refuses the node (-1 if none does), for scorers
+    the weighted total.
     """
 
     __slots__ = (
@@ -218,9 +218,9 @@ class CombinedResult(CopyOnWriteArray):
         self.actives = actives
         """The plugins whose results are cached."""
         self.places = places
-        """The place of each among all plugins of the point."""
+        """The index of each among all plugins of the point."""
         self.uncached = uncached
-        """The plugins whose results are not cached, each with its place."""
+        """The plugins whose results are not cached, each with its index."""
         self.weights = np.array([active.weight for active in actives], np.int64)
         self.questions: list[CacheKey] = []
         """The cache keys of the columns."""
@@ -231,7 +231,7 @@ class CombinedResult(CopyOnWriteArray):
         """Of scores: the rows whose total is out of date. Scores of nodes that no pod can take are not computed."""
         self._covered: Rows | None = None
         self._inside: _Booleans | None = None
-        """Which rows are covered; computed when it is read."""
+        """The covered rows as bools; computed when they are read."""
         self._left: dict[int, Rows] = {}
 
     def covers(self, rows: Rows) -> bool:
@@ -263,7 +263,7 @@ class CombinedResult(CopyOnWriteArray):
         return rows[self.stale[rows]]
 
     def left_before(self, place: int) -> Rows:
-        """Return the rows that no cached filter before a place refuses. Not to be written."""
+        """Return the rows that no cached filter before the index `place` refuses, read-only."""
         rows = self._left.get(place)
         if rows is None:
             rows = np.flatnonzero((self.values < 0) | (self.values > place))
@@ -284,7 +284,7 @@ class CombinedResult(CopyOnWriteArray):
 
     @property
     def bytes(self) -> int:
-        """About how much memory this takes, without its columns."""
+        """The approximate memory, without the columns."""
         return self.values.nbytes + 2 * self.stale.nbytes
 
 
@@ -355,9 +355,9 @@ class _OfProfile:
 
 
 class _ClusterCache:
-    """What stands for one cluster.
+    """The cache of one cluster.
 
-    A column is there as long as a group has it; those whose pods ask the same of a plugin share it.
+    A column lives as long as a combined result uses it; equal cache keys share a column.
     """
 
     def __init__(self) -> None:
@@ -396,7 +396,7 @@ class ResultCache:
     """The cached results about one pod, for one decision; see the module."""
 
     def __init__(self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> None:
-        """`snapshot` is no overlay."""
+        """`snapshot` must not be an overlay."""
         self._profile = profile
         self._state = state
         self._pod = pod
@@ -410,14 +410,14 @@ class ResultCache:
         self._shape = pod.shape()
 
     def is_about(self, pod: PodInfo, snapshot: Snapshot) -> bool:
-        """Return whether this is about that pod and that snapshot."""
+        """Return whether these results are for that pod and that snapshot."""
         return pod is self._pod and snapshot is self._snapshot
 
     def answers(self, point: Point, skipped: frozenset[str], rows: Rows) -> CombinedResult:
         """Return the refreshed combined result of the plugins that are not skipped and have a cache key.
 
-        Filters are evaluated for all nodes, scorers for `rows` only: other rows of a score hold no meaning. The plugins
-        in `uncached` must be called for this pod.
+        Filters are evaluated for all nodes, scorers for `rows` only: the scores of other rows are undefined. The
+        plugins in `uncached` must be called for this pod.
         """
         actives, kept = self._profile.without(point, skipped), self._store.of(self._profile)
         questions = self._questions(kept, point, skipped, actives)
@@ -444,7 +444,7 @@ class ResultCache:
     def _questions(
         self, kept: _OfProfile, point: Point, skipped: frozenset[str], actives: Sequence[Active],
     ) -> _ShapeKeys:
-        """Return the pod's cache keys; only keys that are not stable for the shape are asked for again."""
+        """Return the pod's cache keys; only keys that are not stable for the shape are requested again."""
         of_shape = point, skipped, self._shape
         known = kept.questions.find(of_shape) if self._shape is not None else None
         if known is None:
@@ -472,7 +472,7 @@ class ResultCache:
             keys.stamps[place] = self._cluster.stamp(cache_key.stable_until)
 
     def _is_stable(self, keys: _ShapeKeys, place: int) -> bool:
-        """Return whether no node has changed at the paths of `stable_until` since the key was asked for."""
+        """Return whether no node has changed at the paths of `stable_until` since the key was returned."""
         cache_key = keys.each[place]
         return (cache_key is not None and cache_key.stable_until is not None
                 and self._cluster.stamp(cache_key.stable_until) == keys.stamps[place])
@@ -493,7 +493,7 @@ class ResultCache:
         return cache_key
 
     def _tell(self, active: Active, point: Point, what: str, error: BaseException) -> None:
-        """Log once a fault of a plugin that costs only time: it is called uncached."""
+        """Log, once, a fault of a plugin that only costs time: the plugin is called uncached."""
         told, about = _TOLD.setdefault(self._profile, set()), (active.name, point, what)
         if about not in told:
             told.add(about)
@@ -540,7 +540,7 @@ class ResultCache:
         valid = epochs == group.epochs
         for changed in changes:
             valid = valid and changed is not None
-        # Of the rows of the last refresh only those that changed since are stale: no mark is read.
+        # Of the rows of the last refresh only those changed since are stale, so no mark is read.
         follows = valid and group.covers(rows)
         if not valid:
             group.stale[:] = True
@@ -549,7 +549,7 @@ class ResultCache:
         """Columns by number, with the stamp that they include, and the changed rows; None if marks hold them."""
         for part, stamp, changed in zip(group.parts, stamps, changes, strict=True):
             if follows and stamp == part.stamp:
-                continue  # nor has an epoch of its columns changed: no number of one comes again
+                continue  # nor has an epoch of its columns changed: numbers of epochs are not reused
             found = _NOTHING if changed is not None else None
             if changed is not None and len(changed):
                 found = divided.get(id(changed))
@@ -587,7 +587,7 @@ class ResultCache:
             column.epoch, column.stamp = epochs[number], stamp
         if len(stale):
             group.update(stale, _total(group, stale))
-        # Last: if a plugin failed on the way, the combined result is not up to date.
+        # Set last: if a plugin fails before this, the combined result is not up to date.
         if not follows:
             group.stale[stale] = False
             group.cover(rows)
@@ -601,8 +601,8 @@ class ResultCache:
         """Score changed rows, and mark the others as stale."""
         column, asked, others = group.columns[number], rows.asked, rows.others
         if len(others):
-            # Filters were asked about the same array: what was gathered for them serves here. A score that is out of
-            # range where the pod cannot be is no fault.
+            # Filters were called for the same array, so the columns gathered for them are reused. An invalid score of a
+            # row where the pod cannot run is no fault.
             if cache_key.vectorized is not None and rows.changed is not None:
                 said = self._said(Point.SCORE, group.actives[number], cache_key.vectorized, rows.changed)
                 if said is not None:
@@ -628,7 +628,7 @@ class ResultCache:
         refreshed, same = epochs != group.epochs, epochs == of_columns
         for part, stamp in zip(group.parts, stamps, strict=True):
             since, altered = part.stamp, False
-            # For another combined result a column may have moved on to another epoch.
+            # Another combined result may have refreshed the column to another epoch.
             if stamp == since and (same or all(epochs[number] == of_columns[number] for number in part.numbers)):
                 continue
             refreshed = refreshed or since < 0
@@ -653,7 +653,7 @@ class ResultCache:
         combined = self._everything if refreshed else _union(list(behind.values()))
         if len(combined):
             group.update(combined, _refused_first(group, combined))
-        # Last: where a plugin failed on the way, nothing is up to date.
+        # Set last: if a plugin fails before this, nothing is up to date.
         for part, stamp in zip(group.parts, stamps, strict=True):
             part.stamp = stamp
         group.epochs = epochs
@@ -724,7 +724,7 @@ def _key_of(point: Point, skipped: frozenset[str], questions: Sequence[CacheKey 
 def _filtered(
     ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
 ) -> tuple[NDArray[np.bool_], Errors]:
-    """Return which of the rows pass, and what failed."""
+    """Return which of the rows pass, and the errors."""
     answer: Answer = ask.filter(state, pod, snapshot, rows)
     return _of_rows(answer.passed, np.bool_, rows, snapshot), answer.errors
 
@@ -732,7 +732,7 @@ def _filtered(
 def _scored(
     ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
 ) -> tuple[NDArray[np.int64], Errors]:
-    """Return the scores of the rows, and what failed."""
+    """Return the scores of the rows, and the errors."""
     scores: Scores = ask.score(state, pod, snapshot, rows)
     chosen = _of_rows(scores.values, np.int64, rows, snapshot)
     if not are_scores(chosen):
@@ -741,7 +741,7 @@ def _scored(
 
 
 def _sound(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None:
-    """Return a checked vectorized result; None for scores out of range, which the plugin has to explain."""
+    """Return a validated vectorized result; None for scores out of range: the plugin is then called for its errors."""
     wanted = _BOOLEAN if point is Point.FILTER else _INTEGER
     if values.dtype != wanted or values.shape != (size,):
         raise TypeError(f"it must be {size} values of {wanted}, not {values.dtype} of shape {values.shape}")
@@ -789,7 +789,7 @@ def recomputed(
 
     def real() -> Answer:
         if not known:
-            # The state of the pod's own decision may be about another version of the cluster.
+            # The pod's own cycle state may be of another version of the cluster.
             answer = active.ask.filter(CycleState(state), pod, snapshot, refused)
             known.append(answer.spread(refused, snapshot.size))
         return known[0]
@@ -852,7 +852,7 @@ def recomputed(
 
 
 def among(errors: Errors, rows: Rows) -> dict[str, Mapping[int, EvaluationError]]:
-    """Return those of the errors that are of these rows."""
+    """Return the errors of these rows."""
     if not errors:
         return {}
     wanted = set(rows.tolist())
