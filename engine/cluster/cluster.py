@@ -94,7 +94,7 @@ class Cluster(ClusterState):
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call back after every change from now on, in the thread that makes it.
 
-        An exception of a listener is logged: the change is applied all the same, and reaches the other listeners.
+        An exception of a listener is logged; the change is still applied, and reaches the other listeners.
         """
         self._listeners += (listener,)
 
@@ -190,7 +190,7 @@ class Cluster(ClusterState):
             self._tell(Event(kind, key, gone, None, old_pod, None))
 
     def delete_nodes(self, names: Iterable[str]) -> None:
-        """Remove many nodes, numbering the rows again once and not once for each; unknown names are no error."""
+        """Remove many nodes and renumber the rows once; unknown names are ignored."""
         gone = {name: node for name in names if (node := self._objects.get("Node", {}).pop(name, None)) is not None}
         if not gone:
             return
@@ -222,11 +222,11 @@ class Cluster(ClusterState):
         return twin, faults
 
     def _diverge(self, added: Mapping[str, NodeRow]) -> None:
-        """Copy all that is written and shared with the original cluster, and add rows."""
+        """Copy all mutable state that is shared with the original cluster, and add rows."""
         nodes = {**self._objects.get("Node", {}), **{name: row.node for name, row in added.items()}}
         self._objects = {**self._objects, "Node": nodes}
         self._listeners, self._version_cache, self.cross_version_cache = (), (-1, {}), {}
-        # Results are compared by version, and no other cluster may have this one's.
+        # Cached results are identified by version, so the versions of two clusters must differ.
         self.version = next(_FORKS) << 40
         self._versions = {**self._versions, "Node": self.version}
         self.rows = list(self.rows)
@@ -404,7 +404,7 @@ def _key_of(item: Mapping[str, Any]) -> str:
 
 
 def _failure(item: object, error: Exception) -> Problem:
-    """Return the problem of an object that passes the checks and fails nevertheless."""
+    """Return the problem of an object that passes the checks and still cannot be applied."""
     return _problem(item, f"it cannot be taken in ({type(error).__name__}: {error})")
 
 

@@ -1,12 +1,12 @@
-"""What is computed of the rows of nodes: cached across versions of the cluster, refreshed for the changed rows only.
+"""Values derived from node rows: cached across versions of the cluster, refreshed for the changed rows only.
 
-They share one cache. `Derived` is a column: a number or an object for each node. `DerivedObjects` holds an object for
-each node, with numbers that sum it up for those who look at all nodes at once. `DerivedState` holds anything that can
-be brought up to date row by row, such as a sum over all nodes; `DerivedOfBase` does so for readers that account for
-what an overlay changes themselves.
+All of them share one cache. `Derived` is a column: a number or an object for each node. `DerivedObjects` holds an
+object for each node, with numbers that summarize it for readers of all nodes. `DerivedState` holds any value that can
+be refreshed row by row, such as a sum over all nodes; `DerivedOfBase` is for readers that apply the changes of an
+overlay themselves.
 
-All of them know overlays: the overridden rows are computed of the overlay and belong to it, nothing of them is cached
-across versions. A row counts as overridden only where the overlay may differ at the paths that are read.
+All of them support overlays: the overridden rows are computed from the overlay and cached with it, never across
+versions. A row counts as overridden only if the overlay may differ at the paths that are read.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _FEWEST_KEYS: Final = 16
 _MOST_FORGOTTEN: Final = 8_192
 _FEW: Final = 8
-"""So many rows are computed one by one sooner than grouped by what they agree on."""
+"""Up to this number of rows, computing each one is faster than grouping equal ones."""
 
 _Value = TypeVar("_Value")
 _Dtype = TypeVar("_Dtype", bound=np.generic)
 
 
 class Refreshable(Protocol):
-    """A value that is computed of the rows of nodes and can be brought up to date row by row."""
+    """A value that is computed from node rows and can be refreshed row by row."""
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
-        """Compute again what depends on these rows; at first, all of them are named."""
+        """Recompute the parts that depend on these rows; the first call has all rows."""
         ...
 
 
 class Overlayable(Refreshable, Protocol):
-    """One that can be shown as an overlay shows the nodes."""
+    """A value that can be copied for an overlay."""
 
     def copy(self) -> Self:
         """Return a value that can be refreshed for an overlay without this one changing."""
@@ -63,7 +63,7 @@ _State = TypeVar("_State", bound=Overlayable)
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[_Base]):
-    """A cached value, and up to where it follows the cluster."""
+    """A cached value, and the version of the cluster that it reflects."""
 
     state: _Base
     paths: frozenset[Path]
@@ -79,7 +79,7 @@ class _Entry(Generic[_Base]):
 
 
 class _Cache(Generic[_Base]):
-    """Values by key, in the cross-version cache of the cluster that they were computed of; the least recently used go.
+    """Values by key, in the cross-version cache of their cluster; the least recently used are dropped.
 
     The refreshed rows are those in the cluster's change log for the value's paths, and those of nodes in `forget`.
     """
@@ -98,7 +98,7 @@ class _Cache(Generic[_Base]):
             self._floor = self._generation
 
     def hit(self, cluster: ClusterState, key: Hashable, extra: Hashable) -> _Base | None:
-        """Return the value of the cluster itself where it is cached and up to date."""
+        """Return the value of the cluster itself if it is cached and up to date, else None."""
         entries = cast("dict[Hashable, _Entry[_Base]] | None", cluster.cross_version_cache.get(self))
         if entries is None:
             return None
@@ -108,7 +108,7 @@ class _Cache(Generic[_Base]):
         if entry.version != cluster.version:
             if entry.stamp != cluster.stamp(entry.paths):
                 return None
-            entry.version = cluster.version  # what changed is not read
+            entry.version = cluster.version  # the changed rows are not read
         if len(entries) > 1:
             entries[key] = entries.pop(key)  # the one used last
         return entry.state if entry.extra == extra else None
@@ -117,17 +117,17 @@ class _Cache(Generic[_Base]):
         self, snapshot: Snapshot, key: Hashable, paths: frozenset[Path], *, new: Callable[[int], _Base],
         most: Callable[[int], int], extra: Hashable = None,
     ) -> _Entry[_Base]:
-        """Return the value of the cluster itself, up to date; `snapshot` is no overlay.
+        """Return the refreshed value of the cluster itself; `snapshot` must not be an overlay.
 
-        A new one is made by `new(number of nodes)` where there is none, or it was made with another `extra`; so many of
-        them as `most(number of nodes)` are cached.
+        If there is none, or it was made with another `extra`, `new(number of nodes)` makes one; at most `most(number of
+        nodes)` are cached.
         """
         cluster = snapshot.cluster
         entries = cast("dict[Hashable, _Entry[_Base]] | None", cluster.cross_version_cache.get(self))
         if entries is None:
             entries = {}
             cluster.cross_version_cache[self] = entries
-        # Taken out first: a value whose refresh raises is not left half refreshed, and the order is that of use.
+        # Removed first: a value whose refresh raises must not stay half refreshed, and the order is that of use.
         entry = entries.pop(key, None)
         if entry is None or entry.extra != extra:
             state = new(snapshot.size)
@@ -162,7 +162,7 @@ class _Cache(Generic[_Base]):
 
 
 def _overlaid(cache: _Cache[_State], snapshot: Snapshot, key: Hashable, entry: _Entry[_State]) -> _State:
-    """Return a value as an overlay shows the nodes; it belongs to the overlay."""
+    """Return the value for the nodes of an overlay; it is cached with the overlay."""
     rows = snapshot.overridden_at(entry.paths)
     if not len(rows):
         return entry.state
@@ -177,16 +177,16 @@ def _overlaid(cache: _Cache[_State], snapshot: Snapshot, key: Hashable, entry: _
 
 
 class DerivedOfBase(Generic[_Base]):
-    """A value that is computed of all nodes' rows of the cluster itself, whatever an overlay overrides.
+    """A value computed from all node rows of the cluster itself; overlays are ignored.
 
-    It depends on what stands at `paths` of each row. `new(number of nodes)` makes an empty one; it is refreshed for all
-    rows, and later for those that changed. `most` bounds how many keys are cached; the least recently used go.
+    It depends on the values at `paths` of each row. `new(number of nodes)` makes an empty one; it is refreshed for all
+    rows, and later for changed ones. `most` bounds the number of cached keys; the least recently used are dropped.
     """
 
     def __init__(
         self, paths: frozenset[Path] = frozenset(), new: Callable[[int], _Base] | None = None, most: int = _MOST_KEYS,
     ) -> None:
-        """`paths` and `new` may be left out where each read brings its own."""
+        """`paths` and `new` are optional if each read passes its own."""
         self._paths = paths
         self._new = new
         self._most: Callable[[int], int] = lambda _: most
@@ -215,7 +215,7 @@ class DerivedOfBase(Generic[_Base]):
 
 
 class DerivedState(DerivedOfBase[_State]):
-    """A value that is computed of all nodes' rows, as a snapshot shows them: of an overlay it is the overlay's own."""
+    """A value computed from all node rows of a snapshot, including its overlay."""
 
     def of(
         self, snapshot: Snapshot, key: Hashable = None, new: Callable[[int], _State] | None = None,
@@ -228,7 +228,7 @@ class DerivedState(DerivedOfBase[_State]):
 
 
 class RowObjects(Generic[_Value]):
-    """An object and a few numbers for each row: not to be written, and valid until the cluster changes."""
+    """An object and a few numbers for each row: read-only, and valid until the cluster changes."""
 
     __slots__ = ("_compute", "_numbers_of", "_present", "numbers", "values")
 
@@ -238,7 +238,7 @@ class RowObjects(Generic[_Value]):
     ) -> None:
         self.values = values
         self.numbers = numbers
-        """What `numbers_of` returned for the values, float64[nodes, width]."""
+        """The results of `numbers_of` for the values, float64[nodes, width]."""
         self._compute = compute
         self._numbers_of = numbers_of
         self._present: Rows | None = None
@@ -268,10 +268,10 @@ class RowObjects(Generic[_Value]):
 
 
 class DerivedObjects(DerivedState[RowObjects[_Value]]):
-    """An object for each node, computed by `compute(snapshot, row)` of what stands at `paths` of its row.
+    """An object for each node, computed by `compute(snapshot, row)` from the values at `paths` of its row.
 
-    `numbers_of(value)` returns `width` numbers that sum a value up. Whoever changes what `compute` reads beside the row
-    has to call `forget`.
+    `numbers_of(value)` returns `width` numbers that summarize a value. If `compute` reads other state, changes of that
+    state must call `forget`.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class DerivedObjects(DerivedState[RowObjects[_Value]]):
         self._compute = compute
 
     def at(self, snapshot: Snapshot, row: int) -> _Value:
-        """Return the object of one row; of an overridden row, without computing all that the overlay overrides."""
+        """Return the object of one row; an overridden row is computed alone, without the overlay's other rows."""
         entry = self._current(snapshot.base, None)
         if row not in snapshot.overridden or not (snapshot.overridden_at(entry.paths) == row).any():
             return entry.state.values[row]
@@ -300,7 +300,7 @@ class DerivedObjects(DerivedState[RowObjects[_Value]]):
 
 
 class _Column(Generic[_Dtype]):
-    """Values by row, of which some may have to be computed before they are read."""
+    """Values by row; some may be computed only when they are read."""
 
     __slots__ = ("_known", "_stale", "complete", "distinct", "values")
 
@@ -310,11 +310,11 @@ class _Column(Generic[_Dtype]):
         self.complete = False
         """True if all rows are known."""
         self._stale: Rows | None = all_rows(values.shape[-1])
-        """The rows that are not known; None: see `_known`."""
+        """The rows to compute; None if `_known` marks them."""
         self._known: NDArray[np.bool_] | None = None
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - computed by the next read
-        """Have these rows computed before they are read."""
+        """Mark these rows to be computed before they are read."""
         if self.complete:
             self._stale, self.complete = rows, False
         elif self._known is not None:
@@ -332,7 +332,7 @@ class _Column(Generic[_Dtype]):
     def fill(
         self, snapshot: Snapshot, rows: Rows | None, compute: Callable[[Snapshot, Rows], NDArray[_Dtype]],
     ) -> None:
-        """Compute those of the rows (None: all) that are not known."""
+        """Compute those of the rows (None: all) that are not up to date."""
         if self.complete:
             return
         if rows is None:
@@ -353,7 +353,7 @@ class _Column(Generic[_Dtype]):
     def _write(self, rows: Rows, found: NDArray[_Dtype]) -> None:
         values = self.values
         if self.distinct and not values.flags.writeable:
-            # Readers take the same array for the same values.
+            # Readers treat an identical array as unchanged values.
             if np.array_equal(values[..., rows], found):
                 return
             values = self.values = values.copy()
@@ -366,16 +366,16 @@ class _Column(Generic[_Dtype]):
 
 
 class Derived(Generic[_Dtype]):
-    """A column over all nodes, computed of what stands at `paths` of each node's row, and of nothing else.
+    """A column over all nodes, computed only from the values at `paths` of each node's row.
 
-    `compute(snapshot, row)` returns a row's value; with `width` it returns so many of them. It may be given at each
-    read instead, where it depends on a pod: then `key` says what of the pod decides, and one column is cached for each
-    key, the least recently used are dropped.
+    `compute(snapshot, row)` returns a row's value, or `width` values. If it depends on a pod, it is passed with each
+    read: `key` then identifies the pod's inputs, and one column is cached for each key; the least recently used are
+    dropped.
 
     `vectorized`: `compute(snapshot, rows)` returns the values of several rows, in their order.
 
-    `distinct`: rows that agree on all paths have the same value, so it is computed for one of them. Thousands of nodes
-    have a handful of different taints and zones. The array returned is another one whenever a value is another.
+    `distinct`: rows with equal values at all paths have the same result, so it is computed for one of them. Thousands
+    of nodes have a handful of different taints and zones. Whenever a value changes, another array is returned.
     """
 
     def __init__(
@@ -395,11 +395,10 @@ class Derived(Generic[_Dtype]):
         self, snapshot: Snapshot, key: Hashable = None, compute: Callable[[Snapshot, Any], Any] | None = None, *,
         rows: Rows | None = None, paths: frozenset[Path] | None = None, extra: Hashable = None,
     ) -> NDArray[_Dtype]:
-        """Return all values, [nodes] or [width, nodes], not to be written and valid until the cluster changes.
+        """Return all values, [nodes] or [width, nodes], read-only and valid until the cluster changes.
 
-        `compute` stands in for the one of the constructor, `paths` for its paths. With `rows`, those rows alone are
-        computed, and the others hold anything. `extra` covers what the values depend on beside the rows: everything is
-        computed again where it is not what it was.
+        `compute` and `paths` replace those of the constructor. With `rows`, only those rows are computed, and the
+        others are undefined. `extra` stands for other inputs of the values: if it changes, everything is recomputed.
         """
         if paths is None:
             paths = self._paths
@@ -451,7 +450,7 @@ class Derived(Generic[_Dtype]):
         self, snapshot: Snapshot, rows: Rows, compute: Callable[[Snapshot, Any], Any],
     ) -> NDArray[_Dtype]:
         found = compute(snapshot, rows) if self._vectorized else [compute(snapshot, row) for row in rows.tolist()]
-        if self._has_objects:  # numpy would take sequences apart
+        if self._has_objects:  # numpy would split sequences
             values = np.empty(len(rows), self._dtype)
             for place, value in enumerate(found):
                 values[place] = value
@@ -461,7 +460,9 @@ class Derived(Generic[_Dtype]):
 
 
 def _grouped(snapshot: Snapshot, rows: Rows, paths: frozenset[Path]) -> tuple[Rows, Rows]:
-    """Return the places of rows none of which agrees with another on all paths, and for each row that of its like."""
+    """Return the indices of one row per distinct combination of values at the paths, and for each row its
+    combination.
+    """
     frame = snapshot.frame({})
     codes: NDArray[np.int64] = np.zeros(len(rows), np.int64)
     for path in sorted(paths):
@@ -474,7 +475,7 @@ def _grouped(snapshot: Snapshot, rows: Rows, paths: frozenset[Path]) -> tuple[Ro
 
 @lru_cache(maxsize=16)
 def all_rows(size: int) -> Rows:
-    """Return the numbers of all rows, not to be written."""
+    """Return the numbers of all rows, read-only."""
     rows: Rows = np.arange(size, dtype=np.intp)
     rows.flags.writeable = False
     return rows

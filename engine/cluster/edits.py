@@ -39,9 +39,9 @@ _FIXED_POD: Final = frozenset((
 ))
 _CRITICAL: Final = ("system-node-critical", "system-cluster-critical")
 _CLASS_SIZE: Final = 0.8
-"""Size of a change of the QoS class: large, as it changes what the pod is guaranteed."""
+"""The size of a change of the QoS class: large, as it changes the pod's guarantees."""
 _MOST_PODS: Final = 5
-"""Most pods that an edit removes of a node."""
+"""The maximum number of pods that an edit removes from a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def qos_edit(pod: PodInfo, name: str) -> Edit:
 
 
 def band_edit(pod: PodInfo, band: str) -> Edit:
-    """Return the edit that puts the pod into another priority band: by its label if it has one, else by its class."""
+    """Return the edit that moves the pod to another priority band: by its label if it has one, else by its class."""
     labels = (pod.object.get("metadata") or {}).get("labels") or {}
     if PRIORITY_CLASS_LABEL in labels:
         return replace(label_edit(pod.object, PRIORITY_CLASS_LABEL, band, of_pod=True), size=_CLASS_SIZE)
@@ -371,7 +371,7 @@ def _fewest(held: Mapping[str, int], amount: int) -> tuple[str, ...]:
 
 
 def uncordon_edit(node: Json) -> Edit:
-    """Return the edit that uncordons a node: without `unschedulable` and the taint of it."""
+    """Return the edit that uncordons a node: it removes `unschedulable` and the taint of that."""
     spec = node.get("spec") or {}
     taints = [each for each in spec.get("taints") or () if each.get("key") != "node.kubernetes.io/unschedulable"]
     changed = {**node, "spec": {**{key: value for key, value in spec.items() if key not in ("unschedulable", "taints")},

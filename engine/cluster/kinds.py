@@ -58,7 +58,7 @@ class Lack:
 
 def lacking(reads: Mapping[str, Iterable[Read]], cluster: ClusterState) -> tuple[Lack, ...]:
     """Return the plugins, by name, that read kinds which the cluster lacks."""
-    pods = tuple(cluster.objects("Pod").values())  # a copy: another thread may ask than the one that owns the cluster
+    pods = tuple(cluster.objects("Pod").values())  # a copy: may run in another thread than the owner's
     found: list[Lack] = []
     for plugin, of_plugin in reads.items():
         kinds = {each.kind for each in of_plugin if cluster.lacks(each.kind) and (

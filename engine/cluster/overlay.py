@@ -96,4 +96,4 @@ _DIFFER: Final[Mapping[str, Callable[[NodeRow, NodeRow], bool]]] = {
     "nodeMetric": lambda row, base: row.metric is not base.metric,
     "objects": lambda row, base: False,  # noqa: ARG005 - an overlay overrides no objects of the cluster
 }
-"""True if an overridden row may differ from the base's at a path of this variable; all others may always."""
+"""By variable, whether an overridden row may differ from the base's at its paths; a row may always differ at others."""

@@ -109,7 +109,7 @@ class Snapshot:
         return self._with_overridden(self._cluster.nonzero_amounts(place).values, lambda row: row.nonzero[place])
 
     def gathered(self, values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
-        """Return `values[..., rows]` of a cached array, cached itself. Not to be written."""
+        """Return `values[..., rows]` of a cached array, cached itself. Read-only."""
         if len(rows) == values.shape[-1]:
             return values
         if self._overridden:
@@ -265,11 +265,11 @@ class NodeFrame:
         return {} if self._base is not None else self._cluster.cross_version_cache
 
     def value(self, name: str) -> object:
-        """Return a CONSTANT or DECISION variable's value; raise KeyError where it is not given."""
+        """Return a CONSTANT or DECISION variable's value; raise `KeyError` if it has none."""
         return self._values[name]
 
     def row_value(self, name: str, row: int) -> object:
-        """Return a ROW variable's value; raise `EvaluationError` where it has none, KeyError for an unknown name."""
+        """Return a ROW variable's value; raise `EvaluationError` if it has none, `KeyError` for an unknown name."""
         at = self._snapshot.row(row)
         match name:
             case "node":
@@ -296,7 +296,7 @@ class NodeFrame:
                 raise KeyError(name)
 
     def numbers(self, path: Path) -> Numbers | None:
-        """Return the numeric column at a path below a ROW variable, or None where it holds no numbers."""
+        """Return the numeric column at a path below a ROW variable, or None if it holds no numbers."""
         overlaid = self._base is not None
         match path:
             case ("requested", name):
@@ -349,17 +349,17 @@ class NodeFrame:
         return self._cluster.stamp(paths)
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
-        """Return the rows that changed at one of the paths since that stamp; None if that is not known any more."""
+        """Return the rows that changed at one of the paths since that stamp; None if that is no longer known."""
         return self._cluster.changed(paths, since)
 
     def _kept_reader(self, path: Path) -> Callable[[int], object]:
-        """Return what reads a path of the cluster itself, whatever an overlay says."""
+        """Return the reader of a path of the cluster itself, ignoring an overlay."""
         base = self if self._base is None else self._base[0]
         assert isinstance(base, NodeFrame)
         return base.reader(path)
 
     def reader(self, path: Path) -> Callable[[int], object]:
-        """Return what reads a path of a row, as `encoding.value_at` does."""
+        """Return the reader of a path of a row, as `encoding.value_at` reads it."""
         name, keys = path[0], path[1:]
 
         def read(row: int) -> object:

@@ -257,7 +257,7 @@ class ClusterState:
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
         """Return the rows, ascending, that changed at one of the paths since that stamp; None if that is not known.
 
-        Not to be written: it is cached for the next caller.
+        Read-only: it is cached for the next caller.
         """
         cache = self.version_cache
         found: list[Rows] = []

@@ -1,4 +1,4 @@
-"""Reloading: the active set follows what the directories hold, and never leaves the last good state."""
+"""Reloading: the active set of policies follows the sources, and stays valid at all times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All files of all sources to plugins, reading and compiling again only what changed."""
+"""Builds plugins from the files of all sources; only changed files are read and compiled again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from koordpolicy.engine.source import Problem, Problems, Severity, Source
 T = TypeVar("T")
 
 Compile: TypeAlias = Callable[[Sequence[Document], Problems], Iterable[Plugin]]
-"""Compiles one document, given with the PolicyParams that it references, and gathers what is wrong with it."""
+"""Compiles one document, passed with the PolicyParams that it references, and collects its problems."""
 
 _KEPT_BUILDS: Final = 8
 
 
 def _no_pause() -> None:
-    """Take no break."""
+    """Do nothing."""
 
 
 class _Memo:
-    """What was computed in the last few builds, by what it was computed from; `pause` is called after each of it."""
+    """A cache of the results of the last few builds by their inputs; `pause` is called after each computation."""
 
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause = pause
@@ -45,27 +45,26 @@ class _Memo:
         return value
 
     def forget_others(self) -> None:
-        """Keep only what was used since the last build."""
+        """Drop the results that were not used since the last build."""
         self._forget(self._build)
 
     def next_build(self) -> None:
-        # More than the last one: while a version is refused, builds with and without it alternate.
+        # Several builds are cached: while a version is refused, builds with and without it alternate.
         self._build += 1
         self._forget(self._build - _KEPT_BUILDS + 1)
 
     def _forget(self, before: int) -> None:
-        # One at a time: freeing thousands of documents in one go would keep decisions waiting until all are freed.
+        # One at a time: freeing thousands of documents at once would block decisions until all are freed.
         for key in [key for key, kept in self._kept.items() if kept[0] < before]:
             del self._kept[key]
             self._pause()
 
 
 class Builder:
-    """A `Build` for `Reloader`: what a file and the PolicyParams it references yield is kept while they are the same.
-
-    `compile_document` is given a document and after it the PolicyParams that it references. `pause` is called after
-    each file that is read and each document that is compiled: decisions have their turn. A document whose expressions
-    are not compiled within `seconds` has problems that say so.
+    """A `Build` for `Reloader`, which caches the results of a file until it or a PolicyParams that it references
+    changes. `compile_document` receives a document followed by the PolicyParams that it references. `pause` is called
+    after each file that is read and each document that is compiled, so that decisions can run. A document whose
+    expressions are not compiled within `seconds` gets a problem.
     """
 
     def __init__(
@@ -84,14 +83,14 @@ class Builder:
         plugins, problems = self._gather(sources)
         self._loaded.next_build()
         self._compiled.next_build()
-        # Warnings of a refused version help nobody.
+        # Warnings of a refused version are not reported.
         Problems([each for each in problems.found if each.severity is Severity.ERROR]).raise_errors()
         return plugins
 
     def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
-        """Return the warnings about active files, each with its place.
+        """Return the warnings about active files, each with its position.
 
-        What was kept of all others is forgotten: a large set that was replaced must not stay in memory.
+        Cached results of other files are dropped: a large set that was replaced must not stay in memory.
         """
         found = self._gather(sources)[1].found
         self._loaded.forget_others()
@@ -113,10 +112,10 @@ class Builder:
                 if not isinstance(document.spec, PluginSpec):
                     continue
                 names = dict.fromkeys(reference.name for reference in document.spec.params_from)
-                # A reference to nothing is the compiler's to complain about, and it knows better with all names.
+                # The compiler reports a dangling reference, with hints from all names.
                 known = names.keys() <= shared.keys()
                 needed = (document, *(shared[name] for name in (names if known else shared)))
-                # The documents themselves are kept with the answer, so that no other one can get their identity.
+                # The documents are cached with the result, so that no other object can get their identity.
                 _, made, faults = self._compiled.get(tuple(map(id, needed)), partial(self._try, needed))
                 plugins += made
                 problems.extend(faults)

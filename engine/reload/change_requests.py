@@ -1,4 +1,4 @@
-"""Requests of other threads to change what is active, done by the thread that reloads."""
+"""Requests of other threads to change the active set, executed by the reloading thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .swap import our_fault
 
 
 class ChangeRequests:
-    """A queue of requests; each returns the active generation after it, and is given the time of the pass."""
+    """A queue of requests; each is called with the time of the pass, and returns the active generation."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[Callable[[float], GenerationRecord], Future[GenerationRecord]]] = (
@@ -27,7 +27,9 @@ class ChangeRequests:
         return future
 
     def serve(self, now: float) -> list[Callable[[], None]]:
-        """Do all that is queued; return what hands out the results, to be called once the status is published."""
+        """Execute all queued requests; return functions that resolve their futures, to be called once the status is
+        published.
+        """
         answers: list[Callable[[], None]] = []
         while not self._waiting.empty():
             request, future = self._waiting.get()
@@ -37,6 +39,6 @@ class ChangeRequests:
                 answers.append(partial(future.set_result, request(now)))
             except PolicyError as error:
                 answers.append(partial(future.set_exception, error))
-            except Exception as error:  # the future raises it, and reloading goes on
+            except Exception as error:  # the future raises it, and reloading continues
                 answers.append(partial(future.set_exception, our_fault("the request", error)))
         return answers

@@ -1,4 +1,4 @@
-"""The last generations that were active: what somebody may roll back to."""
+"""The last active generations, to which a user may roll back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .mount import Version
 
 MOST_GENERATIONS: Final = 10
 MOST_CHARACTERS: Final = 32 << 20
-"""Of all texts that only earlier generations have, together."""
+"""The maximum number of characters of all texts that only earlier generations have."""
 SHORTEST_HASH: Final = 6
-"""Characters: fewer name too many."""
+"""The minimum number of characters of an abbreviated hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,14 @@ class GenerationRecord:
 
     generation: int
     digest: str
-    """Of its registry."""
+    """The digest of its registry."""
     since: float
     versions: Mapping[str, Version]
-    """By the path of the source."""
+    """The versions by path of the source."""
     restored: int | None = None
-    """The generation that this one brought back."""
+    """The generation that this one restored, or None."""
     failed: str = ""
-    """Why it was rolled back; empty where it was not."""
+    """The reason of its rollback; empty if it was not rolled back."""
 
     def to_json(self) -> dict[str, object]:
         """Return plain data, without the texts."""
@@ -47,19 +47,19 @@ class GenerationRecord:
 
 
 class History:
-    """The last generations, oldest first. Not safe for use by several threads, but for reading `generations`."""
+    """The last generations, oldest first. Not thread-safe, except for reading `generations`."""
 
     def __init__(self, most: int = MOST_GENERATIONS, characters: int = MOST_CHARACTERS) -> None:
         self._most = most
         self._characters = characters
         self.generations: tuple[GenerationRecord, ...] = ()
-        """Rebound as a whole, so that other threads may read it."""
+        """The records, oldest first; rebound as a whole, so that other threads may read it."""
 
     def add(self, record: GenerationRecord) -> None:
-        """Append the generation that is active now; drop the oldest where there are too many, or too much text."""
+        """Append the active generation; drop the oldest if there are too many, or too much text."""
         before = self.generations
         if before and before[-1].generation == record.generation:
-            # Files moved, and nothing else: it is the same generation at another place.
+            # Only paths of files changed: it is the same generation.
             record = replace(record, since=before[-1].since, restored=before[-1].restored)
             before = before[:-1]
         records = (*before, replace(record, versions=MappingProxyType(dict(record.versions))))[-self._most:]
@@ -75,8 +75,8 @@ class History:
     def find(self, wanted: str = "") -> GenerationRecord:
         """Return a generation by its number or the beginning of a hash; for empty text, the one before.
 
-        The one before is the newest with another digest that did not fail; where the active one was brought back, the
-        one before the original. Raises `PolicyError` where there is none.
+        The one before is the newest with another digest that did not fail; if the active one was restored, the one
+        before the original. Raises `PolicyError` if there is none.
         """
         *earlier, current = self.generations
         if not wanted:

@@ -1,8 +1,7 @@
-"""How a thread that compiles leaves the interpreter and the garbage collector to those that decide.
+"""Settings of the interpreter and the garbage collector with which a compiling thread delays decisions little.
 
-Python runs one thread at a time. Another thread waits for the running one until the switch interval is over, so that
-interval is short while something is compiled; and the thread that compiles takes a break after each document, as long
-as the document took.
+Python runs one thread at a time. A waiting thread gets its turn after the switch interval, so that interval is short
+while policies are compiled; and the compiling thread pauses after each document, for as long as the document took.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Final
 
 _SWITCH_INTERVAL_S: Final = 0.0001
 _SELDOM: Final = 900_000_000
-"""A number that nobody else sets, so that it shows whether somebody has set another one meanwhile."""
+"""An unusual threshold, by which `unfreeze` detects that other code has changed it meanwhile."""
 _LONGEST_BREAK_S: Final = 0.005
 
 
 class LowLatencyGc:
-    """A context for threads that compile: while any thread is in it, decisions wait for them as little as can be.
+    """A context for compiling threads: while any thread is in it, decisions wait for them as little as possible.
 
-    It changes settings of the whole process, so the composition root makes one and hands it to all that compile.
+    It changes settings of the whole process, so the composition root makes one and passes it to all compiling code.
     """
 
     def __init__(self) -> None:
@@ -38,10 +37,11 @@ class LowLatencyGc:
             if self._within > 1:
                 return
             self._before = interval, (young, middle, _) = sys.getswitchinterval(), gc.get_threshold()
-            # A decision that wants to go on waits this long for a build that computes: 5 ms, unless set otherwise.
+            # A waiting decision gets its turn after this interval; the default is 5 ms.
             sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_S))
-            # What is compiled lives on. Looking through all of it again each time that it has grown by a quarter makes
-            # decisions wait half a second, several times, where thousands of documents are compiled: once is enough.
+            # Compiled objects are long-lived. A full collection each time that they have grown by a quarter would delay
+            # decisions by half a second, several times, if thousands of documents are compiled: one collection
+            # suffices.
             gc.set_threshold(young, middle, _SELDOM)
 
     def __exit__(self, *_: object) -> None:
@@ -56,22 +56,22 @@ class LowLatencyGc:
                     gc.set_threshold(young, middle, thresholds[2])
 
     def pause(self) -> None:
-        """Take a break, as long as this thread has computed since the last one; none outside of the context."""
+        """Sleep for as long as this thread has computed since the last pause; do nothing outside of the context."""
         since: float | None = getattr(self._mine, "since", None)
         if since is not None:
             time.sleep(min(_LONGEST_BREAK_S, max(0.0, time.thread_time() - since)))
             self._mine.since = time.thread_time()
 
     def freeze(self) -> None:
-        """Collect, then keep what is in memory by now out of collections.
+        """Collect, then exclude all current objects from collections.
 
-        What hundreds of compiled documents consist of lives on. A collection takes 50 ms to look through it, and the
-        decision in which it falls due waits for it.
+        The objects of hundreds of compiled documents are long-lived. A collection takes 50 ms to visit them, and delays
+        the decision that triggers it.
         """
-        gc.unfreeze()  # of what a server before this one in the same process has left
+        gc.unfreeze()  # objects that an earlier server in the same process has frozen
         gc.collect()
         gc.freeze()
 
     def unfreeze(self) -> None:
-        """Let collections look through all of the memory again."""
+        """Include all objects in collections again."""
         gc.unfreeze()

@@ -1,7 +1,7 @@
-"""One source of policies on disk, a ConfigMap's mount, a directory or a file: what it holds at one moment.
+"""Reads one source of policies on disk: a ConfigMap's mount, a directory or a file.
 
-`stamp` is cheap and says whether anything may have changed; `read` reads everything and hands out a `Version` only if
-all of it was there at one moment. Nothing is remembered here and nothing raises: what is wrong is part of the answer.
+`stamp` is cheap and shows whether anything may have changed; `read` reads all files and returns a `Version` only if
+they are of one moment. Both are stateless and raise nothing: problems are part of the result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OpenAt = Callable[[str, int, int | None], int]
 
 @dataclass(frozen=True, slots=True)
 class SourceLimits:
-    """How much one source may hold; what goes beyond is refused, never cut off."""
+    """The limits of one source; a source that exceeds them is refused, never truncated."""
 
     files: int = 5_000
     file_bytes: int = LARGEST_FILE
@@ -40,7 +40,7 @@ class SourceLimits:
 
 
 class Presence(enum.Enum):
-    """What is found under the path of a source."""
+    """The kind of file under the path of a source."""
 
     DIRECTORY = "directory"
     PROJECTED = "projected"  # with `..data`: a ConfigMap, a Secret or a projected volume
@@ -51,13 +51,13 @@ class Presence(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What is found without reading; equal stamps mean that most probably nothing has changed."""
+    """The state of a source without its contents; equal stamps mean that most probably nothing has changed."""
 
     presence: Presence
     marks: tuple[object, ...] = ()
     """The target of `..data`, or path, inode, size, mtime and ctime of every policy file."""
     reason: str = ""
-    """Why there is nothing to read: for `MISSING` and `UNREADABLE`."""
+    """The reason of `MISSING` and `UNREADABLE`."""
 
     @property
     def readable(self) -> bool:
@@ -69,8 +69,8 @@ class Stamp:
 class Version:
     """All policy files of a source at one moment.
 
-    `digest` is a sha256 over the sorted pairs of relative name and content. A file that cannot be used (no permission,
-    not UTF-8, too large) is in `broken` with what is wrong with it, and not in `files`.
+    `digest` is a sha256 over the sorted pairs of relative name and content. An unusable file (no permission, not UTF-8,
+    too large) is in `broken` with its problem, and not in `files`.
     """
 
     digest: str
@@ -81,7 +81,7 @@ class Version:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the files that cannot be used."""
+        """The problems of unusable files."""
         return tuple(self.broken.values())
 
     @classmethod
@@ -91,7 +91,7 @@ class Version:
         """Return a version with its digest computed."""
         digest = hashlib.sha256()
         for name in sorted(hashes):
-            # Lengths first, so that no two sets of files can look the same.
+            # Lengths first, so that different sets of files never have the same input.
             encoded = os.fsencode(name)
             digest.update(b"%d:%s%s;" % (len(encoded), encoded, hashes[name].encode()))
         return cls(digest.hexdigest(), MappingProxyType(dict(sorted(files.items()))),
@@ -103,7 +103,7 @@ EMPTY: Final = Version.of({}, {})
 
 @dataclass(frozen=True, slots=True)
 class SourceReading:
-    """What reading a source found: `version` is None where it is missing, unreadable, or changed meanwhile (`torn`)."""
+    """The result of reading a source: `version` is None if it is missing, unreadable, or changed meanwhile (`torn`)."""
 
     stamp: Stamp
     version: Version | None = None
@@ -112,7 +112,7 @@ class SourceReading:
 
 
 def mount_points() -> frozenset[str]:
-    """Return where something is mounted, as the kernel tells this process; empty where it does not tell."""
+    """Return the mount points that the kernel reports to this process; empty if it reports none."""
     try:
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -149,7 +149,7 @@ class Mount:
         self._mount_points = mount_points
 
     def name_of(self, relative: str) -> str:
-        """Return the name under which a person finds the file."""
+        """Return the full name of a file, for messages."""
         return self._prefix + relative if relative else self.path
 
     def stamp(self) -> Stamp:
@@ -164,7 +164,7 @@ class Mount:
             return _absent(error)
 
     def read(self, previous: Version | None = None) -> SourceReading:
-        """Read all files. A file whose content stands in `previous` keeps its `Source` object.
+        """Read all files. A file whose content is in `previous` keeps its `Source` object.
 
         A mounted ConfigMap is read through the one version that `..data` points at when the reading begins.
         """
@@ -188,7 +188,7 @@ class Mount:
         except OSError as error:
             return SourceReading(_absent(error))
         stamp = Stamp(presence, (found.link,) if presence is Presence.PROJECTED else tuple(marks))
-        # Whatever was renamed, added or swapped while the files were read shows in a second stamp.
+        # A second stamp detects files that were renamed, added or swapped during reading.
         if torn or self.stamp() != stamp:
             return SourceReading(stamp, torn=True)
         if presence is not Presence.PROJECTED:
@@ -211,7 +211,7 @@ class Mount:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # `..data` is a directory itself: nobody swaps it, so each of its files has a mark.
+            # `..data` is a directory itself, which is not swapped, so each of its files has a mark.
             return Presence.DIRECTORY, _Place(opened.open(LINK, os.O_RDONLY | os.O_DIRECTORY, root))
         try:
             target = opened.open(link, os.O_RDONLY | os.O_DIRECTORY, root)
@@ -227,7 +227,7 @@ class Mount:
         count = 0
         while pending:
             prefix, above = pending.pop()
-            # Opened only while it is walked: thousands of directories need no thousands of descriptors.
+            # Opened only while it is walked, to use few descriptors.
             with _Closing(self._open_at) as opened:
                 try:
                     directory = opened.open(prefix or ".", os.O_RDONLY | os.O_DIRECTORY, place.directory)
@@ -261,7 +261,7 @@ class Mount:
         try:
             status = os.stat(name, dir_fd=directory)
         except FileNotFoundError:
-            # A link that points at nothing is there; a file that was just deleted is not.
+            # A dangling link is reported; a file that was just deleted is not.
             try:
                 os.readlink(name, dir_fd=directory)
             except OSError:
@@ -275,13 +275,13 @@ class Mount:
         return _Entry(relative, name, directory, (relative, *_mark(status))), status
 
     def _content(self, entry: _Entry, total: int) -> tuple[bytes | Problem, bool]:
-        """Return the bytes of a file, or what is wrong with it; and whether it stood still meanwhile."""
+        """Return the bytes of a file, or its problem; and whether it did not change meanwhile."""
         assert entry.name is not None
         name = self.name_of(entry.name)
         if entry.fault:
             return Problem(f"`{name}` cannot be read: {entry.fault}", code="unreadable-file"), True
         try:
-            # Without waiting: what was a file a moment ago may be a pipe now.
+            # Non-blocking: the file may have been replaced by a pipe.
             descriptor = self._open_at(entry.base, os.O_RDONLY | os.O_NONBLOCK, entry.directory)
         except FileNotFoundError:
             return b"", False
@@ -329,9 +329,9 @@ class Mount:
         return Version.of(files, hashes, broken)
 
     def _never_updated(self, names: Iterable[str]) -> list[str]:
-        """Say which files are mounts themselves (`subPath`): the kubelet never updates those."""
+        """Return warnings about files that are mounts themselves (`subPath`), which the kubelet never updates."""
         points = self._mount_points()
-        # What is mounted is no link, so resolving the directory is enough.
+        # A mount point is never a link, so resolving the directory suffices.
         root = os.path.realpath(self.path)
         return [f"`{self.name_of(name)}` is mounted by itself (subPath), so the kubelet never updates it: "
                 "mount the whole volume instead" for name in names if (f"{root}/{name}" if name else root) in points]
@@ -347,7 +347,7 @@ class _Place:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     name: str | None
-    """Relative to the mount; None for a file that vanished meanwhile."""
+    """The name relative to the mount; None for a file that vanished meanwhile."""
     base: str
     directory: int
     mark: tuple[object, ...]

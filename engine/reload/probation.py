@@ -10,7 +10,7 @@ from koordpolicy.engine.framework.registry import Live
 class Probation:
     """Decides whether the active generation has failed: too many of its first decisions had failing expressions.
 
-    `max_error_rate` is that part (0 to 1); None where no generation fails. `count` may be called from any thread.
+    `max_error_rate` is the maximum part (0 to 1); with None no generation fails. `count` may be called from any thread.
     """
 
     def __init__(self, live: Live, *, max_error_rate: float | None, first_decisions: int) -> None:
@@ -26,7 +26,7 @@ class Probation:
         return self._max_error_rate is not None
 
     def count(self, generation: int, decisions: int, errors: int) -> None:
-        """Count decisions made under a generation, and how many had a failing expression; ignores inactive ones."""
+        """Count decisions under a generation, and those with a failing expression; inactive generations are ignored."""
         with self._lock:
             if generation != self._live.registry.generation:
                 return
@@ -42,7 +42,7 @@ class Probation:
         generation, decisions, errors = self._counted
         if self._max_error_rate is None or generation != self._live.registry.generation:
             return False
-        # Before the count is full, only what no later decision can make good again.
+        # Before all decisions are counted, only if no later decision can lower the rate enough.
         return errors > self._max_error_rate * max(decisions, self._first_decisions)
 
     @property
@@ -53,7 +53,7 @@ class Probation:
         return self._max_error_rate is None or counted >= self._first_decisions
 
     def end(self) -> str:
-        """Forget what was counted; return it in words."""
+        """Reset the counts; return them as a message."""
         with self._lock:
             generation, decisions, errors = self._counted
             self._counted = (0, 0, 0)

@@ -1,8 +1,8 @@
-"""Writing a set of policies to where a source reads them: what a promotion does.
+"""Publishes a set of policies: writes its files to a source, for promotions.
 
-All files are written beside first and flushed, then renamed one after the other, then those that are gone are
-deleted: what can fail (no right, no space) fails before anything has changed. Others that read the directory meanwhile
-may see some of it; the reloader does not, since it publishes in the thread that observes.
+All files are written under temporary names and flushed, then renamed one after the other, then obsolete files are
+deleted: errors (no permission, no space) occur before any change. Other readers of the directory may see a part of the
+files meanwhile; the reloader does not, since it publishes in the observing thread.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _REFUSED: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 def content_of(mount: Mount, version: Version) -> dict[str, bytes]:
-    """Return the files of a version that a source has just been read as, by relative name.
+    """Return the contents of the files of a source's version, by relative name.
 
-    Raises `PolicyError` where the source does not hold that version any more.
+    Raises `PolicyError` if the source has changed since it was read.
     """
     files: dict[str, bytes] = {}
     for relative, digest in version.hashes.items():
@@ -45,10 +45,10 @@ def content_of(mount: Mount, version: Version) -> dict[str, bytes]:
 
 
 def publish(mount: Mount, files: Mapping[str, bytes]) -> None:
-    """Make a source hold exactly these policy files; other files in its directory stay.
+    """Replace the policy files of a source by these; other files in its directory stay.
 
-    A mount whose `..data` link may be replaced gets a new directory and one swap of that link, as the kubelet does it.
-    Raises `PolicyError` where that is not possible, and then the source holds what it did.
+    A mount with a replaceable `..data` link gets a new directory and one swap of that link, as the kubelet does it.
+    Raises `PolicyError` if that fails; the source is then unchanged.
     """
     root = Path(mount.path).resolve()
     try:
@@ -110,13 +110,13 @@ def _replace_all(root: Path, before: Version | None, files: Mapping[str, bytes])
             file.parent.mkdir(parents=True, exist_ok=True)
             beside = file.with_name(f"{_BESIDE}{file.name}")
             ready.append((beside, file))
-            beside.unlink(missing_ok=True)  # of a publication that was killed, or a link that somebody laid
+            beside.unlink(missing_ok=True)  # left by a killed publication, or a planted link
             write_new(beside, content)
             with contextlib.suppress(FileNotFoundError):
                 beside.chmod(stat.S_IMODE(file.stat().st_mode))
         gone = [root / name for name in (before.hashes if before is not None else ()) if name not in files]
         for file in gone:
-            # Whether it may be deleted depends on the directory: checked before anything has changed.
+            # Deleting needs write access to the directory, which is checked before any change.
             if not os.access(file.parent, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
     except OSError:

@@ -1,7 +1,7 @@
 """The loop of reloading: observe the sources, select the next set, build it, swap it in, publish the status.
 
-`Reloader.step(now)` is one pass. It never sleeps and reads no clock for its decisions, so that tests drive it by
-virtual time; `start` drives it in a thread of its own.
+`Reloader.step(now)` is one pass. It never sleeps and reads no clock for its decisions, so that tests can use virtual
+time; `start` runs it in its own thread.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from .watch import FileEvents, Waker, Watcher
 _LOG: Final = logging.getLogger(__name__)
 _DEFAULTS: Final = ReloadSettings()
 _MOST_TRIALS: Final = 16
-"""How many sets that build may fail to run in one pass before all changes are refused."""
+"""The number of sets that build but cannot run in one pass before all changes are refused."""
 
 
 class PolicyBuilder(Build, Protocol):
-    """Makes plugins of files, and says what else there is to know of files; `Builder` and `VettedBuild` do."""
+    """Builds plugins from files, and returns other facts about files; implemented by `Builder` and `VettedBuild`."""
 
     def groups(self, sources: Sequence[Source], /) -> Iterable[frozenset[str]]:
-        """Return the names of files that must change together; called with files as the unit only."""
+        """Return the names of files that must change together; called only with files as the unit."""
         ...
 
     def holds_policies(self, source: Source, /) -> bool:
@@ -58,11 +58,11 @@ class PolicyBuilder(Build, Protocol):
 
 
 class Reloader:
-    """Keeps the registry of `live` in step with what the sources hold.
+    """Updates the registry of `live` when the sources change.
 
-    `check` refuses sets that build and cannot run. `state_dir` keeps the last good set for a restart. `clock` (seconds
-    since the epoch) is for the status only; `step` gets its own time. `file_events` makes what shortens the wait, from
-    a function to call when something may have changed. `low_latency` is entered for each pass.
+    `check` refuses sets that build and cannot run. `state_dir` stores the last good set for a restart. `clock` (seconds
+    since the epoch) is for the status only; `step` gets its own time. `file_events` makes a source of file events,
+    which shorten the wait, from a function to call on a change. `low_latency` is entered for each pass.
     """
 
     def __init__(
@@ -111,18 +111,18 @@ class Reloader:
         self._low_latency = low_latency
         self._log = log
         self._retry_at: float | None = None
-        """When a set that could not be vetted, for no fault of its own, is vetted again."""
+        """The time at which a set whose vetting failed for other reasons than its content is vetted again."""
         self._warnings_dirty = False
         self._warnings: Mapping[str, list[str]] = {}
         """The warnings about active files, by file."""
         self._pass_began: float | None = None
-        """When the pass began that is under way."""
+        """The start of the current pass."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._status = Status(live.registry.generation, live.registry.digest,
                               tuple(self._source_status(source, 0.0) for source in self._sources))
 
-    # For any thread.
+    # Thread-safe methods.
 
     def status(self) -> Status:
         """Return the status after the last pass; never waits."""
@@ -130,7 +130,7 @@ class Reloader:
 
     @property
     def seconds_at_work(self) -> float:
-        """For how long a pass has been under way; 0 between passes."""
+        """The seconds since the current pass began; 0 between passes."""
         since = self._pass_began
         return 0.0 if since is None else time.monotonic() - since
 
@@ -146,11 +146,11 @@ class Reloader:
             self._waker.wake()
 
     def report_overdue(self, plugin: Plugin, why: str) -> None:
-        """Roll back, in the next pass, to the last set without this document, which keeps decisions from ending.
+        """Roll back, in the next pass, to the last set without this document, which does not return.
 
-        Nothing happens where another version of the document is active by then, or to Python plugins, which are in
-        every set. `why` is for people. The content of the file is blocked until it is changed. Where there is nothing
-        to roll back to, `status` says so.
+        Ignored if another version of the document is active by then, and for Python plugins, which are in every set.
+        `why` is the reason in messages. The content of the file is blocked until it is changed. If there is no set to
+        roll back to, `status` reports it.
         """
         self._overdue.put((plugin, why))
         self._waker.wake()
@@ -158,35 +158,35 @@ class Reloader:
     def restore(self, wanted: str = "") -> Future[GenerationRecord]:
         """Activate an earlier generation in the next pass.
 
-        `wanted` is a number, the beginning of a hash, or empty for the one before (see `History.find`). What the
-        sources hold now is blocked until they are changed. The future yields the active generation, or raises
-        `PolicyError`; then nothing has changed.
+        `wanted` is a number, the beginning of a hash, or empty for the one before (see `History.find`). The current
+        versions of the sources are blocked until they are changed. The future yields the active generation, or raises
+        `PolicyError`; then nothing is changed.
         """
         return self._submit(lambda _: self._swapper.restore(self._history.find(wanted)))
 
     def publish(self, path: str, files: Mapping[str, bytes], *, over: str = "") -> Future[GenerationRecord]:
-        """Make a source hold exactly these files and activate them, in the next pass.
+        """Replace the files of a source by these and activate them, in the next pass.
 
-        `over` is the digest of the registry that they are meant to replace: where another one is active by then, or
-        somebody has just changed the source, nothing is written. The future yields the active generation. It raises
-        `PolicyError` where the files are not written (and then nothing has changed) or where what is written is not
-        activated; `status` says why, too.
+        `over` is the digest of the registry that they are meant to replace: if another one is active by then, or the
+        source has changed, nothing is written. The future yields the active generation. It raises `PolicyError` if the
+        files are not written (then nothing is changed), or written but not activated; `status` has the reason, too.
         """
         return self._submit(lambda now: self._publish(path, files, over, now))
 
     def stage_with(self, stage: Stage) -> None:
-        """Have `stage` called with each registry before it is activated, from the next set on.
+        """Call `stage` with each registry before it is activated, from the next set on.
 
-        It is called in the thread that reloads. What it raises keeps the active set, and is a problem of what changed.
+        It is called in the reloading thread. If it raises, the active set stays, and the error is a problem of the
+        change.
         """
         self._swapper.stage = stage
 
     # One pass.
 
     def begin(self, now: float) -> Registry:
-        """Read all sources for the first time and activate what they hold; return the active registry.
+        """Read all sources for the first time and activate their policies; return the active registry.
 
-        Raises `PolicyError` with everything that is wrong, unless the last good set can (and may) be used.
+        Raises `PolicyError` with all problems, unless the last good set can (and may) be used.
         """
         if self._startup.run(now):
             self._select_and_swap(now)
@@ -196,7 +196,7 @@ class Reloader:
     def step(self, now: float) -> float:
         """Make one pass; return when the next one is due.
 
-        `now` is in seconds of any clock that only goes forward. Never raises for what the sources hold.
+        `now` is in seconds of a monotonic clock. Never raises for contents of the sources.
         """
         select_again = self._roll_back()
         answers = self._requests.serve(now)
@@ -205,12 +205,12 @@ class Reloader:
         if self._watcher.take_changed() or select_again or retry:
             self._select_and_swap(now)
         self._publish_status(now)
-        for answer in answers:  # only now: who waits for it may read the status next
+        for answer in answers:  # only now: a waiting thread may read the status next
             answer()
         return self._watcher.due(now)
 
     def _roll_back(self) -> bool:
-        """Roll back what fails or hangs; return whether other changes may be selected again."""
+        """Roll back a failing or hanging generation; return whether other changes may be selected again."""
         if self._probation.failed:
             self._swapper.roll_back_failing()
         rolled_back = False
@@ -248,14 +248,14 @@ class Reloader:
             if source.desired is not None and not source.pending:
                 source.last_good = source.mixed = False
         for refusal in selection.refused:
-            for source in refusal.changes.sources:  # several files of it may be refused for the same reason
+            for source in refusal.changes.sources:  # several of its files may be refused for the same reason
                 source.problems = tuple(dict.fromkeys((*source.problems, *refusal.problems)))
         if any(problem.code != BLOCKED for refusal in selection.refused for problem in refusal.problems):
             self._outcomes.failed()
         elif selection.accepted or not selection.refused:
             self._outcomes.succeeded()
         if not selection.refused and not self._swapper.stuck:
-            self._swapper.alarm = ""  # what was rolled back is no longer published
+            self._swapper.alarm = ""  # the rolled-back version is no longer in the source
 
     def _unavailable(self) -> bool:
         return any(problem.code == UNAVAILABLE for source in self._sources for problem in source.problems)
@@ -330,7 +330,7 @@ class Reloader:
     # Running.
 
     def run(self, stop: threading.Event) -> None:
-        """Make pass after pass until `stop` is set (then at the latest after one interval); `begin` came before."""
+        """Run passes until `stop` is set, which takes at most one interval; call `begin` first."""
         try:
             while not stop.is_set():
                 self._waker.begin_pass()
@@ -344,7 +344,7 @@ class Reloader:
             self._waker.close()
 
     def start(self) -> None:
-        """Begin, unless that was done, and go on in a thread of its own; raises what `begin` raises."""
+        """Call `begin`, unless that was done, and run passes in a new thread; raises the exceptions of `begin`."""
         if all(source.stamp is None for source in self._sources):
             self.begin(time.monotonic())
         if self._low_latency is not None:
@@ -353,7 +353,7 @@ class Reloader:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; what is active stays active."""
+        """End the thread; the active set stays active."""
         self._stop.set()
         self._waker.wake()
         if self._thread is not None:

@@ -1,7 +1,7 @@
-"""Which changes of the sources can be active together, and why the others cannot: a pure function.
+"""Selects the changes of the sources that can be active together, with reasons against the others: a pure function.
 
-`select` reads the states of the sources and changes nothing. What it returns depends on them, on the rules, and on
-which sets of files `build` accepts.
+`select` reads the states of the sources and changes nothing. Its result depends on them, on the rules, and on the sets
+of files that `build` accepts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HoldsPolicies: TypeAlias = Callable[[Source], bool]
 
 
 class ReloadUnit(enum.Enum):
-    """What stays in its active version as a whole when anything in it is invalid."""
+    """The unit of reloading: it keeps its active version as a whole if any part of the new one is invalid."""
 
     SOURCE = "source"
     FILE = "file"
@@ -34,7 +34,7 @@ class ReloadUnit(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SelectionRules:
-    """How changes are divided, and whether a source may hold no policy (`holds_policies` is None then)."""
+    """The unit of changes, and whether a source may hold no policy (then `holds_policies` is None)."""
 
     unit: ReloadUnit = ReloadUnit.SOURCE
     groups: Groups = field(default=lambda _: ())
@@ -49,9 +49,9 @@ class ChangeSet:
     files: Mapping[str, Source | None]
     """The changed files by full name; None for one that was deleted."""
     since: float
-    """When they were first desired."""
+    """The time at which they were first desired."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong with them before anything is built."""
+    """Their problems that are known before a build."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection(Generic[T]):
-    """The next set: what `build` made of it (None where nothing changes), and what was refused."""
+    """The next set: the result of `build` (None if nothing changes), and the refused changes."""
 
     accepted: tuple[ChangeSet, ...]
     refused: tuple[Refusal, ...]
@@ -76,9 +76,9 @@ class Selection(Generic[T]):
 def select(
     sources: Sequence[SourceState], build: Callable[[Files], T], rules: SelectionRules,
 ) -> Selection[T]:
-    """Return which pending changes build together with the active files; the older ones have precedence.
+    """Return the pending changes that build together with the active files; older ones have precedence.
 
-    `build` gets files by name and returns a set, or raises `PolicyError` with what is wrong with it.
+    `build` takes files by name and returns a set, or raises `PolicyError` with its problems.
     """
     files = active_files(sources)
     by_file = rules.unit is ReloadUnit.FILE
@@ -94,9 +94,9 @@ def select(
 def is_emptied(
     version: Version | None, holds_policies: HoldsPolicies | None, refused: Collection[str] = (),
 ) -> bool:
-    """Return whether a version that builds holds no policy although it must: no file, only empty ones, or tests.
+    """Return whether a valid version holds no policy although it must: no file, only empty ones, or only tests.
 
-    Files that are `refused` hold something, and are not read.
+    Files that are `refused` count as non-empty, and are not read.
     """
     if holds_policies is None or version is None or version.broken:
         return False
@@ -112,9 +112,9 @@ def emptied(source: SourceState) -> Problem:
 def _together(
     files: Files, pending: list[ChangeSet], refused: list[Refusal], build: Callable[[Files], T], rules: SelectionRules,
 ) -> tuple[list[ChangeSet], T | None]:
-    """Build all changes at once, since they may need each other, then without those that are at fault themselves.
+    """Build all changes at once, since they may need each other, then without those with errors of their own.
 
-    Returns the changes that are left with what was built of them, or without where errors name none or all of them.
+    Returns the remaining changes with the set that was built, or without a set if errors name none or all of them.
     """
     while pending:
         try:
@@ -140,7 +140,7 @@ def _together(
 def _one_by_one(
     files: Files, pending: list[ChangeSet], refused: list[Refusal], build: Callable[[Files], T], rules: SelectionRules,
 ) -> tuple[list[ChangeSet], T | None]:
-    """Add one change after the other, the older ones first, until none fits any more; refuse the rest."""
+    """Add one change after the other, older ones first, as long as the set builds; refuse the rest."""
     pending = sorted(pending, key=lambda each: each.since)
     accepted: list[ChangeSet] = []
     built: T | None = None
@@ -160,7 +160,7 @@ def _one_by_one(
                 continue
             accepted.append(each)
             built, progress = candidate, True
-    # Nothing was accepted in the last round, so its errors are those beside all that is accepted.
+    # No change was accepted in the last round, so its errors are those together with all accepted changes.
     refused += [Refusal(each, errors[each]) for each in pending]
     return accepted, built
 
@@ -195,7 +195,7 @@ def _changes_of_files(sources: Sequence[SourceState], groups: Groups) -> list[Ch
     before = list(active_files(sources).values())
     after = [*(file for file in before if file.name not in changed),
              *(each.file for each in changed.values() if each.file is not None)]
-    # What referenced each other before counts, too: a document moves with the file that it is cut loose from.
+    # References of the active files count, too: a document changes together with a file that it no longer references.
     for group in (*groups(before), *groups(after)) if changed else ():
         joined = frozenset[str]().union(*(together[name] for name in group if name in together))
         for name in joined:
@@ -238,7 +238,7 @@ def _next_versions(accepted: Iterable[ChangeSet], unit: ReloadUnit) -> dict[Sour
 
 
 def _emptied_by(changes: ChangeSet, refused: Iterable[Refusal], rules: SelectionRules) -> tuple[Problem, ...]:
-    """Return the problems with sources that changes, which build, leave without policies."""
+    """Return the problems of sources that valid changes would leave without policies."""
     names = {name for refusal in refused for name, file in refusal.changes.files.items() if file is not None}
     return tuple(emptied(source) for source in changes.sources
                  if is_emptied(source.desired, rules.holds_policies, names))

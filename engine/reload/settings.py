@@ -1,4 +1,4 @@
-"""How reloading is set up."""
+"""The settings of reloading."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .startup import InvalidAtStart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadSettings:
-    """What a server may choose about reloading; times are seconds."""
+    """The settings of reloading; times are in seconds."""
 
     debounce: float = 0.05
-    """How long a source must be quiet before it is read."""
+    """The time without changes before a source is read."""
     interval: float = 1.0
-    """How often the sources are observed."""
+    """The interval between observations of the sources."""
     rehash: float = 60.0
-    """How often all contents are hashed though nothing seems to have changed."""
+    """The interval after which all contents are hashed even if nothing seems to have changed."""
     unit: ReloadUnit = ReloadUnit.SOURCE
     invalid_at_start: InvalidAtStart = InvalidAtStart.REFUSE
     allow_empty: bool = True
-    """Without it, a source that holds no policy is refused: at start, and later, when its active version stays."""
+    """If false, a source without policies is refused: at start, and later, when its active version stays."""
     max_error_rate: float | None = None
     """A generation is rolled back if a larger part (0 to 1) of its first decisions had failing expressions."""
     first_decisions: int = 100

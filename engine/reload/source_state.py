@@ -1,4 +1,4 @@
-"""What the reloader knows of one source: the version observed on disk, the desired version and the active one."""
+"""The state of one source: the version observed on disk, the desired version and the active one."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ Files: TypeAlias = Mapping[str, Source]
 
 @dataclass(slots=True, eq=False)
 class SourceState:
-    """One source. The watcher writes what is observed and desired, the swapper what is active; one thread only."""
+    """One source. The watcher writes the observed and the desired version, the swapper the active one; one thread
+    only.
+    """
 
     mount: Mount
     stamp: Stamp | None = None
     changed_at: float | None = None
-    """When the stamp last changed; None once the source has been read since."""
+    """The time of the last change of the stamp; None once the source has been read since."""
     flapping_since: float | None = None
     rehash_at: float = 0.0
     projected: bool = False
     """True if it was a mounted ConfigMap at any time."""
     unmounted: bool = False
     empty_since: float | None = None
-    """Since when it has been empty, while it is not known yet whether that is intended."""
+    """The time since which it is empty, while it is not yet known to be intentionally empty."""
     observed: Version | None = None
     """The version that was last read; None while the source cannot be read."""
     desired: Version | None = None
@@ -36,20 +38,20 @@ class SourceState:
     desired_since: float = 0.0
     active: Version | None = None
     active_since: float = 0.0
-    """In seconds since the epoch."""
+    """The time of the activation, in seconds since the epoch."""
     last_good: bool = False
     """True if the active version was loaded from the state directory."""
     mixed: bool = False
-    """True if the active version is put together of several observed ones."""
+    """True if the active version combines files of several observed ones."""
     blocked: dict[str, Problem] = field(default_factory=dict)
-    """Why versions (by digest) and contents of files (by `content_key`) are blocked until the source changes."""
+    """Blocked versions (by digest) and contents of files (by `content_key`), until the source changes."""
     overdue: dict[str, Problem] = field(default_factory=dict)
-    """Why contents of files are blocked until they change themselves: a decision did not return from them."""
+    """Contents of files that are blocked until they change themselves, as a decision did not return from them."""
     read_problems: tuple[Problem, ...] = ()
-    """Why the source cannot be read."""
+    """The problems of reading the source."""
     read_warnings: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
-    """Why the desired version is not active."""
+    """The reasons why the desired version is not active."""
 
     @property
     def pending(self) -> bool:
@@ -63,9 +65,9 @@ class SourceState:
         return digest if digest in self.blocked else ""
 
     def desire(self, version: Version, now: float) -> bool:
-        """Make a version the desired one; return whether it was another one before.
+        """Make a version the desired one; return whether that is a change.
 
-        What was blocked and is not part of the version is no longer blocked.
+        Blocked contents that are not part of the version are unblocked.
         """
         if self.desired is not None and version.digest == self.desired.digest:
             return False
@@ -89,7 +91,7 @@ class SourceState:
             self.content_key(relative, version): problem for relative in changed_files(before or EMPTY, version)}
 
     def content_key(self, relative: str, version: Version) -> str:
-        """Return what identifies the content of a file in a version."""
+        """Return the identity of a file's content in a version."""
         return f"{self.mount.name_of(relative)} {version.hashes.get(relative, '')}"
 
 

@@ -1,4 +1,4 @@
-"""The first activation: of what the sources hold, of the last good set, or of nothing."""
+"""The first activation: of the sources' policies, of the last good set, or of an empty set."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class InvalidAtStart(enum.Enum):
     REFUSE = "refuse"
     LAST_GOOD = "last-good"
     WAIT = "wait"
-    """Begin with nothing active, and wait for a valid set: for policies that decide nothing yet."""
+    """Begin with an empty set, and wait for a valid one: for policies in the shadow."""
 
 
 class Startup:
-    """Reads the sources for the first time and activates what they hold; `store` has the last good set."""
+    """Reads the sources for the first time and activates their policies; `store` has the last good set."""
 
     def __init__(
         self, sources: Sequence[SourceState], watcher: Watcher, swapper: Swapper, store: Store | None,
@@ -43,7 +43,7 @@ class Startup:
     def run(self, now: float) -> bool:
         """Activate the first set; return whether parts of the sources may still be selected on top of it.
 
-        Raises `PolicyError` with everything that is wrong, unless the last good set can (and may) be used.
+        Raises `PolicyError` with all problems, unless the last good set can (and may) be used.
         """
         problems = self._watcher.read_first(now)
         valid = not problems and all(source.observed is not None for source in self._sources)
@@ -53,7 +53,7 @@ class Startup:
             registry, held = self._build(held)
         except PolicyError as error:
             problems += error.problems
-        else:  # only now: what was not compiled is not read here
+        else:  # only now: files that were not compiled must not be read here
             problems += [emptied(source) for source in self._sources
                          if source not in held and is_emptied(source.observed, self._holds_policies)]
         if registry is not None and valid and not problems:
@@ -66,10 +66,10 @@ class Startup:
         return True
 
     def _held(self) -> dict[SourceState, Saved]:
-        """Return the last good versions of the sources that may not be followed yet.
+        """Return the last good versions of the sources whose observed version must not be activated yet.
 
-        Right after a start an empty directory is intentionally empty, or a mount that is not there yet: it is read
-        again. And a source may still hold the version that was blocked.
+        Right after a start an empty directory may be intentionally empty, or not mounted yet: it is read again. And a
+        source may still hold a blocked version.
         """
         if self._store is None:
             return {}
@@ -83,7 +83,7 @@ class Startup:
                      or (not source.observed.hashes and bool(each.version.hashes)))}
 
     def _build(self, held: Mapping[SourceState, Saved]) -> tuple[Registry, Mapping[SourceState, Saved]]:
-        """Build the observed files together with what is held, or without it where that does not build any more."""
+        """Build the observed files together with the held versions, or without them if that fails."""
         observed = {file.name: file for file in files_of(
             source.observed for source in self._sources if source.observed is not None)}
         if held:
@@ -123,7 +123,9 @@ class Startup:
 
 
 def _hold(source: SourceState, saved: Saved, now: float) -> None:
-    """Have the last good version active, as what the source holds is blocked or may become intentionally empty."""
+    """Activate the last good version of a source whose observed version is blocked or may become intentionally
+    empty.
+    """
     source.active, source.active_since, source.last_good = saved.version, saved.since, True
     source.projected = source.projected or saved.projected
     if source.observed is not None and saved.blocked == source.observed.digest:

@@ -1,8 +1,8 @@
-"""The last good set of policies on disk, so that a restart does not depend on what was edited meanwhile.
+"""The last good set of policies on disk, so that a restart does not depend on later edits.
 
-One file, `last-good.json`: a line with format, length and sha256, then JSON. It is written beside, flushed to the disk
-and renamed, so that there is either the old one or the new one; and it is used whole or not at all. Links, and files of
-other users than this one and root, are refused.
+One file, `last-good.json`: a line with format, length and sha256, then JSON. It is written under a temporary name,
+flushed to the disk and renamed, so that either the old file or the new one exists; it is used as a whole or not at all.
+Links, and files of other users than this one and root, are refused.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .source_state import SourceState
 
 FILE: Final = "last-good.json"
 LARGEST: Final = 64 * 1024 * 1024
-"""Bytes; sixty times what a ConfigMap may hold."""
+"""The maximum size in bytes; sixty times that of a ConfigMap."""
 _LATEST: Final = 253_402_300_800
-"""Seconds since the epoch: the year 10000."""
+"""The year 10000 in seconds since the epoch."""
 _FORMAT: Final = "koord-policy/last-good/1"
 
 
@@ -44,7 +44,7 @@ class Saved:
 
 
 class Store:
-    """Keeps the last good set in a directory of its own (`--state-dir`); `write` puts a new file on the disk."""
+    """Stores the last good set in a directory (`--state-dir`); `write` writes a new file to the disk."""
 
     def __init__(
         self, directory: str | os.PathLike[str], *, write: Callable[[Path, bytes], None] = write_new,
@@ -54,8 +54,8 @@ class Store:
         self.path = self._directory / FILE
 
     def save(self, sources: Mapping[str, Saved]) -> None:
-        """Write the set; raises `OSError`, and then what was there before is still there."""
-        # One file at a time: a single call that writes 50 MB would keep decisions waiting until it returns.
+        """Write the set; raises `OSError`, and then the previous set is unchanged."""
+        # One file at a time: a single call that writes 50 MB would block decisions until it returns.
         body = b"{" + b",".join(self._written(path, saved) for path, saved in sources.items()) + b"}"
         head = f"{_FORMAT} {len(body)} {hashlib.sha256(body).hexdigest()}\n".encode()
         if len(head) + len(body) > LARGEST:
@@ -78,7 +78,7 @@ class Store:
             os.close(descriptor)
 
     def _remove_left_over(self) -> None:
-        """Remove what a writer left that was killed before it renamed it: what is older than the set itself."""
+        """Remove temporary files of killed writers: those older than the set itself."""
         with contextlib.suppress(OSError):
             newest = self.path.lstat().st_mtime
             for left in self._directory.glob(f".{FILE}.*"):
@@ -95,9 +95,9 @@ class Store:
         return _json(path) + b":" + _json(about)[:-1] + b',"files":{' + files + b"}}"
 
     def load(self, mounts: Mapping[str, Mount]) -> dict[str, Saved]:
-        """Return what was saved for these sources, by path; sources that it does not know are absent.
+        """Return the saved versions of these sources, by path; unknown sources are absent.
 
-        Raises `PolicyError` if there is no set, or if it is not exactly what was written.
+        Raises `PolicyError` if there is no set, or it is damaged.
         """
         try:
             content = read_own(self.path, most=LARGEST)
@@ -131,10 +131,10 @@ class StateSaver:
         self._state_dirty = False
         self._not_before = float("-inf")
         self.trouble = ""
-        """Why the set cannot be written; empty if it can."""
+        """The reason why the set cannot be written; empty if it can."""
 
     def mark_dirty(self) -> None:
-        """Have the set written by the next `save`."""
+        """Let the next `save` write the set."""
         self._state_dirty, self._not_before = True, float("-inf")
 
     def save(self, now: float, *, proven: bool) -> None:
@@ -159,7 +159,7 @@ def _json(value: object) -> bytes:
 
 
 def _saved(mount: Mount, data: Mapping[str, Any]) -> Saved:
-    # The hashes are of the bytes that were published, of which the text is only what remains (without a BOM).
+    # The hashes are of the published bytes, which may begin with a BOM that the text lacks.
     held = {name: _mapping(file) for name, file in _mapping(data["files"]).items()}
     files = {name: Source(mount.name_of(name), _text(file["text"])) for name, file in held.items()}
     hashes = {name: _text(file["sha256"]) for name, file in held.items()}

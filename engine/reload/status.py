@@ -1,4 +1,4 @@
-"""The status of reloading: which version of which source is active, since when, and what is wrong with a newer one."""
+"""The status of reloading: the active version of each source, its time, and the problems of a newer one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from koordpolicy.engine.source import Problem
 from .history import GenerationRecord
 
 EMPTIED: Final = "emptied"
-"""The code of the problem with a source that holds no policy, where it must."""
+"""The code of the problem of a source without policies, if that is not allowed."""
 BLOCKED: Final = "held"
-"""The code of the problem with a version that is blocked because somebody rolled back from it."""
+"""The code of the problem of a version that is blocked after a rollback."""
 OVERDUE: Final = "overdue"
-"""The code of the problem with a document that a decision did not return from."""
+"""The code of the problem of a document from which a decision did not return."""
 UNAVAILABLE: Final = "vetting-unavailable"
-"""The code of the problem that a set could not be vetted, for no fault of its own: it is vetted again."""
+"""The code of the problem of a set whose vetting failed for other reasons than its content; it is vetted again."""
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """Counts how versions of policies fared. `clock` returns seconds since the epoch."""
+    """Counts activated and refused versions of policies. `clock` returns seconds since the epoch."""
 
     clock: Callable[[], float]
     successes: int = 0
@@ -31,7 +31,7 @@ class Outcomes:
     last_failure: float | None = None
 
     def succeeded(self) -> None:
-        """Count that the desired versions are active."""
+        """Count an activation of the desired versions."""
         self.successes, self.last_success = self.successes + 1, self.clock()
 
     def failed(self) -> None:
@@ -50,14 +50,14 @@ class SourceStatus:
     observed: str | None
     """The version last seen on disk; None while it cannot be read."""
     problems: tuple[Problem, ...] = ()
-    """Why the observed version is not active; empty if it is."""
+    """The reasons why the observed version is not active; empty if it is."""
     warnings: tuple[str, ...] = ()
     unmounted: bool = False
     """True if the directory, the file or `..data` is gone; the active version stays."""
     last_good: bool = False
     """True if the active version came from the state directory at start."""
     mixed: bool = False
-    """True if (with files as the unit) the active version is put together of several published ones."""
+    """True if (with files as the unit) the active version combines files of several published ones."""
 
     def to_json(self) -> dict[str, object]:
         """Return plain data for `/status` and `--output json`."""
@@ -75,31 +75,34 @@ class Status:
 
     generation: int
     digest: str
-    """Of the active registry."""
+    """The digest of the active registry."""
     sources: tuple[SourceStatus, ...] = ()
     last_success: float | None = None
-    """When the desired versions were last activated or found to be active already, in seconds since the epoch."""
+    """The time when the desired versions were last activated or found active, in seconds since the epoch."""
     last_failure: float | None = None
-    """When a newer version was last refused, unreadable, or rolled back."""
+    """The time when a newer version was last refused, unreadable, or rolled back."""
     warnings: tuple[str, ...] = ()
-    """About the whole: no file events, state that cannot be written, a generation that was rolled back."""
+    """Warnings about the server: no file events, state that cannot be written, a generation that was rolled back."""
     events: bool = False
     """True if file events shorten the wait; if not, the sources are observed once per interval."""
     successes: int = 0
-    """How often `last_success` came."""
+    """The number of successes."""
     failures: int = 0
-    """How often `last_failure` came."""
+    """The number of failures."""
     alarm: str = ""
-    """Why the active generation should not be: it fails, and there is none to roll back to. Among the warnings, too."""
+    """The reason why the active generation should be replaced: it fails, and there is none to roll back to.
+
+    Also a warning.
+    """
 
     restored: int | None = None
-    """The generation that somebody brought back; it holds until a source changes."""
+    """The generation that a user restored; it stays active until a source changes."""
     history: tuple[GenerationRecord, ...] = ()
     """The last generations, oldest first; the last one is active."""
 
     @property
     def emptied(self) -> tuple[str, ...]:
-        """The sources that hold no policy, where they must."""
+        """The sources without policies, if that is not allowed."""
         return tuple(each.path for each in self.sources if any(problem.code == EMPTIED for problem in each.problems))
 
     @property

@@ -1,4 +1,4 @@
-"""Building sets of policies and activating them, all or nothing; and going back to earlier ones."""
+"""Builds sets of policies and activates them, all or nothing; rolls back to earlier ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .source_state import Files, SourceState, active_files
 from .status import BLOCKED, OVERDUE, Outcomes
 
 Stage: TypeAlias = Callable[[Registry], None]
-"""Is given a registry; raises `PolicyError` where it cannot run."""
+"""Called with a registry; raises `PolicyError` if it cannot run."""
 
 
 class Build(Protocol):
-    """Compiles the files of all sources together; raises `PolicyError` with everything that is wrong with them."""
+    """Compiles the files of all sources together; raises `PolicyError` with all problems."""
 
     def __call__(self, sources: Sequence[Source], /) -> Iterable[Plugin]:
         """Return the plugins of these files."""
@@ -30,18 +30,18 @@ class Build(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _ActiveSet:
-    """What was active, to roll back to."""
+    """A former active set, for a rollback."""
 
     registry: Registry
     versions: tuple[tuple[SourceState, Version | None, float], ...]
 
 
 class Swapper:
-    """The only one that changes what is active: the registry of `live` and the active version of each source.
+    """The only writer of the active state: the registry of `live` and the active version of each source.
 
-    `check` is called with every set that builds, and refuses what cannot run (arguments that a plugin does not take,
-    for example); it must be quick and change nothing. `activated` is called after each activation. Each method that
-    activates either does so as a whole or leaves all as it was.
+    `check` is called with every set that builds, and refuses sets that cannot run (arguments that a plugin does not
+    take, for example); it must be fast and change nothing. `activated` is called after each activation. Each method
+    that activates a set either succeeds as a whole or changes nothing.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Swapper:
         self._previous: _ActiveSet | None = None
         """The last set that has passed its probation, while the active one has not."""
         self.stage: Stage | None = None
-        """Is given each registry before it is activated; raises `PolicyError` where it cannot run."""
+        """Called with each registry before it is activated; raises `PolicyError` if it cannot run."""
         self.alarm = ""
-        """What was rolled back, or could not be, and why; empty if nothing."""
+        """The last rollback, or the failure of one, with the reason; empty if there was none."""
         self.stuck = False
         """True if the active generation fails and there is none to roll back to."""
         self.restored: int | None = None
-        """The generation that was brought back last."""
+        """The generation that was restored last."""
 
     @property
     def proven(self) -> bool:
@@ -78,7 +78,7 @@ class Swapper:
     def build(self, files: Files) -> Registry:
         """Return the registry of these files and the Python plugins; its generation is given when it is activated.
 
-        Raises only `PolicyError`, also for faults of our own: no reload may end the thread that reloads.
+        Raises only `PolicyError`, also for internal errors: no reload may end the reloading thread.
         """
         owners = {file.name: source.mount.path for source in self._sources
                   for version in (source.active, source.desired, source.observed) if version is not None
@@ -109,7 +109,7 @@ class Swapper:
         self._activated()
 
     def swap(self, selection: Selection[Registry]) -> None:
-        """Activate what was selected; raises `PolicyError` if it cannot run."""
+        """Activate a selection; raises `PolicyError` if it cannot run."""
         if selection.built is None:
             return
         before = _ActiveSet(self._live.registry, tuple((s, s.active, s.active_since) for s in self._sources))
@@ -122,12 +122,13 @@ class Swapper:
             source.mixed = version.digest != source.desired.digest
             source.last_good = source.mixed and source.last_good
         self.record()
-        # What has not passed its probation is nothing to roll back to: the last generation that has stays the one.
+        # A generation that has not passed its probation is no target of rollbacks: the last one that has passed remains
+        # it.
         if self._probation.limited and self._live.registry.generation != before.registry.generation and proven:
             self._previous = before
 
     def record(self, restored: int | None = None) -> GenerationRecord:
-        """Add the active generation to the history, and which generation it brought back."""
+        """Add the active generation to the history, with the generation that it restored."""
         registry = self._live.registry
         versions = {source.mount.path: source.active for source in self._sources if source.active is not None}
         self._history.add(GenerationRecord(
@@ -162,7 +163,7 @@ class Swapper:
     def roll_back_overdue(self, plugin: Plugin, why: str) -> bool:
         """Activate the newest earlier version of a document's source that holds another content of its file.
 
-        Does nothing where another version of the document is active by now. Returns whether it rolled back.
+        Does nothing if another version of the document is active by now. Returns whether it rolled back.
         """
         registry = self._live.registry
         running = registry.plugins.get((plugin.framework, plugin.name))
@@ -182,7 +183,7 @@ class Swapper:
             try:
                 self.activate(self.build(files))
             except PolicyError:
-                continue  # it does not build beside what the other sources hold now
+                continue  # it does not build together with the other sources' current files
             problem = Problem(f"{why}, so it was rolled back", running.span, code=OVERDUE,
                               help="edit the document: this content of its file is blocked")
             source.overdue[source.content_key(relative, active)] = problem
@@ -200,7 +201,9 @@ class Swapper:
         return False
 
     def restore(self, record: GenerationRecord) -> GenerationRecord:
-        """Activate an earlier generation and block what the sources hold; raises `PolicyError` if it cannot run."""
+        """Activate an earlier generation and block the sources' current versions; raises `PolicyError` if it cannot
+        run.
+        """
         self.activate(self.build({file.name: file for version in record.versions.values()
                                   for file in version.files.values()}))
         self._previous = None
@@ -232,6 +235,6 @@ class Swapper:
 
 
 def our_fault(doing: str, error: Exception) -> PolicyError:
-    """Return what is raised in place of an error that no policy may cause."""
+    """Return the `PolicyError` that replaces an internal error."""
     return PolicyError([Problem(f"{doing} failed: {type(error).__name__}: {error}",
                                 help="this is a fault of koord-policy, not of the policies", code="internal")])

@@ -1,10 +1,10 @@
-"""A process beside the server that compiles policies first: what it does not survive never reaches the server.
+"""A worker process that compiles policies before the server does: policies that crash it never reach the server.
 
 The worker is a new interpreter (nothing is forked from threads), which has imported and compiled something before the
-first edit. It gets the texts of the files and reads nothing else, and answers with problems as plain data. Each file
-has its limits there: `seconds` of wall-clock and of processor time, `memory` bytes of address space beyond what the
-worker had before. What exceeds them ends the worker, the set is refused with the name of the file that was being
-worked on, and another worker is started.
+first edit. It receives the texts of the files, reads nothing else, and returns problems as plain data. Each file has
+its limits there: `seconds` of wall-clock and of processor time, `memory` bytes of address space beyond what the worker
+had before. Exceeding them ends the worker: the set is refused with the name of the file that was being compiled, and
+another worker is started.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .status import UNAVAILABLE
 
 SECONDS: Final = 10.0
 MEMORY: Final = 1 << 30
-"""Bytes."""
+"""The default memory limit in bytes."""
 
 _START_SECONDS: Final = 60.0
 _ATTEMPTS: Final = 2
-"""A worker may be killed by somebody else: what the second one does not survive either is refused."""
+"""A worker may be killed for other reasons: a set is refused if the second worker ends too."""
 _FIRST_BACK_OFF_S: Final = 0.5
 _LONGEST_BACK_OFF_S: Final = 30.0
 _CACHED_SETS: Final = 8
@@ -70,14 +70,14 @@ class _Died(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Contents that a worker did not survive: the file that was worked on, with the files that it references."""
+    """Contents that ended a worker: the file that was being compiled, with the files that it references."""
 
     sources: tuple[Source, ...]
     problem: Problem
 
 
 class Vetter:
-    """One worker process and what has been handed to it; `vet` and `groups` may be called from several threads.
+    """One worker process and the texts sent to it; `vet` and `groups` may be called from several threads.
 
     `command` starts a worker, given the number of a file descriptor, for tests. `seconds` and `memory` are the limits
     per file.
@@ -95,7 +95,7 @@ class Vetter:
         self._worker: _Worker | None = None
         self._closed = threading.Event()
         self._failures = 0
-        """How many workers in a row ended before they were ready."""
+        """The number of consecutive workers that ended before they were ready."""
         self._not_before = 0.0
         self._refused: list[_Refused] = []
 
@@ -106,25 +106,27 @@ class Vetter:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process, for people; None where there is none."""
+        """The worker's process ID, for display; None if there is no worker."""
         worker = self._worker
         return None if worker is None else worker.process.pid
 
     def vet(self, sources: Sequence[Source]) -> None:
-        """Have a set compiled; raises `PolicyError` with what is wrong with it, or what the worker did not survive."""
+        """Compile a set in the worker; raises `PolicyError` with its problems, or with the file that ended the
+        worker.
+        """
         problems = self._request("vet", sources)
         if problems:
             raise PolicyError(problems_of(problems, sources))
 
     def groups(self, sources: Sequence[Source]) -> list[frozenset[str]]:
-        """Return what `Builder.groups` yields; nothing where no worker survives that, as then `vet` says why."""
+        """Return the groups of `Builder.groups`; empty if no worker survives that, as `vet` then reports why."""
         try:
             return [frozenset(map(str, names)) for names in self._request("groups", sources)]
         except PolicyError:
             return []
 
     def close(self) -> None:
-        """End the worker; who waits for its answer gets a refusal."""
+        """End the worker; waiting callers get a refusal."""
         self._closed.set()
         worker = self._worker
         if worker is not None:
@@ -145,7 +147,7 @@ class Vetter:
                     self._drop()
                     if not self._closed.is_set():
                         with contextlib.suppress(_Died):
-                            self._worker_started()  # the next one is warm by the time that somebody has mended the file
+                            self._worker_started()  # the next worker is ready by the time the file is repaired
                     if working_on and (died.limit or attempt == _ATTEMPTS):
                         self._refuse(died, working_on, sources)
                     if attempt == _ATTEMPTS or self._closed.is_set():
@@ -202,7 +204,7 @@ class Vetter:
 
 
 class VettedBuild:
-    """A `Build` that has a set vetted before it builds it; all else is the builder's."""
+    """A `Build` that vets a set before it builds it; all other methods are the builder's."""
 
     def __init__(self, builder: Builder, vetter: Vetter) -> None:
         self._builder = builder
@@ -214,11 +216,11 @@ class VettedBuild:
         return self._builder(sources)
 
     def groups(self, sources: Sequence[Source]) -> Iterable[frozenset[str]]:
-        """Return which files belong together, as the worker finds it: the texts may not be vetted yet."""
+        """Return the groups of files that the worker finds: the texts may not be vetted yet."""
         return self._vetter.groups(sources)
 
     def holds_policies(self, source: Source) -> bool:
-        """Return whether a file, which was vetted, holds more than unit tests and documents without content."""
+        """Return whether a vetted file holds more than unit tests and documents without content."""
         return self._builder.holds_policies(source)
 
     def warnings(self, sources: Sequence[Source]) -> tuple[Problem, ...]:
@@ -235,7 +237,7 @@ class _SentText:
 
 
 class _Worker:
-    """One process: its connection, which texts it holds by which number, and what it works on."""
+    """One process: its connection, its texts by number, and the file being compiled."""
 
     def __init__(self, command: Sequence[str], seconds: float, memory: int) -> None:
         self._connection, theirs = Pipe()
@@ -244,7 +246,7 @@ class _Worker:
                 [*command, str(theirs.fileno()), repr(seconds), str(memory)], pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                start_new_session=True,  # Ctrl-C is for the server, which ends it
+                start_new_session=True,  # Ctrl-C is handled by the server, which ends the worker
             )
         except BaseException:
             self._connection.close()
@@ -254,21 +256,21 @@ class _Worker:
         self._is_ready = False
         self._count = itertools.count()
         self._sent: dict[Source, _SentText] = {}
-        """By identity: files that did not change are the same sources to a reloader."""
+        """By identity: unchanged files keep their `Source` objects in a reloader."""
         self._requests = 0
         self._on: tuple[str, ...] = ()
 
     def wait_until_ready(self, seconds: float) -> None:
-        """Wait for the end of the start; raises `_Died`."""
+        """Wait until the worker is ready; raises `_Died`."""
         if not self._is_ready:
             self._receive(seconds, f"the process for it did not start within {seconds:g} s")
             self._is_ready = True
 
     def request(self, operation: str, sources: Sequence[Source], seconds: float) -> list[Any]:
-        """Return the answer; raises `_Died`, also where one file takes longer than that."""
+        """Return the response; raises `_Died`, also if one file takes longer than `seconds`."""
         self._requests += 1
         self._on = ()
-        # Who is stopped does not read, and then writing to it never ends.
+        # A stopped process does not read, so writing to it would block.
         guard = threading.Timer(seconds * 2, self.kill)
         guard.daemon = True
         guard.start()
@@ -277,7 +279,7 @@ class _Worker:
                 sent = self._sent.get(source)
                 if sent is None:
                     sent = self._sent[source] = _SentText(next(self._count))
-                    # One at a time: a single call that encodes 50 MB would keep decisions waiting until it returns.
+                    # One at a time: a single call that encodes 50 MB would block decisions until it returns.
                     self._send({"text": sent.number, "name": source.name})
                     self._send_bytes(source.text.encode("utf-8", "surrogatepass"))
                 sent.used = self._requests
@@ -294,7 +296,7 @@ class _Worker:
                 return list(message["answer"])
 
     def working_on(self, sources: Sequence[Source]) -> tuple[str, ...]:
-        """Return the names of the files that were worked on last, the one at fault first."""
+        """Return the names of the files that were being compiled last, the one at fault first."""
         known = {source.name for source in sources}
         return tuple(name for name in self._on if name in known)
 
@@ -303,7 +305,7 @@ class _Worker:
         self.process.kill()
 
     def close(self) -> None:
-        """End the process and free what it takes."""
+        """End the process and free its resources."""
         self.process.kill()
         self.process.wait()
         self._connection.close()
@@ -347,7 +349,7 @@ _HELP_CRASH: Final = "the active set stays active; edit the file to have it vett
 
 
 def problems_of(data: Sequence[Mapping[str, Any]], sources: Sequence[Source]) -> list[Problem]:
-    """Return problems from what `plain` made of them, with places in these files."""
+    """Return the problems of `plain` data, with positions in these files."""
     by_name = {source.name: source for source in sources}
     found = []
     for each in data:
@@ -359,7 +361,7 @@ def problems_of(data: Sequence[Mapping[str, Any]], sources: Sequence[Source]) ->
 
 
 def plain(problem: Problem) -> dict[str, Any]:
-    """Return a problem as plain data: its place is one in the file, not in a part of it."""
+    """Return a problem as plain data, with its position in the whole file."""
     root = problem.span.root() if problem.span is not None else None
     return {
         "message": problem.message, "help": problem.help, "severity": int(problem.severity), "code": problem.code,
@@ -368,11 +370,11 @@ def plain(problem: Problem) -> dict[str, Any]:
     }
 
 
-# The other side: what runs in the worker.
+# The worker's side.
 
 
 def serve(load_sources: Callable[[Iterable[Source]], Documents] = load) -> None:
-    """Work until the other side is gone; the process's arguments are a file descriptor, seconds and bytes."""
+    """Serve requests until the connection ends; the process's arguments are a file descriptor, seconds and bytes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
     work = _Work(connection, float(sys.argv[2]), int(sys.argv[3]), load_sources)
@@ -386,7 +388,7 @@ def serve(load_sources: Callable[[Iterable[Source]], Documents] = load) -> None:
                     order["content"] = connection.recv_bytes().decode("utf-8", "surrogatepass")
                 orders.put(order)
         except (OSError, EOFError):
-            os._exit(0)  # whatever is being done, nobody wants it any more
+            os._exit(0)  # no caller waits for the result any more
 
     try:
         work.warm()
@@ -400,7 +402,7 @@ def serve(load_sources: Callable[[Iterable[Source]], Documents] = load) -> None:
 
 
 class _Work:
-    """Compiles what it is handed, one file under limits after the other, and says which one."""
+    """Compiles the sent files, each under its limits, and reports the current one."""
 
     def __init__(
         self, connection: Connection, seconds: float, memory: int,
@@ -418,7 +420,7 @@ class _Work:
         self._connection.send_bytes(json.dumps(message).encode("ascii"))
 
     def warm(self) -> None:
-        """Import all that compiling takes."""
+        """Import all modules that compiling needs."""
         import gc  # noqa: PLC0415 - of the worker alone, as below
 
         from koordpolicy.engine.framework.discovery import discover  # noqa: PLC0415
@@ -433,7 +435,7 @@ class _Work:
         def compiled(documents: Sequence[Document], problems: Problems) -> Iterator[Plugin]:
             self._begin(*(document.span.root().source.name for document in documents))
             compile_documents(documents, problems, extensions=extensions)
-            return iter(())  # the problems are all that is wanted
+            return iter(())  # only the problems are returned
 
         self._builder = Builder(compiled, loaded)
         with contextlib.suppress(PolicyError):
@@ -474,12 +476,12 @@ class _Work:
         return []
 
     def _begin(self, *names: str) -> None:
-        """Say what is worked on, and bound what it may take from now on."""
+        """Report the file being compiled, and set the limits from now on."""
         if not self._limited:
             return
         import resource  # noqa: PLC0415 - not everywhere
 
-        # The one at fault may be any of them: the document, or the params that it references.
+        # Any of them may be at fault: the document, or the params that it references.
         self.say({"on": list(dict.fromkeys(names))})
         spent = resource.getrusage(resource.RUSAGE_SELF)
         seconds = math.ceil(spent.ru_utime + spent.ru_stime + self._seconds) + 1
@@ -493,7 +495,7 @@ class _Work:
 
 
 def _address_space() -> int:
-    """Return how many bytes the process has mapped; 0 where that is not known."""
+    """Return the number of bytes that the process has mapped; 0 if unknown."""
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - once per document
             return int(file.read().split(b" ", 1)[0]) * os.sysconf("SC_PAGE_SIZE")

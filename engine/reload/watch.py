@@ -25,20 +25,21 @@ if TYPE_CHECKING:
 
 _FIRST_READS: Final = 5
 _FLAPPING: Final = 200
-"""After how many debounce times without quiet a source is reported as flapping."""
+"""The number of debounce times with changes after which a source is reported as flapping."""
 _SHORTEST_WAIT_S: Final = 0.001
 _ALERT_S: Final = 1.0
-"""How long after an event passes are more frequent: inotify's reader may delay what follows a rename by 0.5 s."""
+"""The time after an event in which passes are more frequent: inotify's reader may delay events after a rename by 0.5
+s."""
 _ALERT_INTERVAL_S: Final = 0.03
 _ALERT_SHARE: Final = 10
-"""How many times as long as a scan the wait after it is, then, at least."""
+"""The minimum wait after a scan in that time, as a multiple of the scan's duration."""
 
 
 class Watcher:
-    """Keeps `observed` and `desired` of each source in step with what its mount holds.
+    """Updates `observed` and `desired` of each source when its mount changes.
 
-    `debounce`, `interval` and `rehash` are seconds: how long a source must be quiet before it is read, how often its
-    stamp is taken, and how often all contents are hashed though the stamp is the same.
+    `debounce`, `interval` and `rehash` are seconds: the time without changes before a source is read, the interval
+    between stamps, and the interval after which all contents are hashed even if the stamp is the same.
     """
 
     def __init__(
@@ -51,10 +52,10 @@ class Watcher:
         self._rehash = rehash
         self._desired_changed = False
         self.scan_seconds = 0.0
-        """About how long it takes to see whether a source has changed."""
+        """The approximate duration of a scan for changes."""
 
     def read_first(self, now: float) -> list[Problem]:
-        """Read all sources without debounce, and make what they hold the desired versions; return what is wrong."""
+        """Read all sources without debounce, and make their versions the desired ones; return the problems."""
         problems: list[Problem] = []
         for source in self._sources:
             reading = source.mount.read()
@@ -62,7 +63,7 @@ class Watcher:
                 if reading.torn:
                     reading = source.mount.read()
             self._take(source, reading, now)
-            # What changed within the same tick of the file system's clock would not show in the next stamp.
+            # A change within the same tick of the file system's clock would not change the next stamp.
             source.rehash_at = now + self._interval
             source.desired, source.desired_since = source.observed, now
             if reading.torn:
@@ -93,7 +94,7 @@ class Watcher:
         return changed
 
     def due(self, now: float) -> float:
-        """Return when the next pass is due."""
+        """Return the time of the next pass."""
         due = [now + self._interval]
         for source in self._sources:
             if source.changed_at is not None:
@@ -103,7 +104,7 @@ class Watcher:
         return min(due)
 
     def warnings_of(self, source: SourceState, now: float) -> list[str]:
-        """Return the warnings about what a source holds."""
+        """Return the warnings about a source."""
         found = [*source.read_warnings]
         if source.flapping_since is not None and now - source.flapping_since >= _FLAPPING * self._debounce:
             found.append(f"`{source.mount.path}` keeps changing and is read only once it is quiet "
@@ -118,7 +119,7 @@ class Watcher:
         stamp = source.mount.stamp()
         self.scan_seconds = max(self.scan_seconds / 2, time.monotonic() - began)
         if stamp.presence is Presence.DIRECTORY and source.projected:
-            # It was a mounted ConfigMap; without `..data` it is what a mount point looks like after an unmount.
+            # A mounted ConfigMap without `..data` has been unmounted.
             stamp = Stamp(Presence.MISSING, reason="its `..data` is gone, so the volume is no longer mounted")
         if stamp != source.stamp:
             if source.changed_at is None:
@@ -164,7 +165,9 @@ class Watcher:
         self._outcomes.failed()
 
     def _intentionally_empty(self, source: SourceState, now: float) -> bool:
-        """Return whether an empty source is to become empty: it was already, or it was twice, an interval apart."""
+        """Return whether an empty source is intentionally empty: its active version is empty, or it was found empty
+        twice, an interval apart.
+        """
         if source.active is None or not source.active.hashes:
             return True
         if source.desired is not None and not source.desired.hashes:
@@ -192,15 +195,15 @@ class Waker:
 
     @property
     def trouble(self) -> str:
-        """Why no file events come for some sources; empty if there is no reason."""
+        """The reason why some sources have no file events; empty if all have."""
         return self._file_events.trouble if self._file_events is not None else ""
 
     def wake(self) -> None:
-        """Have the next pass begin at once."""
+        """Let the next pass begin at once."""
         self._woken.set()
 
     def begin_pass(self) -> None:
-        """Take note that a pass begins; what wakes from now on is for the next one."""
+        """Record the start of a pass; later wake-ups are for the next one."""
         if self._file_events is None:
             self._file_events = self._make_file_events(self.wake)
         self._was_woken = self._woken.is_set()
@@ -208,7 +211,7 @@ class Waker:
         self._file_events.watch(self._paths)
 
     def wait(self, due: float, scan_seconds: float) -> None:
-        """Wait until a pass is due, by the monotonic clock, or until something wakes."""
+        """Wait until a pass is due, by the monotonic clock, or until a wake-up."""
         now = time.monotonic()
         if self._was_woken:
             self._alert_until = now + _ALERT_S
@@ -223,7 +226,7 @@ class Waker:
 
 
 class FileEvents:
-    """Calls `changed` soon after something changed in a watched directory; may call it for nothing, and may miss some.
+    """Calls `changed` soon after a change in a watched directory; may call it without a change, and may miss changes.
 
     Directories are watched, never files: editors and the kubelet replace files, and a watch stays with the old one.
     """
@@ -233,7 +236,7 @@ class FileEvents:
         self._observer: Any = None
         self._watches: dict[str, tuple[tuple[int, int], ObservedWatch]] = {}
         self.trouble = ""
-        """Why some sources are observed once per interval only; empty if there is no reason."""
+        """The reason why some sources are observed only once per interval; empty if none is."""
 
     @property
     def working(self) -> bool:
@@ -241,15 +244,15 @@ class FileEvents:
         return bool(self._watches) and not self.trouble and self._alive()
 
     def watch(self, paths: Sequence[str]) -> None:
-        """Watch these paths; to be called again before every wait, since a directory may have been replaced."""
+        """Watch these paths; call it again before every wait, since a directory may have been replaced."""
         if not self._alive():
-            # A thread that reads events has ended, whatever it met: begin anew.
+            # A thread that reads events has ended: start again.
             self.close()
             self._observer, self._watches = None, {}
         needed: dict[str, bool] = {}
         for path in paths:
             # Resolved, since a link itself has no events; a file is watched through its directory.
-            real = Path(os.path.realpath(path))  # `resolve` raises where links lead in a circle
+            real = Path(os.path.realpath(path))  # `resolve` raises for circular links
             directory = str(real if real.is_dir() else real.parent)
             needed[directory] = needed.get(directory, False) or real.is_dir()
         for directory in [each for each in self._watches if each not in needed]:

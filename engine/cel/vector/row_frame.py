@@ -48,7 +48,7 @@ class RowFrame:
         return None
 
     def value(self, name: str) -> object:
-        """Return a CONSTANT or DECISION variable's value; raise KeyError where it is not given."""
+        """Return a CONSTANT or DECISION variable's value; raise `KeyError` if it has none."""
         return self._values[name]
 
     def row_value(self, name: str, row: int) -> object:

@@ -1,4 +1,4 @@
-"""Rows of nodes: the object of a node, its pods and devices, and the facts derived of them."""
+"""Rows of nodes: the object of a node, its pods and devices, and the facts derived from them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class NodeRow:
             self._use(self.taken.pop(key, ()), -pod.gpu.share)
             for other in self.pods.values():
                 if other.gpu is not None and len(self.taken.get(other.key, ())) < other.gpu.count:
-                    # There was not enough for all: pods without enough get the freed devices.
+                    # Pods that lacked devices get the freed ones.
                     self._use(self.taken.pop(other.key, ()), -other.gpu.share)
                     self._hold(other, other.gpu, ())
         return pod
@@ -171,7 +171,7 @@ class NodeRow:
     def info(self, measured: bool) -> dict[str, Any]:
         """Return the derived facts of the node, as expressions see them; device amounts are in thousandths.
 
-        Not to be written: the result is cached until the row changes.
+        Read-only: the result is cached until the row changes.
         """
         if self.facts is not None and self.facts["measured"] is measured:
             return self.facts

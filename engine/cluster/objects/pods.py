@@ -68,7 +68,8 @@ class DeviceRequest:
     share: int
     models: frozenset[str] = frozenset()
     fault: str = ""
-    """Why no devices can be allocated to such a request (empty: they can); count and share are then the nearest."""
+    """The reason why no devices can be allocated to the request, or empty; count and share are then the nearest valid
+    ones."""
 
     @property
     def total(self) -> int:
@@ -77,7 +78,7 @@ class DeviceRequest:
 
 
 class _Shaped:
-    """Base of `PodInfo` with its cached shape, which is no field, as it depends on the others."""
+    """Base of `PodInfo` with its cached shape, which is not a field, as it depends on the others."""
 
     __slots__ = ("_shape",)
 
@@ -167,7 +168,7 @@ class PodInfo(_Shaped):
         return tuple([requests[name] + more for name, more in zip(NONZERO, self.excess, strict=True)])
 
     def container_requests(self) -> Mapping[str, int]:
-        """Return the requests of a pod without node, of its containers and overhead alone, with amounts of `NONZERO`.
+        """Return the requests of a pending pod's containers and overhead, with the amounts of `NONZERO`.
 
         As in the scorer of kube-scheduler's NodeResourcesFit, which reads no pod-level requests.
         """
@@ -225,7 +226,7 @@ def mapping_at(parent: Mapping[str, Any], field: str, path: str = "", *, optiona
     """Return an object field; an optional one that is absent or null reads as empty.
 
     Raises:
-        ValueError: it is missing, or no object; the message names `path` and field.
+        ValueError: it is missing, or not an object; the message names `path` and field.
     """
     value = parent.get(field)
     if isinstance(value, Mapping):
@@ -239,10 +240,10 @@ def mapping_at(parent: Mapping[str, Any], field: str, path: str = "", *, optiona
 
 
 def text_at(parent: Mapping[str, Any], field: str, path: str) -> str:
-    """Return a text field, empty where it is absent or null.
+    """Return a text field, empty if it is absent or null.
 
     Raises:
-        ValueError: it is no text.
+        ValueError: it is not a text.
     """
     value = parent.get(field)
     if isinstance(value, str):
@@ -273,7 +274,7 @@ def resource_list(parent: Mapping[str, Any], field: str, path: str) -> ResourceL
     """Return the resource list at a field in canonical integers, rounded up; an absent one is empty.
 
     Raises:
-        ValueError: it is no object of quantities; the message names the resource's path.
+        ValueError: it is not an object of quantities; the message names the resource's path.
     """
     amounts = parent.get(field)
     if not amounts and (amounts is None or isinstance(amounts, Mapping)):
@@ -454,7 +455,7 @@ def _effective(
 
 
 def _pod_level(spec: Mapping[str, Any], which: str) -> dict[str, Quantity]:
-    """Return the pod-level amounts of a spec that count."""
+    """Return the effective pod-level amounts of a spec."""
     return {
         name: quantity for name, quantity in _amounts(spec, which, "spec")
         if name in _POD_LEVEL or name.startswith("hugepages-")

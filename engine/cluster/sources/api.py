@@ -44,7 +44,7 @@ class ApiResource:
 
     @property
     def api_version(self) -> str:
-        """As objects of this kind name it."""
+        """The `apiVersion` of objects of this kind."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -207,7 +207,7 @@ def _client(context: str | None, configuration_file: str | os.PathLike[str] | No
                  of_configuration(error, files=name, context=context, there=there))
         raise _no_way(context, fault) from None
     if not settings.verify_ssl:
-        # The author of `insecure-skip-tls-verify` knows; the library would warn at every request.
+        # The user set `insecure-skip-tls-verify` on purpose; the library would warn at every request.
         urllib3: Any = import_module("urllib3")
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     made = client.ApiClient(settings)

@@ -156,7 +156,7 @@ def of_configuration(error: BaseException, *, files: str, context: str | None, t
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those behind it: reasons of urllib3, causes, contexts, arguments."""
+    """Yield an exception and its causes: reasons of urllib3, causes, contexts, arguments."""
     seen: set[int] = set()
     todo: list[object] = [error]
     while todo:

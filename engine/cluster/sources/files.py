@@ -16,9 +16,9 @@ from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, Sp
 from ..kinds import Objects
 
 LARGEST: Final = 512 * 1024 * 1024
-"""Most bytes of all files together."""
+"""The maximum size of all files together, in bytes."""
 DEEPEST: Final = 100
-"""Deepest nesting of objects and lists; the API server's own objects stay below thirty."""
+"""The maximum nesting of objects and lists; the API server's own objects stay below thirty."""
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _QUANTITIES: Final = frozenset({"requests", "limits", "allocatable", "capacity", "overhead", "resources"})
@@ -74,7 +74,7 @@ def read(source: Source) -> list[Mapping[str, Any]]:
     """Return the API objects of a text: JSON, or YAML with any number of documents.
 
     Raises:
-        PolicyError: the text is neither, nests too deeply, or holds something else than objects.
+        PolicyError: the text is neither, nests too deeply, or holds a value that is not an object.
     """
     return list(_read(source))
 
@@ -161,7 +161,7 @@ def _json(source: Source) -> list[Any]:
 
 
 def _looks_like_flow(text: str) -> bool:
-    """Return whether a text that is no JSON may be YAML in flow style: `{kind: Node}`."""
+    """Return whether a text that is not JSON may be YAML in flow style: `{kind: Node}`."""
     return re.match(r"\s*\{\s*[A-Za-z]", text) is not None
 
 
@@ -378,13 +378,13 @@ class _Parent:
     """A collection of YAML whose nodes are being read."""
 
     path: _Path
-    """Empty for what is a key, or in one."""
+    """The path of the collection; empty for a key, or below one."""
     is_mapping: bool
     entered: int = 0
     key: str | None = None
 
     def enter(self, text: str | None) -> _Path:
-        """Return the path of the next node, which is this text where it is a scalar; empty for a key."""
+        """Return the path of the next node, whose text is `text` if it is a scalar; empty for a key."""
         step: int | str | None = self.entered
         self.entered += 1
         if self.is_mapping:
@@ -401,7 +401,7 @@ def _is_json(source: Source) -> bool:
 
 
 def _too_deep(text: str) -> int:
-    """Return where a JSON text nests too deeply; 0 where its brackets do not tell."""
+    """Return the offset at which a JSON text nests too deeply; 0 if its brackets do not show it."""
     depth = 0
     for found in _TEXTS_AND_BRACKETS.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
@@ -411,7 +411,7 @@ def _too_deep(text: str) -> int:
 
 
 def _default_requests(pod: dict[str, Any]) -> None:
-    """Set the requests that a container leaves out to its limits, as the API server does (SetDefaults_Pod)."""
+    """Set missing requests of a container to its limits, as the API server does (SetDefaults_Pod)."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return

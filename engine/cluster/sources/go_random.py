@@ -1,4 +1,4 @@
-"""The random numbers of Go's `math/rand` (version 1), for replays that must draw what a Go program drew.
+"""The random numbers of Go's `math/rand` (version 1), for replays of a Go program's random choices.
 
 The generator is an additive lagged Fibonacci sequence, y[k] = y[k-607] + y[k-273] mod 2^64 (D. P. Mitchell and
 J. A. Reeds; Go's `rngSource`). Go xors each seed's first state with a table of 607 words; that table is the

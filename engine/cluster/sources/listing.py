@@ -84,7 +84,7 @@ class KindView:
     listed: float = 0.0
     """Time of the last listing, in seconds since the epoch; 0 for never."""
     fault: str = ""
-    """Why it could not be listed since; empty if it could."""
+    """The error of the last listing; empty if it succeeded."""
 
     @property
     def stale(self) -> bool:
@@ -104,7 +104,7 @@ class Listing:
     ) -> None:
         """`now` is the time of the listing, `kinds` the requested kinds and `failed` those that could not be listed."""
         self.views: Mapping[str, KindView] = {}
-        """By kind; rebound as a whole, so that other threads may read it."""
+        """The state of each kind's listing; rebound as a whole, so that other threads may read it."""
         self._kinds = tuple(kinds)
         self.faults: dict[Key, str] = {}
         """The objects that `changes` returns again, with the error (empty: not applied for another reason)."""
@@ -119,9 +119,9 @@ class Listing:
     ) -> list[Change]:
         """Return the changes since the last listing, nodes first; objects without a name are omitted.
 
-        Objects of one uid and resourceVersion are the same; without a version they are compared. What is known of kinds
-        that `failed` stays as it is: that they could not be listed does not mean that there are none. So does what is
-        known of an object that cannot be decoded, which is logged when it is new or another one.
+        Objects of one uid and resourceVersion are the same; without a version they are compared. Objects of kinds that
+        `failed` stay as they are: a failed listing does not mean that there are none. So does an object that cannot be
+        decoded; the error is logged when it is new.
         """
         before, after = self._known, dict[Key, Mapping[str, Any]]()
         failed = failed or {}
@@ -168,16 +168,16 @@ class Listing:
             else KindView(now) for kind in kinds}
 
     def retry(self, changes: Iterable[Change]) -> None:
-        """Return these objects with the next changes again: it is not known that they reached the cluster."""
+        """Return these objects with the next changes again, as they may not have reached the cluster."""
         for key, _ in changes:
             self.faults.setdefault(key, "")
 
 
 def apply(cluster: Cluster, changes: Iterable[Change], listing: Listing | None = None) -> list[Problem]:
-    """Bring the cluster up to the changes; return what is wrong with objects that had to be left out.
+    """Apply the changes to the cluster; return the problems of objects that could not be applied.
 
-    No object costs another one, whatever fails. With the `listing` that the changes are of, objects that fail are
-    retried with the next one, and a fault is returned when it is new or another one: once, not with every listing.
+    A failing object never affects another one. With the `listing` of the changes, failing objects are retried with the
+    next one, and an error is returned only when it is new, not with every listing.
     """
     faults = {} if listing is None else listing.faults
     problems: list[Problem] = []
@@ -191,7 +191,7 @@ def apply(cluster: Cluster, changes: Iterable[Change], listing: Listing | None =
                 cluster.upsert(each)
         except PolicyError as error:
             found = error.problems
-        except Exception as error:  # an object that cannot be removed is no reason to miss the other changes
+        except Exception as error:  # an object that cannot be removed must not stop the other changes
             found = [Problem(f"{key[0]} `{key[1]}`: it cannot be taken out ({type(error).__name__}: {error})",
                              code="malformed-object")]
         if found:

@@ -1,10 +1,10 @@
 """A recorded cluster as two CSV lists, and the workload that a replay makes of it.
 
 The node list has the columns `sn, cpu_milli, memory_mib, gpu, model`, the pod list `name, cpu_milli, memory_mib,
-num_gpu, gpu_milli` and optionally `gpu_spec` (the openb trace of alibaba/clusterdata); other columns are passed over.
-The workload is made as the public simulator makes it (hkust-adsl/kubernetes-scheduler-simulator): shuffled, inflated
-or thinned out to a given load, with nodes in a random order that decides ties. With Go's generator the same seed gives
-the same workload there and here.
+num_gpu, gpu_milli` and optionally `gpu_spec` (the openb trace of alibaba/clusterdata); other columns are ignored. The
+workload is generated as in the public simulator (hkust-adsl/kubernetes-scheduler-simulator): shuffled, inflated or
+thinned out to a given load, with nodes in a random order that decides ties. With Go's generator the same seed gives the
+same workload there and here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MOST_DEVICES: Final = 1024
 _MOST_PROBLEMS: Final = 100
 _LARGEST_FILE: Final = 256 * 1024 * 1024
 _PODS_PER_NODE: Final = 1001
-# What the peer's informers draw from the shared generator between workload and node order; a figure found by
-# comparing with its logs. All its published runs come out identical with it.
+# The number of draws of the simulator's informers between workload and node order, found by comparing with its logs.
+# With it, all published runs are reproduced exactly.
 _DRAWS_BEFORE_NODE_ORDER: Final = 10
 
 
@@ -106,14 +106,14 @@ class TracePod:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A pod of the list with the times that were recorded: when it was created and deleted, in seconds."""
+    """A pod of the list with its recorded times of creation and deletion, in seconds."""
 
     pod: TracePod
     created: int
     deleted: int
-    """Not before it was created."""
+    """The time of deletion, not before `created`."""
     qos: str = ""
-    """As the list has it: a QoS class of Koordinator or of Kubernetes, or nothing."""
+    """The QoS class in the list, Koordinator's or Kubernetes', or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class ClusterRecording:
 
     nodes: tuple[TraceNode, ...]
     stays: tuple[Stay, ...]
-    """In the order of their creation; of those of one second, in that of the list."""
+    """The pods by time of creation; those of one second in the order of the list."""
 
     @property
     def pods(self) -> tuple[TracePod, ...]:
@@ -188,7 +188,7 @@ def _lists(path: Path, nodes: Path | None, problems: Problems) -> tuple[tuple[Tr
 
 
 def read_nodes(source: Source, problems: Problems) -> Iterator[TraceNode]:
-    """Yield the nodes of a list, one by one; what is wrong with the others is added to `problems`."""
+    """Yield the valid nodes of a list; problems of the others are added to `problems`."""
     for row in _rows(source, _NODE_COLUMNS, "sn", problems):
         gpus = row.number("gpu", _MOST_DEVICES)
         cpu, memory = row.number("cpu_milli"), row.number("memory_mib")
@@ -197,7 +197,7 @@ def read_nodes(source: Source, problems: Problems) -> Iterator[TraceNode]:
 
 
 def read_pods(source: Source, problems: Problems) -> Iterator[TracePod]:
-    """Yield the pods of a list, one by one; what is wrong with the others is added to `problems`.
+    """Yield the valid pods of a list; problems of the others are added to `problems`.
 
     `gpu_milli` is clipped to 1000; without devices, `gpu_milli` and `gpu_spec` mean nothing and are dropped.
     """
@@ -208,7 +208,7 @@ def read_pods(source: Source, problems: Problems) -> Iterator[TracePod]:
 
 
 def read_stays(source: Source, problems: Problems) -> Iterator[Stay]:
-    """Yield the pods of a list with their times, in its order; what is wrong with the others is added to `problems`."""
+    """Yield the valid pods of a list with their times, in its order; problems of the others are added to `problems`."""
     for row in _rows(source, (*_POD_COLUMNS, *_TIME_COLUMNS), "name", problems):
         pod = row.pod()
         created, deleted = (row.number(column, _LATEST) for column in _TIME_COLUMNS)
@@ -253,11 +253,11 @@ def _tune(pods: list[TracePod], population: Sequence[TracePod], target: float, r
     if not 0 < requested < target:
         return  # copies of pods without GPU requests would never reach the target
     copies = 0
-    # A copy for several devices may have overshot the target: the draw that finds nothing more to add is made all the
-    # same, and the order of the nodes depends on it.
+    # A copy for several devices may have overshot the target: the last draw is still made, though it adds nothing, as
+    # the order of the nodes depends on it.
     while True:
         pod = population[random.below(len(population))]
-        # The peer compares with the request per device, not with the total: the last copy may overshoot.
+        # The simulator compares with the request per device, not with the total: the last copy may overshoot.
         if requested + pod.gpu_milli > target:
             return
         pods.append(replace(pod, name=f"{pod.name}-tuned-{copies}"))
@@ -266,7 +266,7 @@ def _tune(pods: list[TracePod], population: Sequence[TracePod], target: float, r
 
 
 class _Row:
-    """One line of a list; asking for a field that is wrong notes the problem and makes the line invalid."""
+    """One line of a list; reading a malformed field records the problem and makes the line invalid."""
 
     __slots__ = ("_columns", "_fields", "_offset", "_problems", "_source", "valid")
 
@@ -282,7 +282,7 @@ class _Row:
         return "" if index is None else self._fields[index].strip()
 
     def pod(self) -> TracePod:
-        """Return the pod of the line; one whose line is not `valid` means nothing."""
+        """Return the pod of the line; it is undefined unless the line is `valid`."""
         cpu, memory = self.number("cpu_milli"), self.number("memory_mib")
         gpus, milli = self.number("num_gpu", _MOST_DEVICES), min(DEVICE, self.number("gpu_milli"))
         if gpus * milli == 0:
@@ -313,7 +313,7 @@ def _rows(source: Source, required: Sequence[str], name: str, problems: Problems
     before = len(problems.found)
     for offset, line in _lines(source):
         if len(problems.found) - before >= _MOST_PROBLEMS:
-            return  # a file of another kind is wrong in every line
+            return  # in a file of another format every line would be wrong
         fields = next(csv.reader([line])) if '"' in line else line.split(",")
         if not columns:
             columns = {field.strip(): index for index, field in enumerate(fields)}
