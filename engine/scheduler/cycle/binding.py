@@ -71,6 +71,8 @@ class BindingCycle:
     """True if the scheduler returned the pod's verdict before the cycle ended."""
     lease: Lease | None = None
     """Keeps the plugins open while the cycle runs concurrently with others."""
+    begun: int = 0
+    """When the first job was submitted, in nanoseconds since the epoch."""
     deadline: int = 0
     steps: _Steps | None = None
     job: Job | None = None
@@ -154,6 +156,13 @@ class BindingCycles:
         """The cycles that have not ended, oldest first."""
         return tuple(self._in_flight)
 
+    @property
+    def begun(self) -> tuple[int, ...]:
+        """When the cycles began that are in flight, or abandoned with a worker in their job; for any thread."""
+        # Both tuples are made at once, whatever the owner of the cluster does meanwhile.
+        in_flight, abandoned = tuple(self._in_flight), tuple(self._abandoned.values())
+        return (*(binding.begun for binding in in_flight), *(binding.begun for binding, _ in abandoned))
+
     def next_time(self) -> int | None:
         """Return the time of the next timeout; None if no cycle is running."""
         return next((binding.deadline for binding in self._in_flight), None)
@@ -164,7 +173,8 @@ class BindingCycles:
         if self._resume(binding, binding.steps, None):
             return True
         binding.phase = BindingPhase.BINDING
-        binding.deadline = self._clock() + self._timeout
+        binding.begun = self._clock()
+        binding.deadline = binding.begun + self._timeout
         binding.lease = binding.lease or self._lease()
         self._in_flight[binding] = None
         return False

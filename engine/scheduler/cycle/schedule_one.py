@@ -338,6 +338,14 @@ class Scheduler:
         """The binding cycles that wait for workers, oldest first."""
         return self._bindings.in_flight
 
+    def binding_seconds(self) -> tuple[float, ...]:
+        """Return for how many seconds each pod has been bound by workers; for any thread.
+
+        An abandoned binding cycle counts until its worker returns.
+        """
+        now = self._clock()
+        return tuple(max(0, now - begun) / 1e9 for begun in self._bindings.begun)
+
     def next_time(self) -> int | None:
         """Return the time of the next timeout that `process_bindings` has to handle; None if there is none."""
         times = (self.waiting.next_time(), self._bindings.next_time())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -15,28 +16,39 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Job:
     future: Future[Any]
     run: Callable[[], Any]
+    since: float
+    """When it was submitted, in seconds of the clock."""
 
 
 class Daemons(Executor):
     """Up to `most` daemon threads, started when they are needed; work that waits begins in the order of `submit`."""
 
-    def __init__(self, most: int, name: str) -> None:
+    def __init__(self, most: int, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds and only goes forward."""
+        self._clock = clock
         self._most = most
         self._name = name
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._unfinished = 0
+        self._unfinished: dict[_Job, None] = {}
+        """Oldest first."""
         self._closed = False
 
     @property
     def busy(self) -> bool:
         """True if some work has not returned, or is queued."""
-        return self._unfinished > 0
+        return bool(self._unfinished)
+
+    def seconds_unfinished(self) -> tuple[float, ...]:
+        """Return for how many seconds each work has been queued or running, oldest first; for any thread."""
+        now = self._clock()
+        with self._lock:
+            return tuple(now - job.since for job in self._unfinished)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queue a call of `fn`; raises `RuntimeError` after `shutdown`."""
@@ -44,9 +56,10 @@ class Daemons(Executor):
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"no work is taken any more by `{self._name}`")
-            self._unfinished += 1
-            self._jobs.put(_Job(future, partial(fn, *args, **kwargs)))
-            if len(self._threads) < min(self._most, self._unfinished):
+            job = _Job(future, partial(fn, *args, **kwargs), self._clock())
+            self._unfinished[job] = None
+            self._jobs.put(job)
+            if len(self._threads) < min(self._most, len(self._unfinished)):
                 thread = threading.Thread(target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -63,7 +76,7 @@ class Daemons(Executor):
                         job = self._jobs.get_nowait()
                         if job is not None:
                             job.future.cancel()
-                            self._unfinished -= 1
+                            del self._unfinished[job]
             for _ in self._threads:
                 self._jobs.put(None)
         if wait:
@@ -74,7 +87,7 @@ class Daemons(Executor):
         while (job := self._jobs.get()) is not None:
             self._do(job)
             with self._lock:
-                self._unfinished -= 1
+                del self._unfinished[job]
             job = None  # frees arguments and results before the next work comes
 
     @staticmethod

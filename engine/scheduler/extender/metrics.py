@@ -11,6 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from koordpolicy.engine.framework.points import Framework
 
 from ..observe.counters import evaluations_of
+from .bindings import bindings_under_way
+from .daemons import Daemons
 from .loaded import Loaded
 from .protocol import DecisionRecord, Extender, Verb
 from .shadow import ShadowResult
@@ -54,6 +56,8 @@ class Metrics:
             "koord_policy_overdue_decisions", "Decisions that took longer than they may, by whose fault that was",
             ["plugin", "point"], registry=self.registry)
         self.watchdog: Watchdog | None = None
+        self.binder: Daemons | None = None
+        """The threads of /bind."""
         self.registry.register(self)
 
     def overdue(self, plugin: str, point: str) -> None:
@@ -134,6 +138,10 @@ class Metrics:
         placements = loaded.extender.placements
         yield GaugeMetricFamily("koord_policy_assumed_pods", "Pods whose placement is assumed and that no listing has "
                                 "shown there yet", len(placements))
+        bindings = bindings_under_way(loaded.extender, self.binder)
+        yield GaugeMetricFamily("koord_policy_binding_pods", "Pods whose binding has not returned", bindings.pods)
+        yield GaugeMetricFamily("koord_policy_oldest_binding_seconds", "For how long the oldest of these bindings has "
+                                "been in progress; 0 without one", bindings.oldest_seconds)
         dropped = CounterMetricFamily("koord_policy_assumed_pods_dropped", "Assumed placements by what ended them",
                                       labels=["reason"])
         for reason, count in sorted(placements.dropped.copy().items()):

@@ -125,7 +125,7 @@ class Server:
         self._decider = Decider(stopped=self._stopped)
         self._lister = Decider()
         self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
-        self.metrics.watchdog = self._watchdog
+        self.metrics.watchdog, self.metrics.binder = self._watchdog, self._binder
         self.abandoned = ""
         """The task that did not return when the server ended, in a thread that still runs; empty if all returned."""
 
@@ -629,7 +629,8 @@ class Server:
         overdue, pod = self._watchdog.look(), request.query.get("pod")
         late: dict[str, Any] = {"overdue": None} if overdue is None else {
             "ready": False, "overdue": overdue.to_json(self._decider.clock())}
-        return _json(await self._made(self._teller, lambda: _dumped(status_of(loaded, pod) | late)))
+        found = await self._made(self._teller, lambda: _dumped(status_of(loaded, pod, binder=self._binder) | late))
+        return _json(found)
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:

@@ -8,16 +8,22 @@ from typing import Any
 from koordpolicy.engine.cluster.kinds import Lack, lacking
 
 from ..observe.counters import expressions_of
+from .bindings import bindings_under_way
+from .daemons import Daemons
 from .loaded import Loaded
 from .protocol import Extender
 
 
-def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
-    """Return the extender's status and its last decisions, newest first; of one `pod` with all exact totals."""
+def status_of(loaded: Loaded, pod: str | None = None, *, binder: Daemons | None = None) -> dict[str, Any]:
+    """Return the extender's status and its last decisions, newest first; of one `pod` with all exact totals.
+
+    `binder` are the threads of /bind.
+    """
     extender = loaded.extender
     scheduler = extender.scheduler
     fault = scheduler.hot_swap.fault
     lacks = lacks_of(extender)
+    bindings = bindings_under_way(extender, binder)
     policies = loaded.reloader.status()  # once, so that all parts are consistent
     return {
         "ready": not policies.emptied,
@@ -35,6 +41,8 @@ def status_of(loaded: Loaded, pod: str | None = None) -> dict[str, Any]:
         | ({"lacking": [lack.to_json() for lack in lacks]} if lacks else {}),
         "pinnedPods": extender.pins,
         "assumedPods": len(extender.placements),
+        "bindingPods": bindings.pods,
+        "oldestBindingSeconds": round(bindings.oldest_seconds, 3),
         "policies": policies.to_json() | {"reloadSeconds": round(loaded.reloader.seconds_at_work, 3)},
         "expressions": expressions_of(scheduler.profiles),
         "shadow": None if extender.shadow is None else extender.shadow.to_json(),

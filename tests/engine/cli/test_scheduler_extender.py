@@ -743,6 +743,33 @@ def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):
         assert len(bound) == 1
 
 
+def test_a_binding_that_hangs_is_seen_in_metrics_and_status(policies, dump):
+    load = extender.loader(arguments("--policies", policies, "--cluster", dump), builtins)
+    entered, gate = threading.Event(), threading.Event()
+
+    def bind(binding):
+        entered.set()
+        assert gate.wait(20)
+
+    def seen(client):
+        status = client("GET", "/status")[1]
+        found = client.metric("koord_policy_oldest_binding_seconds"), status["oldestBindingSeconds"]
+        return client.metric("koord_policy_binding_pods"), status["bindingPods"], [each > 0 for each in found]
+
+    with running(Server(lambda: dataclasses.replace(load(), bind=bind), binds=True)) as client:
+        assert seen(client) == (0, 0, [False, False])
+        body = {"PodName": "p", "PodNamespace": "shop", "PodUID": "u1", "Node": "two"}
+        other = Client(client.url)
+        caller = threading.Thread(target=other, args=("POST", "/bind", body))
+        caller.start()
+        assert entered.wait(20)
+        time.sleep(0.01)
+        assert seen(client) == (1, 1, [True, True])
+        gate.set()
+        caller.join(20)
+        other.connection.close()
+
+
 @pytest.mark.parametrize("words", [("--bind-pods",), ("--bind-pods", "--cluster", "dump.yaml")])
 def test_binding_needs_a_live_cluster(run, policies, words):
     done = run("scheduler", "--extender", "--policies", policies, *words)

@@ -339,16 +339,20 @@ def test_a_hanging_binder_is_given_up_and_the_pod_is_tried_again(workers, signal
     assert world.loop.next_time() == 60 * SECOND
     world.now = 60 * SECOND - 1
     assert (world.schedule(), world.reported) == ([], [])
+    assert world.loop.scheduler.binding_seconds() == (60 - 1e-9,)
     world.now += 1
     assert (world.schedule(), world.reported, world.requested()) == ([], [("one", None)], [0])
     assert [record.getMessage() for record in caplog.records] == [
         "shop/one: binding the pod to `a` takes longer than 60 s; it is tried again"]
     world.now += SECOND
     assert world.schedule() == [("one", "a", True)]
+    world.now += SECOND
+    assert world.loop.scheduler.binding_seconds() == (1, 62)
     wait_for(world.api.entered)  # another worker took the place of the one that hangs
     world.api.gate.set()
     wait_for(signal, 2)
     assert (world.schedule(), world.reported[1:], workers.hanging) == ([], [("one", "a")], 0)
+    assert world.loop.scheduler.binding_seconds() == ()
 
 
 def test_a_bind_that_succeeds_after_it_was_given_up_is_taken_over():

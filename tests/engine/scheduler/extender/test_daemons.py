@@ -15,6 +15,23 @@ def test_work_is_done_at_once_by_as_many_threads_as_there_may_be():
     assert not threads.busy
 
 
+def test_work_that_has_not_returned_has_an_age_from_its_submission_on():
+    now, go_on = [100.0], [threading.Event(), threading.Event()]
+    threads = Daemons(1, "work", clock=lambda: now[0])
+    first = threads.submit(go_on[0].wait, 10)
+    now[0] = 103.0
+    second = threads.submit(go_on[1].wait, 10)
+    now[0] = 110.0
+    assert threads.seconds_unfinished() == (10.0, 7.0)
+    go_on[0].set()
+    first.result(10)
+    threads.submit(int).cancel()
+    go_on[1].set()
+    second.result(10)
+    threads.shutdown()
+    assert threads.seconds_unfinished() == ()
+
+
 def test_who_waits_is_told_what_work_raises():
     threads = Daemons(1, "work")
     failing = threads.submit(int, "x")

@@ -174,7 +174,7 @@ def test_metrics_and_status_are_answered_while_explanations_hang(monkeypatch):
         raise serving.MalformedBody("it was only to hang")
 
     monkeypatch.setattr(serving, "read_explain_request", hang)
-    monkeypatch.setattr(serving, "status_of", lambda *_: {"ready": True})
+    monkeypatch.setattr(serving, "status_of", lambda *_, **__: {"ready": True})
     server = Server(lambda: None)
 
     async def ask():
