@@ -200,13 +200,15 @@ class Reloader:
         """
         select_again = self._roll_back()
         answers = self._requests.serve(now)
-        self._watcher.observe(now)
-        retry = self._retry_at is not None and now >= self._retry_at
-        if self._watcher.take_changed() or select_again or retry:
-            self._select_and_swap(now)
-        self._publish_status(now)
-        for answer in answers:  # only now: a waiting thread may read the status next
-            answer()
+        try:
+            self._watcher.observe(now)
+            retry = self._retry_at is not None and now >= self._retry_at
+            if self._watcher.take_changed() or select_again or retry:
+                self._select_and_swap(now)
+            self._publish_status(now)
+        finally:
+            for answer in answers:  # only now: a waiting thread may read the status next
+                answer()
         return self._watcher.due(now)
 
     def _roll_back(self) -> bool:
@@ -342,6 +344,7 @@ class Reloader:
         finally:
             self._pass_began = None
             self._waker.close()
+            self._requests.close()
 
     def start(self) -> None:
         """Call `begin`, unless that was done, and run passes in a new thread; raises the exceptions of `begin`."""
@@ -353,11 +356,12 @@ class Reloader:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; the active set stays active."""
+        """End the thread; the active set stays active. Requests that it did not execute end with `PolicyError`."""
         self._stop.set()
         self._waker.wake()
         if self._thread is not None:
             self._thread.join()
+        self._requests.close()
         if self._low_latency is not None:
             self._low_latency.unfreeze()
 

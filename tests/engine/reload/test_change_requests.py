@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,48 @@ def test_nothing_is_published_over_what_somebody_else_has_just_changed(
     reloader.publish(str(policies), {"a.yaml": b"plugin three"}, over=live.registry.digest)
     serve(reloader, time)
     assert names(live) == ["three"]
+
+
+def test_requests_that_come_too_late_end_with_an_error(tmp_path: Path, live: Live, time: Time) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+    waiting, given_up = reloader.restore("1"), reloader.restore("1")
+    assert given_up.cancel()
+    reloader.close()
+    late = reloader.publish(str(policies), {"b.yaml": b"plugin two"})
+    for each in (waiting, late):
+        with pytest.raises(PolicyError, match="policies are reloaded no more: nothing was changed"):
+            each.result(0)
+    assert (names(live), sorted(file.name for file in policies.iterdir())) == (["one"], ["a.yaml"])
+
+
+def test_a_request_ends_though_the_pass_that_executes_it_fails(
+    tmp_path: Path, live: Live, time: Time, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policies = write(tmp_path / "p", a="plugin one")
+    reloader = begun(live, time, policies)
+
+    def fail(now: float) -> None:
+        raise OSError("the status cannot be written")
+
+    monkeypatch.setattr(reloader, "_publish_status", fail)
+    asked = reloader.publish(str(policies), {"b.yaml": b"plugin two"})
+    with pytest.raises(OSError, match="the status cannot be written"):
+        serve(reloader, time)
+    assert asked.result(0).generation == 2
+
+
+def test_requests_end_with_an_error_where_the_thread_that_reloads_ends_by_itself(
+    tmp_path: Path, live: Live, time: Time, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reloader = begun(live, time, write(tmp_path / "p", a="plugin one"))
+
+    def fail(now: float) -> float:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(reloader, "step", fail)
+    asked = reloader.restore("1")
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        reloader.run(threading.Event())
+    with pytest.raises(PolicyError, match="policies are reloaded no more"):
+        asked.result(0)
