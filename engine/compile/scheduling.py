@@ -143,6 +143,8 @@ class Dependencies:
     """Returns the row evaluator for all pods whose values at `of_pod` are those of a frame; None if there is none."""
     stable_for_shape: bool
     """True if a pod's shape alone decides its cache key."""
+    refusal: Refusal | None = None
+    """The refusal of each refused row, without values, if the document has one rule in fixed words."""
     cache_keys: dict[Hashable, CacheKey | None] = field(default_factory=dict)
     """The computed cache keys, by the pod's values at `of_pod`."""
 
@@ -154,7 +156,8 @@ class Dependencies:
         paths = self.always.union(*(plan_of(program.checked).reads(frame) for program in self.programs))
         if any(path[0] == "metricAge" or path == ("nodeInfo",) for path in paths):
             return None
-        return CacheKey(key, paths, vectorized=self.evaluator_of(frame), stable_for_shape=self.stable_for_shape)
+        return CacheKey(key, paths, vectorized=self.evaluator_of(frame), stable_for_shape=self.stable_for_shape,
+                        refusal=self.refusal)
 
 
 def _no_evaluator(_: NodeFrame) -> None:
@@ -286,7 +289,11 @@ class DocumentScheduler:
         if not compiled.conditions and self._spec.match.nodes is None:
             evaluator_of = self._vectorized_filter if point is Point.FILTER else self._vectorized_score
         stable = self._match_is_stable and all(is_of_shape(path) for path in of_pod)
-        return Dependencies(tuple(sorted(of_pod)), programs, always, evaluator_of, stable)
+        refusal: Refusal | None = None
+        if point is Point.FILTER and len(compiled.filter) == 1 and compiled.filter[0].message_program is None:
+            rule = compiled.filter[0]
+            refusal = Refusal(rule.name, message_of(rule), rule.code)
+        return Dependencies(tuple(sorted(of_pod)), programs, always, evaluator_of, stable, refusal)
 
     def _vectorized_filter(self, frame: NodeFrame) -> RowEvaluator | None:
         """Return the evaluator of the filter for pods as in the frame; None if numeric columns are not enough."""

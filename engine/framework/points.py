@@ -209,6 +209,8 @@ class CacheKey(NamedTuple):
     """Returns `Answer.reasons` of refused rows, for filters with `vectorized` whose `Answer` has no `brief`."""
     stable_until: frozenset[Path] | None = None
     """All pods of one shape have this key until a node changes at one of these paths; for keys that depend on nodes."""
+    refusal: Refusal | None = None
+    """The refusal of each row that the filter refuses without an error, but for its values; None if rows may differ."""
 
 
 HIGHEST_SCORE: Final = 100

@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Refusal
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Point, Refusal
 from koordpolicy.engine.framework.scheduler import CycleState, Skip
 
 from .kit import FakeFramework
@@ -31,6 +31,7 @@ def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> Non
     or the time. For every cache key
 
     - `vectorized` must return what the plugin does, about all nodes and about some of them alike;
+    - `refusal` must be that of each refused node;
     - a cached result may have changed only on nodes where something changed that the key names;
     - a key that is stable for the shape must be that of all pods of the shape, `stable_until` a node changes.
 
@@ -94,6 +95,9 @@ class _Check:
                 self.asked += 1
                 asked = _asking(self._plugin, point, state, pod, snapshot)
                 self._check_answers(about, point, cache_key, snapshot, asked)
+                if point is Point.FILTER and cache_key.refusal is not None:
+                    answer = self._plugin.filter(state, pod, snapshot, rows).spread(rows, snapshot.size)
+                    _check_refusal(about, cache_key.refusal, snapshot.names, answer)
 
     def _check_lasting(
         self, about: str, point: Point, pod: PodInfo, cache_key: CacheKey | None, snapshot: Snapshot,
@@ -160,6 +164,16 @@ def _asking(
         return values if len(values) == len(rows) else values[rows]
 
     return asked
+
+
+def _check_refusal(about: str, refusal: Refusal, names: Sequence[str], answer: Answer) -> None:
+    """Check that each node that was refused without an error is refused for this reason."""
+    failed = {row for rows in answer.errors.values() for row in rows}
+    for row in np.flatnonzero(~answer.passed).tolist():
+        told = answer.explain(row)
+        both = [(each.rule, each.message, each.code) for each in (refusal, told)]
+        assert row in failed or both[0] == both[1], (
+            f"the refusal of {about} is {both[0]}, and the plugin explains {names[row]} by {both[1]}")
 
 
 def _same(what: str, names: Sequence[str], rows: Rows, both: tuple[NDArray[Any], NDArray[Any]]) -> None:

@@ -156,7 +156,8 @@ class NodeAffinity:
             return None
         spec = pod.object.get("spec") or {}
         required = node_affinity(spec).get(REQUIRED)
-        return CacheKey(repr((spec.get("nodeSelector"), required)), _PATHS, stable_for_shape=True)
+        return CacheKey(repr((spec.get("nodeSelector"), required)), _PATHS, stable_for_shape=True,
+                        refusal=self._refusal if self._added is None else None)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield the labels that users could add to the node, and the selection that the pod could drop."""

@@ -42,7 +42,7 @@ class NodeName:
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return the dependencies of the filter: the name."""
-        return CacheKey(pod.node_name, _PATHS, stable_for_shape=True)
+        return CacheKey(pod.node_name, _PATHS, stable_for_shape=True, refusal=self._refusal)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node came or changed."""

@@ -46,7 +46,8 @@ class NodeUnschedulable:
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return the dependencies of the filter: whether the pod tolerates the taint."""
         tolerations = (pod.object.get("spec") or {}).get("tolerations") or ()
-        return CacheKey(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, stable_for_shape=True)
+        return CacheKey(any(tolerates(each, _TAINT) for each in tolerations), _PATHS, stable_for_shape=True,
+                        refusal=self._refusal)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
         """Yield that the node could be uncordoned, and that the pod could tolerate it."""

@@ -239,7 +239,10 @@ class PluginRunner:
                         asked = rows[(shown < 0) | (shown >= place)]
                         failed = among(errors.get(place, {}), asked)
                         if len(refused) or failed:
-                            answer = recomputed(active, questions[place], state, pod, snapshot, refused=refused)
+                            cache_key = questions[place]
+                            if failed:  # these rows are refused for another reason
+                                cache_key = cache_key._replace(refusal=None)
+                            answer = recomputed(active, cache_key, state, pod, snapshot, refused=refused)
                             yield step_of(active, _secured(active, answer), failed, asked, refused)
 
             failed = bool(errors) or any(answer.errors for answer, _, _ in others.values())

@@ -54,6 +54,7 @@ _LONGEST_MESSAGE: Final = 1024
 _BEST: Final = 10
 _NAMES_SHOWN: Final = 5
 _REASONS_SHOWN: Final = 20
+_NULL: Final[tuple[bytes, ...]] = (b"null",)
 _FIRST_HOST: Final = b'[{"Host":'
 _NEXT_HOST: Final = np.array([b',"Score":%d},{"Host":' % each for each in range(HIGHEST_PRIORITY + 1)], np.object_)
 _LAST_SCORE: Final = b',"Score":%d}]'
@@ -354,17 +355,20 @@ class Extender:
             # kube-scheduler requests no priorities where a single node is left.
             self._expected = question, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
-        refused = _Refused(quoted, [_json(name) + b":" + _json(why) for name, why in unusable.items()])
+        refused = _Refused(quoted)
+        for name, why in unusable.items():
+            refused.failed += (_json(name), b":", _json(why), b",")
         told, rest = _refuse(verdict, rows, refused)
         good = np.zeros(snapshot.size + 1, np.bool_)  # the last element is for unknown nodes
         good[verdict.passed] = True
         passed = good[places]
+        nodes = names = _NULL
         if question.nodes is None:
-            nodes, names = b"null", b"[%b]" % b",".join(quoted[places[passed]].tolist())
+            names = (b"[", b",".join(quoted[places[passed]].tolist()), b"]")
         else:
             # Nodes are returned unchanged.
             items = b",".join([node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits])
-            nodes, names = b'{"metadata":{},"items":[%b]}' % items, b"null"
+            nodes = (b'{"metadata":{},"items":[', items, b"]}")
         result = "refused" if len(places) and not passed.any() else "ok"
         record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
                               refusals=told, refusals_left_out=rest)
@@ -407,7 +411,7 @@ class Extender:
             failures=(("koord-policy", message),),
         )
         if verb is Verb.FILTER:
-            return Reply(_filter_result(b"null", b"null", error=f"koord-policy: {message}"), record)
+            return Reply(_filter_result(_NULL, _NULL, error=f"koord-policy: {message}"), record)
         # This response has no field for an error; kube-scheduler proceeds without priorities.
         hosts = [{"Host": name, "Score": 0} for name in question.names]
         return Reply(json.dumps(hosts).encode(), record)
@@ -457,7 +461,7 @@ class Extender:
         else:
             snapshot = self.snapshot()
         index, names = snapshot.index, question.names
-        places: Rows = np.array(list(map(index.get, names, repeat(-1))), np.intp)
+        places: Rows = np.fromiter(map(index.get, names, repeat(-1)), np.intp, len(names))
         if faults:
             places[[name in faults for name in names]] = -1
         known = "not among the nodes that are known" if len(index) else (
@@ -502,11 +506,13 @@ def _json(text: str) -> bytes:
 
 
 def _filter_result(
-    nodes: bytes, names: bytes, failed: Iterable[bytes] = (), unresolvable: Iterable[bytes] = (), error: str = "",
+    nodes: Iterable[bytes], names: Iterable[bytes], failed: Sequence[bytes] = (), unresolvable: Sequence[bytes] = (),
+    error: str = "",
 ) -> bytes:
-    """Return ExtenderFilterResult; all parts are JSON already, those of the maps are members: `"name":"message"`."""
-    return b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":{%b},"FailedAndUnresolvableNodes":{%b},"Error":%b}' % (
-        nodes, names, b",".join(failed), b",".join(unresolvable), _json(error))
+    """Return ExtenderFilterResult of parts in JSON; those of the maps are pieces of `"name":"message",`."""
+    return b"".join((
+        b'{"Nodes":', *nodes, b',"NodeNames":', *names, b',"FailedNodes":{', *failed[:-1],
+        b'},"FailedAndUnresolvableNodes":{', *unresolvable[:-1], b'},"Error":', _json(error), b"}"))
 
 
 def _host_priorities(names: _Texts, priorities: NDArray[np.int64]) -> bytes:
@@ -529,7 +535,7 @@ class _Refused:
     quoted: _Texts
     """The nodes' names by row, as JSON."""
     failed: list[bytes] = field(default_factory=list)
-    """Members of `FailedNodes`, some of them joined by commas."""
+    """Pieces of the members of `FailedNodes`, a comma after each member."""
     unresolvable: list[bytes] = field(default_factory=list)
 
     def add(self, plugin: str, reason: str, code: Code, rows: Rows) -> None:
@@ -538,7 +544,7 @@ class _Refused:
             # Joined by the message, which is written once per reason and not once per node: 5,000 may be refused.
             message = b":" + _json(_message(plugin, reason, code))
             into = self.unresolvable if code is Code.UNRESOLVABLE else self.failed
-            into.append((message + b",").join(self.quoted[rows].tolist()) + message)
+            into += (b"%b," % message).join(self.quoted[rows].tolist()), message, b","
 
 
 def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told, ...], int]:

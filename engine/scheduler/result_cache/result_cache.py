@@ -49,6 +49,7 @@ _BOOLEAN: Final = np.dtype(np.bool_)
 _INTEGER: Final = np.dtype(np.int64)
 _Booleans = NDArray[np.bool_]
 _Kept = TypeVar("_Kept")
+_Group = TypeVar("_Group", bound=Hashable)
 _NOT_CACHED: Final = object()
 _NO_ERRORS: Final[Errors] = {}
 _MOST_SHAPES: Final = 2_048
@@ -784,7 +785,10 @@ def _total(group: CombinedResult, rows: Rows) -> NDArray[np.int64]:
 def recomputed(
     active: Active, cache_key: CacheKey, state: CycleState, pod: PodInfo, snapshot: Snapshot, *, refused: Rows,
 ) -> Answer:
-    """Return a filter's answer with the `refused` nodes; the filter is called for reasons when they are read."""
+    """Return a filter's answer with the `refused` nodes; the filter is called for reasons when they are read.
+
+    The `refusal` of the cache key, if it has one, is that of all of them.
+    """
     known: list[Answer] = []
 
     def real() -> Answer:
@@ -803,11 +807,9 @@ def recomputed(
             return Refusal("", "refused at the time of the decision; the cluster has changed since")
         return answer.explain(row)
 
-    def grouped(rows: Rows, group: Callable[[Refusal], Any]) -> dict[Any, Rows]:
-        found: dict[Any, list[int]] = {}
-        for row in rows.tolist():
-            found.setdefault(group(explain(row)), []).append(row)
-        return {name: np.array(each, np.intp) for name, each in found.items()}
+    def worded(row: int) -> str:
+        refusal = explain(row)
+        return refusal.message or refusal.rule
 
     def still(rows: Rows) -> bool:
         return not real().passed[rows].any()
@@ -826,19 +828,19 @@ def recomputed(
         answer = real()
         if answer.reasons is not None and still(rows):
             return answer.reasons(rows)
-        return grouped(rows, lambda refusal: refusal.message or refusal.rule)
+        return _by(rows, worded)
 
     def codes(rows: Rows) -> Mapping[Code, Rows]:
         answer = real()
         if answer.codes is not None and still(rows):
             return answer.codes(rows)
-        return grouped(rows, lambda refusal: refusal.code)
+        return _by(rows, lambda row: explain(row).code)
 
     def rules(rows: Rows) -> frozenset[str]:
         answer = real()
         if answer.rules is not None and still(rows):
             return answer.rules(rows)
-        return frozenset(grouped(rows, lambda refusal: refusal.rule))
+        return frozenset(_by(rows, lambda row: explain(row).rule))
 
     def brief(rows: Rows) -> Mapping[str, Rows]:
         if cache_key.reasons is not None:
@@ -848,7 +850,19 @@ def recomputed(
 
     passed: _Booleans = np.ones(snapshot.size, np.bool_)
     passed[refused] = False
+    same = cache_key.refusal
+    if same is not None:
+        return Answer(passed, explain, {}, lambda rows: {same.message: rows} if len(rows) else {},
+                      lambda rows: {same.code: rows} if len(rows) else {},
+                      lambda rows: frozenset({same.rule} if len(rows) else ()))
     return Answer(passed, explain, {}, reasons, codes, rules, brief)
+
+
+def _by(rows: Rows, group: Callable[[int], _Group]) -> dict[_Group, Rows]:
+    found: dict[_Group, list[int]] = {}
+    for row in rows.tolist():
+        found.setdefault(group(row), []).append(row)
+    return {name: np.array(each, np.intp) for name, each in found.items()}
 
 
 def among(errors: Errors, rows: Rows) -> dict[str, Mapping[int, EvaluationError]]:

@@ -46,6 +46,7 @@ def test_a_cache_key_that_holds_passes():
     assert_cacheable(Empty(vectorized=None, stable_for_shape=False), framework(), *STEPS)
     assert_cacheable(Empty(stable_for_shape=False, stable_until=PODS), framework(), *STEPS)
     assert_cacheable(Empty(vectorized=lambda snapshot, rows: None), framework(), *STEPS)
+    assert_cacheable(Empty(refusal=Refusal("empty", "there is a pod")), framework(), *STEPS)
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -76,6 +77,13 @@ def test_a_cache_key_that_holds_passes():
     (
         {"vectorized": lambda snapshot, rows: [True] * len(rows)},
         r"the vectorized result of the cache key of default/p at `filter` is list\[2\], not bool\[2\]",
+    ),
+    (
+        {"refusal": Refusal("empty", "there are pods")},
+        (
+            r"the refusal of the cache key of default/q at `filter` is \('empty', 'there are pods', .*\), "
+            r"and the plugin explains b by \('empty', 'there is a pod', .*\)"
+        ),
     ),
     (
         {"key": count().__next__},

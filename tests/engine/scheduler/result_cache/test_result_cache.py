@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.framework.points import Answer, CacheKey, Framework, Point, Refusal, Scores
+from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Framework, Point, Refusal, Scores
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes, score_nodes
 from koordpolicy.engine.scheduler.profiles.configuration import read
@@ -466,6 +467,30 @@ def test_a_question_that_says_the_reasons_spares_the_plugin_until_the_cluster_ch
     cluster.assume(pod("r", Random(1)), "n00")
     assert verdict.reasons() == {"refused at the time of the decision; the cluster has changed since": 1}
     assert plugin.asked == [[0]]
+
+
+def test_a_key_with_the_refusal_spares_the_plugin_but_for_single_nodes():
+    plugin, cluster, scheduler = counting()
+    cache_key = CacheKey(None, PODS, refusal=Refusal("even", "odd", Code.UNRESOLVABLE))
+    plugin.cache_key = lambda point, pod, snapshot: cache_key
+    scheduler.schedule(pod("p", Random(1)))
+    verdict = scheduler.decide(pod("q", Random(1)))
+    cluster.assume(pod("r", Random(1)), "n00")
+    asked, (step,) = len(plugin.asked), verdict.filters
+    assert (verdict.reasons(), step.answer.codes(step.refused), step.answer.rules(step.refused)) == (
+        {"odd": 1}, {Code.UNRESOLVABLE: [0]}, {"even"})
+    assert plugin.asked[asked:] == []
+    verdict.why_not("n00")
+    assert plugin.asked[asked:] == [[0]]
+
+
+def test_where_a_node_failed_the_refusal_of_the_key_is_not_taken_for_the_reason():
+    plugin, _, scheduler = counting()
+    error = EvaluationError("no metric")
+    plugin.filter = lambda state, pod, snapshot, rows: Answer(
+        rows > 1, lambda row: Refusal("even", "no metric" if row else "odd"), {"even": {1: error}})
+    plugin.cache_key = lambda point, pod, snapshot: CacheKey(None, PODS, refusal=Refusal("even", "odd"))
+    assert scheduler.decide(pod("p", Random(1))).reasons() == {"no metric": 1, "odd": 1}
 
 
 def test_in_a_small_cluster_what_answers_by_arrays_is_asked_about_all_nodes_that_may_have_changed():
