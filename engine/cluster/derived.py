@@ -12,9 +12,11 @@ versions. A row counts as overridden only if the overlay may differ at the paths
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,7 @@ from .snapshot import Snapshot
 from .state import ClusterState
 
 __all__ = [
-    "Derived", "DerivedObjects", "DerivedOfBase", "DerivedState", "Overlayable", "Refreshable", "RowObjects",
+    "Derived", "DerivedObjects", "DerivedOfBase", "DerivedState", "Overlayable", "Owned", "Refreshable", "RowObjects",
     "all_rows",
 ]
 
@@ -78,6 +80,29 @@ class _Entry(Generic[_Base]):
         return self.stamp, self.generation, self.extra
 
 
+class Owned:
+    """The derived columns that a block made; their owner drops what is cached of them when it is closed."""
+
+    def __init__(self) -> None:
+        self._caches: list[_Cache[Any]] = []
+
+    def __enter__(self) -> Self:
+        self._before = _OWNED.set(self._caches)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _OWNED.reset(self._before)
+
+    def drop(self) -> None:
+        """Drop what is cached, for all clusters; columns that are read again are computed again. For any thread."""
+        for cache in self._caches:
+            cache.drop()
+
+
+_OWNED: Final[ContextVar[list[_Cache[Any]] | None]] = ContextVar("owned", default=None)
+"""Where new caches are registered."""
+
+
 class _Cache(Generic[_Base]):
     """Values by key, in the cross-version cache of their cluster; the least recently used are dropped.
 
@@ -88,6 +113,16 @@ class _Cache(Generic[_Base]):
         self._generation = 0
         self._forgotten: dict[str, int] = {}
         self._floor = 0
+        self._clusters: WeakSet[ClusterState] = WeakSet()
+        """The clusters whose cache has values."""
+        owned = _OWNED.get()
+        if owned is not None:
+            owned.append(self)
+
+    def drop(self) -> None:
+        """Drop the values of all clusters; those that are read again are computed again. For any thread."""
+        for cluster in list(self._clusters):
+            cluster.cross_version_cache.pop(self, None)
 
     def forget(self, node: str) -> None:
         """Refresh the node's row at the next read: something that is computed with, beside the row, has changed."""
@@ -127,6 +162,7 @@ class _Cache(Generic[_Base]):
         if entries is None:
             entries = {}
             cluster.cross_version_cache[self] = entries
+            self._clusters.add(cluster)
         # Removed first: a value whose refresh raises must not stay half refreshed, and the order is that of use.
         entry = entries.pop(key, None)
         if entry is None or entry.extra != extra:

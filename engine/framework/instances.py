@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from koordpolicy.engine.cluster.derived import Owned
 from koordpolicy.engine.framework.handle import Closeable, Startable
 
 from .border import must_be_survived
@@ -67,6 +68,7 @@ class Adoption:
         self._handle = handle
         self.made: dict[_Key, Any] = {}
         self.handles: dict[_Key, Any] = {}
+        self.columns: dict[_Key, Owned] = {}
         self.requested: set[_Key] = set()
 
     def get(self, profile: str, plugin: Plugin, args: Mapping[str, Any]) -> Any:
@@ -78,9 +80,10 @@ class Adoption:
                 return self._existing[key]
         if key not in self.made:
             self.handles[key] = handle = self._handle(profile, plugin.name)
-            self.made[key] = instance = plugin.make(args, handle)
-            if isinstance(instance, Startable):
-                instance.start()
+            with Owned() as self.columns[key]:
+                self.made[key] = instance = plugin.make(args, handle)
+                if isinstance(instance, Startable):
+                    instance.start()
         return self.made[key]
 
 
@@ -102,6 +105,7 @@ class Instances:
         self._failed = failed
         self._released = released
         self._handles: dict[_Key, Any] = {}
+        self._columns: dict[_Key, Owned] = {}
         self._lock = threading.Lock()
         self._adopting = threading.Lock()
         self._instances: dict[_Key, Any] = {}
@@ -126,6 +130,7 @@ class Instances:
                 with self._lock:
                     self._adoption = None
                     self._handles |= adoption.handles
+                    self._columns |= adoption.columns
                     unused = self._pop_unused()
                 self._close(adoption.made | unused)
                 raise
@@ -133,6 +138,7 @@ class Instances:
                 self._adoption = None
                 self._instances |= adoption.made
                 self._handles |= adoption.handles
+                self._columns |= adoption.columns
                 self._staged = registry.generation
                 self._used[registry.generation] = frozenset(adoption.requested)
                 unused = self._pop_unused()
@@ -202,6 +208,9 @@ class Instances:
                 except BaseException as error:  # the failure of one plugin must not leak the others
                     must_be_survived(error)
                     self._failed(key, error)
+            columns = self._columns.pop(key, None)
+            if columns is not None:
+                columns.drop()
             handle = self._handles.pop(key, None)
             if handle is not None:
                 self._released(handle)

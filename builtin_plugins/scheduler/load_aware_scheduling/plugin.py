@@ -157,7 +157,7 @@ class LoadAwareScheduling:
         self._metrics = Derived(_METRIC, np.int64, _metric_row, width=4)
         self._capacity = Derived(_CAPACITY, np.int64, self._capacity_row, width=len(self._names))
         self._periods = DerivedState(_METRICS_AND_THRESHOLDS, lambda size: _Period())  # noqa: ARG005 - one for all
-        self._usages: dict[Query, Derived[np.int64]] = {}
+        self._usages = Derived(_USAGE, np.int64, width=len(self._names))
         self._limits: dict[tuple[int, bool], tuple[_Floats | None, Query]] = {}
         self._weights = np.array([self._args.resource_weights.get(name, 0) for name in self._names], np.int64)
         self._dominant = self._args.dominant_weight
@@ -347,14 +347,11 @@ class LoadAwareScheduling:
         return used + expected.use, snapshot.gathered(self._capacity.of(snapshot), rows)
 
     def _used(self, query: Query, snapshot: Snapshot) -> _Integers:
-        columns = self._usages.get(query)
-        if columns is None:
-            def usage_row(snapshot: Snapshot, row: int) -> Sequence[int]:
-                return self._cache.usage(snapshot, row, query)
+        def usage_row(snapshot: Snapshot, row: int) -> Sequence[int]:
+            return self._cache.usage(snapshot, row, query)
 
-            columns = self._usages[query] = Derived(_USAGE, np.int64, usage_row, width=len(self._names))
         self._cache.keep_only(snapshot.index)
-        return columns.of(snapshot)
+        return self._usages.of(snapshot, query, usage_row)
 
     def _capacity_row(self, snapshot: Snapshot, row: int) -> Vector:
         at = snapshot.row(row)

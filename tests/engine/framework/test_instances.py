@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.reload import Instances
@@ -166,3 +169,35 @@ def test_a_generation_that_cannot_be_staged_leaves_the_one_staged_before() -> No
     instances.adopt(second)
     assert life == ["make a", "start a", "make b", "start b", "make fails-to-start", "start fails-to-start",
                     "close b", "close fails-to-start"]
+
+
+class Counts:
+    """A plugin instance with a derived column of its own, made when the instance is."""
+
+    def __init__(self) -> None:
+        self.column = Derived(frozenset({("nodeInfo", "pods")}), np.int64, lambda snapshot, row: row)
+
+
+_SHARED = Derived(frozenset({("nodeInfo", "pods")}), np.int64, lambda snapshot, row: row)
+
+
+def test_columns_of_an_instance_are_dropped_when_it_is_closed() -> None:
+    cluster = Cluster({"kind": "Node", "metadata": {"name": name}, "status": {}} for name in "ab")
+    instances = Instances(lambda profile, plugin: None)
+    both = [Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: Counts(), "test", "1")
+            for name in "ab"]
+    made = adopt(instances, registry(1, *both))
+
+    def cached() -> int:
+        return len(cluster.cross_version_cache)
+
+    for column in (made["a"].column, made["b"].column, _SHARED):
+        assert column.of(cluster.snapshot()).tolist() == [0, 1]
+    assert cached() == 3
+    with instances.lease(registry(1, *both)):
+        adopt(instances, registry(2, both[0]))
+        assert cached() == 3
+    assert cached() == 2
+    instances.close()
+    assert cached() == 1, "nobody owns a column of a module"
+    assert made["b"].column.of(cluster.snapshot()).tolist() == [0, 1]
