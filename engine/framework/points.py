@@ -57,6 +57,8 @@ class Framework(enum.Enum):
 class Point(enum.Enum):
     """An extension point; the value is its key in documents, metrics and verdicts."""
 
+    __hash__ = object.__hash__  # a member is equal to itself only, and `Enum` hashes its name in Python code
+
     PRE_ENQUEUE = "preEnqueue"
     QUEUE_SORT = "queueSort"
     PRE_FILTER = "preFilter"

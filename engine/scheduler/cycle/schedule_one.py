@@ -90,7 +90,7 @@ def decide(
         if rejection is not None:
             return Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=rejection,
                            failures=tuple(runner.failures))
-        best = rows[totals == totals.max()]
+        best = rows[(totals == totals[totals.argmax()]).nonzero()[0]]
         row, among = tie_break.pick(best), len(best)
     verdict = Verdict(
         pod, profile.name, profile.generation, names, names[row], row, filters=steps, passed=rows, scores=scores,

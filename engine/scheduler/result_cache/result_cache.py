@@ -107,10 +107,11 @@ class CopyOnWriteArray:
 class CachedColumn(CopyOnWriteArray):
     """One plugin's results for one cache key, a row per node, with all changes up to `stamp`."""
 
-    __slots__ = ("__weakref__", "altered", "epoch", "errors", "last_epoch", "stale", "stamp")
+    __slots__ = ("__weakref__", "_refuses", "altered", "epoch", "errors", "last_epoch", "stale", "stamp")
 
     def __init__(self, size: int, dtype: type[np.generic]) -> None:
         super().__init__(np.zeros(size, dtype))
+        self._refuses: bool | None = None
         self.stale: _Booleans = np.ones(0 if dtype is np.bool_ else size, np.bool_)
         """Of scores: the rows that changed since the plugin scored them. Filters have none."""
         self.stamp = -1
@@ -147,7 +148,15 @@ class CachedColumn(CopyOnWriteArray):
             if before.tobytes() == values.tobytes():
                 return
         self.write_rows(rows, values)
+        self._refuses = None
         self.altered = stamp
+
+    def refuses(self) -> bool:
+        """Return whether the filter refuses any node; computed once per change."""
+        found = self._refuses
+        if found is None:
+            found = self._refuses = np.count_nonzero(self.values) != len(self.values)
+        return found
 
     def _take_over(self, rows: Rows, errors: Errors) -> None:
         gone = rows.tolist()  # only the written rows: the errors may be of thousands
@@ -204,6 +213,7 @@ class CombinedResult(CopyOnWriteArray):
         "actives",
         "columns",
         "epochs",
+        "no_epochs",
         "parts",
         "places",
         "questions",
@@ -227,6 +237,8 @@ class CombinedResult(CopyOnWriteArray):
         """The cache keys of the columns."""
         self.columns: list[CachedColumn] = []
         self.epochs: list[int | None] = []
+        self.no_epochs: list[int | None] = [None] * len(actives)
+        """The epochs of keys that have none."""
         self.parts: list[DependencyGroup] = []
         self.stale: _Booleans = np.ones(len(values) if values.dtype == np.int64 else 0, np.bool_)
         """Of scores: the rows whose total is out of date. Scores of nodes that no pod can take are not computed."""
@@ -267,7 +279,8 @@ class CombinedResult(CopyOnWriteArray):
         """Return the rows that no cached filter before the index `place` refuses, read-only."""
         rows = self._left.get(place)
         if rows is None:
-            rows = np.flatnonzero((self.values < 0) | (self.values > place))
+            # As an unsigned number -1, which stands for no filter, is larger than any index.
+            rows = (self.values.view(np.uint16) > place).nonzero()[0]
             if len(rows) == len(self.values):
                 rows = all_rows(len(rows))
             self._left[place] = rows
@@ -300,6 +313,18 @@ class _ShapeKeys:
     """The key of their combined result."""
     stamps: dict[int, int] = field(default_factory=dict)
     """By place, the stamp at which a plugin returned a key that is stable until a node changes."""
+    asks: list[CacheKey] = field(init=False)
+    """The keys of the plugins that have one."""
+    has_epochs: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.update(self.key)
+
+    def update(self, key: Hashable) -> None:
+        """Take over what follows from changed keys."""
+        self.key = key
+        self.asks = [each for each in self.each if each is not None]
+        self.has_epochs = any([each.epoch is not None for each in self.asks])
 
 
 class _Latest(OrderedDict[Hashable, _Kept]):
@@ -431,9 +456,9 @@ class ResultCache:
                 if group is None:
                     group = self._grouped(point, actives, questions.each, held)
                 if point is Point.FILTER:
-                    self._follow(group, questions.each)
+                    self._follow(group, questions)
                 else:
-                    self._refresh(group, questions.each, rows)
+                    self._refresh(group, questions, rows)
                 if not known:
                     kept.groups.add(questions.key, group)
             except UncacheablePlugin as failed:
@@ -464,7 +489,7 @@ class ResultCache:
             for place in due:
                 known.each[place] = self._question(point, actives[place])
                 self._note_stamp(known, place)
-            known.key = _key_of(point, skipped, known.each)
+            known.update(_key_of(point, skipped, known.each))
         return known
 
     def _note_stamp(self, keys: _ShapeKeys, place: int) -> None:
@@ -522,19 +547,17 @@ class ResultCache:
         group.parts = list(parts.values())
         return group
 
-    def _now(
-        self, point: Point, group: CombinedResult, questions: Sequence[CacheKey | None],
-    ) -> tuple[list[CacheKey], list[int | None], list[int]]:
-        """Return the current epochs of the columns' keys and the stamps of the dependency groups."""
-        asks = [cache_key for cache_key in questions if cache_key is not None]
-        epochs = [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
-                  for number, each in enumerate(asks)]
-        stamps = [part.last() for part in group.parts]
-        return asks, epochs, stamps
+    def _epochs(self, point: Point, group: CombinedResult, questions: _ShapeKeys) -> list[int | None]:
+        """Return the current epochs of the columns' keys."""
+        if not questions.has_epochs:
+            return group.no_epochs
+        return [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
+                for number, each in enumerate(questions.asks)]
 
-    def _refresh(self, group: CombinedResult, questions: Sequence[CacheKey | None], rows: Rows) -> None:
+    def _refresh(self, group: CombinedResult, questions: _ShapeKeys, rows: Rows) -> None:
         """Score the stale ones of the rows; mark other changed rows as stale."""
-        asks, epochs, stamps = self._now(Point.SCORE, group, questions)
+        asks, epochs = questions.asks, self._epochs(Point.SCORE, group, questions)
+        stamps = [part.last() for part in group.parts]
         columns = group.columns
         changes = [NO_ROWS if part.stamp == stamp else self._changed_since(part, part.stamp)
                    for part, stamp in zip(group.parts, stamps, strict=True)]
@@ -620,10 +643,11 @@ class ResultCache:
             return None
         return self._cluster.changed(part.paths, since)
 
-    def _follow(self, group: CombinedResult, questions: Sequence[CacheKey | None]) -> None:
+    def _follow(self, group: CombinedResult, questions: _ShapeKeys) -> None:
         """Run filters on the changed rows, and refresh which filter refuses each row first."""
         point, columns = Point.FILTER, group.columns
-        asks, epochs, stamps = self._now(point, group, questions)
+        asks, epochs = questions.asks, self._epochs(point, group, questions)
+        stamps = [part.last() for part in group.parts]
         of_columns = [column.epoch for column in columns]
         behind: dict[int, Rows] = {}
         refreshed, same = epochs != group.epochs, epochs == of_columns
@@ -764,9 +788,8 @@ def _refused_first(group: CombinedResult, rows: Rows) -> NDArray[np.int16]:
     first = np.full(len(rows), -1, np.int16)
     everywhere = len(rows) == len(group.values)
     for place, column in zip(reversed(group.places), reversed(group.columns), strict=True):
-        passed = column.values if everywhere else column.values[rows]
-        if np.count_nonzero(passed) != len(rows):
-            np.putmask(first, ~passed, place)
+        if column.refuses():
+            np.putmask(first, ~(column.values if everywhere else column.values[rows]), place)
     return first
 
 
