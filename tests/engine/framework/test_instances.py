@@ -182,7 +182,7 @@ _SHARED = Derived(frozenset({("nodeInfo", "pods")}), np.int64, lambda snapshot, 
 
 
 def test_columns_of_an_instance_are_dropped_when_it_is_closed() -> None:
-    cluster = Cluster({"kind": "Node", "metadata": {"name": name}, "status": {}} for name in "ab")
+    cluster = Cluster({"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {}}} for name in "ab")
     instances = Instances(lambda profile, plugin: None)
     both = [Plugin(name, Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: Counts(), "test", "1")
             for name in "ab"]
