@@ -14,15 +14,20 @@ import jsonschema
 import pytest
 
 from koordpolicy.engine import cli
-from koordpolicy.engine.cli.schema import of_output
+from koordpolicy.engine.cli.schema import FAILURE, of_output
 
 
 def read_output(command: str, text: str) -> Any:
     """Return what a command printed as JSON, which must be as its schema says."""
     data = json.loads(text)
-    faults = faults_of(command, data)
+    faults = faults_of(FAILURE if is_failure(data) else command, data)
     assert not faults, f"the output of `{command}` is not as its schema says:\n" + "\n".join(faults)
     return data
+
+
+def is_failure(data: Any) -> bool:
+    """Return whether an output is that of a command that ended with an error."""
+    return isinstance(data, dict) and {"errors"} <= data.keys() <= {"errors", "warnings"}
 
 
 def check_part(command: str, definition: str, data: Any) -> None:

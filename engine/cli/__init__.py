@@ -70,6 +70,18 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """Refuses what it does not know with the word that was meant."""
 
+    as_json = False
+    """Whether a refusal is printed as JSON too, on standard output."""
+
+    def error(self, message: str) -> Never:
+        """End with the usage and what is wrong with a command line."""
+        if self.as_json:
+            from .failures import usage  # noqa: PLC0415 - only where something is wrong
+            from .terminal import write_json  # noqa: PLC0415
+
+            write_json(usage(message))
+        super().error(message)
+
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(visible(message), file)
 
@@ -115,6 +127,7 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
             )
             module.add_arguments(child)
             child.set_defaults(run=module.run)
+            child.as_json = _as_json(child, arguments)
             chosen = child
         else:
             commands.add_parser(name, help=summary, add_help=False)
@@ -124,7 +137,15 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
         if unknown[0].startswith("-"):
             chosen.refuse("option", unknown[0])
         chosen.error(f"`{unknown[0]}` is one argument too many")
-    return _guarded(lambda: options.run(options, builtins), _named_by(options))
+    return _guarded(lambda: options.run(options, builtins), _named_by(options), as_json=chosen.as_json)
+
+
+def _as_json(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
+    """Return whether a command that can print JSON is asked to."""
+    from .failures import asks_for_json  # noqa: PLC0415 - see COMMANDS
+
+    able = any("--output" in each.option_strings and "json" in (each.choices or ()) for each in parser._actions)  # noqa: SLF001
+    return able and asks_for_json(arguments)
 
 
 def _named_by(options: argparse.Namespace) -> frozenset[str]:
@@ -134,23 +155,26 @@ def _named_by(options: argparse.Namespace) -> frozenset[str]:
     return frozenset(str(each) for each in texts if isinstance(each, str | os.PathLike))
 
 
-def _guarded(run: Callable[[], int], named: Collection[str] = ()) -> int:
-    from koordpolicy.engine.source import (  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
-        PolicyError,
-    )
+def _guarded(run: Callable[[], int], named: Collection[str] = (), *, as_json: bool = False) -> int:
+    from .logs import log_visibly  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
+    from .terminal import reports_begun, write_json  # noqa: PLC0415
 
-    from .exits import Stop  # noqa: PLC0415
-    from .logs import log_visibly  # noqa: PLC0415
+    def reported() -> int:
+        before = reports_begun()
+        try:
+            return int(run())
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            if as_json and reports_begun() == before:  # a program reads one object, and not what comes after it
+                from .failures import failure  # noqa: PLC0415
+
+                write_json(failure(error))
+            return _reported(error, named)
 
     log_visibly()
     try:
-        return int(run())
-    except Stop as stop:
-        print(visible(f"koord-policy: {stop}"), file=sys.stderr)  # noqa: T201
-        return stop.exit
-    except PolicyError as error:
-        print(visible(str(error)), file=sys.stderr)  # noqa: T201
-        return Exit.INVALID
+        return reported()
     except BrokenPipeError:
         # The reader (head, less) has seen enough. Python would complain once more while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -158,8 +182,23 @@ def _guarded(run: Callable[[], int], named: Collection[str] = ()) -> int:
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
+
+
+def _reported(error: Exception, named: Collection[str]) -> int:
+    """Print an error of a command for people, and return its exit code; raise what is unexpected."""
+    from koordpolicy.engine.source import PolicyError  # noqa: PLC0415 - see COMMANDS
+
+    from .exits import Stop  # noqa: PLC0415
+
+    if isinstance(error, Stop):
+        print(visible(f"koord-policy: {error}"), file=sys.stderr)  # noqa: T201
+        return error.exit
+    if isinstance(error, PolicyError):
+        print(visible(str(error)), file=sys.stderr)  # noqa: T201
+        return Exit.INVALID
+    if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         print(visible(f"koord-policy: {where}{error.strerror or error}"), file=sys.stderr)  # noqa: T201
         # A file that an option names and that cannot be used is a wrong option.
         return Exit.USAGE if str(error.filename) in named else Exit.UNEXPECTED
+    raise error

@@ -12,7 +12,7 @@ class Exit(enum.IntEnum):
     UNEXPECTED = 1
     USAGE = 2
     INVALID = 3
-    """Policies (or a configuration, or cluster objects) are invalid; the problems are on standard error."""
+    """Policies (or a configuration, or cluster objects) are invalid."""
     FAILED = 4
     """Tests failed."""
     IMPOSSIBLE = 5

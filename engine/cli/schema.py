@@ -41,6 +41,8 @@ VERSIONS: Final = ("v1alpha2", "internal")
 OUTPUT_VERSION: Final = "v1"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SHARED: Final = "definitions"
+FAILURE: Final = "failure"
+"""The schema of what every command prints that ends with an error instead of its result."""
 
 # Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
 _DIRECTORY: Final = Path(__file__).parents[2] / "schemas"
@@ -57,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="write one file per kind; needs `--out`")
     parser.add_argument("--out", metavar="DIR", type=Path, help="where `--all` writes; made if it is not there")
     parser.add_argument("--output-of", metavar="COMMAND",
-                        help=f"print the schema of what this command prints with `--output json` ({OUTPUT_VERSION})")
+                        help=f"print the schema of what this command prints with `--output json` ({OUTPUT_VERSION}); "
+                             f"`{FAILURE}`: what each of them prints that ends with an error")
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given both
@@ -65,7 +68,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if options.output_of is not None:
         if options.list or options.all or options.out is not None or options.kind is not None:
             raise Stop("`--output-of` goes alone")
-        if options.output_of not in outputs():
+        if options.output_of not in (*outputs(), FAILURE):
             hint = did_you_mean(options.output_of, outputs()) or f"one of {', '.join(outputs())}"
             raise Stop(f"there is no JSON output of `{options.output_of}`: {hint}")
         write_json(of_output(options.output_of))
@@ -121,15 +124,15 @@ def any_kind(version: str) -> dict[str, Any]:
 
 def outputs() -> tuple[str, ...]:
     """Return the commands whose JSON output has a schema, sorted."""
-    return tuple(sorted(path.stem for path in _OUTPUTS.glob("*.json") if path.stem != _SHARED))
+    return tuple(sorted(path.stem for path in _OUTPUTS.glob("*.json") if path.stem not in (_SHARED, FAILURE)))
 
 
 def of_output(command: str) -> dict[str, Any]:
     """Return the schema of a command's JSON output, complete in itself: what it refers to stands in its `$defs`.
 
-    Raises `KeyError` where there is none.
+    That of `FAILURE` is what every command prints that ends with an error. Raises `KeyError` where there is none.
     """
-    if command not in outputs():
+    if command not in (*outputs(), FAILURE):
         raise KeyError(command)
     shared: dict[str, Any] = json.loads((_OUTPUTS / f"{_SHARED}.json").read_bytes())["$defs"]
     whole: dict[str, Any] = _localized(json.loads((_OUTPUTS / f"{command}.json").read_bytes()))

@@ -41,8 +41,20 @@ def add_output(parser: argparse.ArgumentParser) -> None:
                         help="text for people, json for machines")
 
 
+class _Written:
+    """Counts the reports for programs that were begun in this process."""
+
+    reports = 0
+
+
+def reports_begun() -> int:
+    """Return how many reports for programs `write_json` and `write_report` have begun to print in this process."""
+    return _Written.reports
+
+
 def write_json(data: object) -> None:
     """Print plain data as one JSON document."""
+    _Written.reports += 1
     for part in json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False).iterencode(data):
         sys.stdout.write(visible_json(part))
     sys.stdout.write("\n")
@@ -55,6 +67,7 @@ def write(text: str = "") -> None:
 
 def write_report(text: str) -> None:
     """Print a report for programs, whose quoted text is already escaped for its format."""
+    _Written.reports += 1
     sys.stdout.write(text)
 
 

@@ -28,8 +28,8 @@ def test_a_pod_that_stays_is_explained(run: Run):
 def test_a_node_that_was_not_adjusted_is_explained(run: Run):
     arguments = ("explain", "--qos", "worker-1", "--replay", RECORDING, "--policies", ROOT / "policies" / "qos")
     done = run(*arguments, "--at", "10s")
-    assert (done.exit, done.err.splitlines()[0]) == (0, f"{RECORDING}:36:3: warning: NodeSLO `worker-1`: `spec` has no "
-                                                        "effect: no QoS plugin that runs reads it")
+    warning = "warning: NodeSLO `worker-1`: `spec` has no effect: no QoS plugin that runs reads it"
+    assert (done.exit, done.err.splitlines()[0]) == (0, f"{RECORDING}:36:3: {warning}")
     assert done.out.startswith("worker-1 at 10s\n\nsuppress-best-effort did nothing at 10s\n  false       pressed\n")
     assert run(*arguments, "--output", "json").json["node"] == "worker-1"
 

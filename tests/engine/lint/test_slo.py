@@ -60,8 +60,8 @@ def test_each_key_is_compared_or_reported(key: str) -> None:
                  id="fields inside of the JSON"),
     pytest.param(f"{HEAD}data:\n  resource-threshold-config: '{{'\n  system-config: '[]'\n  cpu-burst-config: ''\n"
                  "  colocation-config: {a: 1}\n",
-                 [((5, 3), ("`resource-threshold-config` is not JSON: Expecting property name enclosed in double quotes: "
-                           "line 1 column 2 (char 1)")),
+                 [((5, 3), ("`resource-threshold-config` is not JSON: Expecting property name enclosed in double "
+                           "quotes: line 1 column 2 (char 1)")),
                   ((6, 3), "`system-config` must be an object, not a list"),
                   ((8, 3), "`colocation-config` must be a text with JSON in it")], id="what is no JSON"),
     pytest.param(HEAD.replace("slo-controller-config", "another") + "data: {a: b}\nx: 1\n", [], id="another ConfigMap"),
