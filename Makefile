@@ -9,10 +9,10 @@ TOOLS := .venv/.tools-installed
 RIVALS := .venv/.rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test coverage check lint-policies wheel release bench fuzz soak golden golden-full golden-cases types lock clean
+.PHONY: help venv demo test coverage check lint-policies wheel release bench fuzz soak e2e golden golden-full golden-cases types lock clean
 
 help:  ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 venv: $(STAMP)  ## Make .venv with the project and what it needs to run: the command is .venv/bin/koord-policy
 
@@ -75,6 +75,9 @@ fuzz: $(TOOLS)  ## Try other examples of all property tests, then look for expre
 
 soak: $(TOOLS)  ## Run the extender under faults for 20 minutes; SOAK="--minutes N" says for how long
 	$(BIN)/python -m tests.soak $(SOAK)
+
+e2e: $(TOOLS)  ## Run the live tests on a real kube-apiserver and etcd, built once with Go; E2E="..." are pytest's arguments
+	$(BIN)/python -m tests.e2e $(E2E)
 
 golden: golden-cases $(TOOLS)  ## Run the golden cases of CASES=DIR against the pending lists
 	$(BIN)/python -m tests.golden '$(CASES)' $(GOLDEN)

@@ -12,7 +12,7 @@ import yaml
 PROJECT = Path(__file__).parents[1]
 WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
 HOOKS = yaml.safe_load((PROJECT / ".pre-commit-config.yaml").read_text())["repos"]
-TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
 
 
 def steps(path: Path) -> list[dict[str, object]]:
