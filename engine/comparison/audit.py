@@ -20,16 +20,17 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledDescheduler, CompiledQoS, CompiledScheduler
 from koordpolicy.engine.compile.programs import Rule
-from koordpolicy.engine.compile.scheduling import CONDITIONS, DocumentScheduler
-from koordpolicy.engine.compile.selection import accepts_pod, exempt
 from koordpolicy.engine.descheduler import config as descheduling
 from koordpolicy.engine.descheduler.documents import DocumentPlugin
 from koordpolicy.engine.documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, SchedulerSpec
+from koordpolicy.engine.evaluation.selection import accepts_pod, exempt
 from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.documents.context import CONDITIONS
+from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 from koordpolicy.engine.scheduler.profiles.profile import Profile
 from koordpolicy.engine.testing.instruments import compiled_of, programs_of
 
@@ -569,7 +570,7 @@ class _Subject:
         if key not in self._alone:
             at = {"preEnqueue": "pre_enqueue", "preFilter": "pre_filter", "filter": "filter"}[point]
             rules: dict[str, Any] = {"pre_enqueue": (), "pre_filter": (), "filter": (), "score": (), at: (rule,)}
-            self._alone[key] = DocumentScheduler(replace(instance.compiled, **rules), instance.params)
+            self._alone[key] = DocumentScheduler(replace(instance.compiled, **rules))
         return self._alone[key]
 
 

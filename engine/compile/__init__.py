@@ -1,7 +1,6 @@
 """Compilation of documents to registry entries: every expression parsed, checked, bounded and planned.
 
-The runtime of the entries (`scheduling`, `selection`, `aggregation`) is imported from its modules: it requires numpy,
-whose import time commands that only check documents should not pay.
+Nothing here runs per decision: frameworks run the entries. Commands that only check documents do not import numpy.
 """
 
 from __future__ import annotations

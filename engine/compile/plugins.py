@@ -179,7 +179,7 @@ def _compile_scheduler(
     narrowest = slots[-1] if slots else Slot.FILTER
     scores = [(item, expressions.program(item.expression, Slot.SCORE)) for item in spec.score]
     compiled = CompiledScheduler(
-        document, spec,
+        document, spec, given[0],
         expressions.rules(spec.match_conditions, narrowest),
         tuple(each for each in aggregates if each is not None),
         expressions.rules(spec.pre_enqueue, Slot.PRE_ENQUEUE),
@@ -192,13 +192,11 @@ def _compile_scheduler(
         (Point.PRE_ENQUEUE, spec.pre_enqueue), (Point.PRE_FILTER, spec.pre_enqueue or spec.pre_filter),
         (Point.FILTER, spec.filter), (Point.SCORE, spec.score),
     ) if used]
-
-    def made(args: Mapping[str, Any]) -> object:
-        from .scheduling import DocumentScheduler  # noqa: PLC0415 - see the package
-
-        return DocumentScheduler(compiled, args)
-
-    return _plugin(document, Framework.SCHEDULER, points, made, given, expressions=expressions), compiled
+    return (
+        _plugin(document, Framework.SCHEDULER, points, lambda args: replace(compiled, params=args), given,
+                expressions=expressions),
+        compiled,
+    )
 
 
 def _sort(expressions: Expressions, keys: Iterable[SortKey], slot: Slot) -> tuple[SortProgram, ...]:

@@ -1,7 +1,7 @@
 """Compiled documents: immutable records of programs and their specs.
 
-`CompiledScheduler` becomes a plugin of the scheduler (see `scheduling.DocumentScheduler`). `CompiledQoS` and
-`CompiledDescheduler` are run by their frameworks: `Plugin.make(args, handle)` returns one, with its params bound.
+`Plugin.make(args, handle)` returns one, with its params bound; the framework runs it: `scheduler.documents`,
+`agent.qos_manager.documents` and `descheduler.documents`.
 
 Every program reads `params` (and `aggregates` and `thresholds`, if declared) from the frame that it is evaluated over:
 a framework puts `compiled.params` and the values of the aggregates among the frame's values.
@@ -75,6 +75,7 @@ class CompiledScheduler:
 
     document: Document
     spec: SchedulerSpec
+    params: Mapping[str, Any]
     conditions: tuple[Rule, ...]
     aggregates: tuple[AggregateProgram, ...]
     pre_enqueue: tuple[Rule, ...]

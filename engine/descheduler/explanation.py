@@ -16,9 +16,9 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import Rule
-from koordpolicy.engine.compile.distances import distances_to
-from koordpolicy.engine.compile.selection import accepts_pod
 from koordpolicy.engine.documents import DeschedulerType
+from koordpolicy.engine.evaluation.distances import distances_to
+from koordpolicy.engine.evaluation.selection import accepts_pod
 from koordpolicy.engine.explanation import Finding, Mark, heading, shortened
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter

@@ -25,6 +25,7 @@ from .points import Framework
 from .registry import Plugin, Registry
 
 _Key: TypeAlias = tuple[str, Framework, str, str, str]
+_Make: TypeAlias = Callable[[Plugin, Mapping[str, Any], Any], Any]
 
 
 def _key(profile: str, plugin: Plugin, args: Mapping[str, Any]) -> _Key:
@@ -36,6 +37,10 @@ def _key(profile: str, plugin: Plugin, args: Mapping[str, Any]) -> _Key:
 
 def _log(key: _Key, error: BaseException) -> None:
     logging.getLogger(__name__).error("closing the plugin `%s` of profile `%s` failed", key[2], key[0], exc_info=error)
+
+
+def _make_plainly(plugin: Plugin, args: Mapping[str, Any], handle: Any) -> Any:
+    return plugin.make(args, handle)
 
 
 class Lease:
@@ -62,10 +67,13 @@ class Lease:
 class Adoption:
     """The instances of a generation that is being staged: existing ones, and new ones for the rest."""
 
-    def __init__(self, existing: Mapping[_Key, Any], lock: threading.Lock, handle: Callable[[str, str], Any]) -> None:
+    def __init__(
+        self, existing: Mapping[_Key, Any], lock: threading.Lock, handle: Callable[[str, str], Any], make: _Make,
+    ) -> None:
         self._existing = existing
         self._lock = lock
         self._handle = handle
+        self._make = make
         self.made: dict[_Key, Any] = {}
         self.handles: dict[_Key, Any] = {}
         self.columns: dict[_Key, Owned] = {}
@@ -81,7 +89,7 @@ class Adoption:
         if key not in self.made:
             self.handles[key] = handle = self._handle(profile, plugin.name)
             with Owned() as self.columns[key]:
-                self.made[key] = instance = plugin.make(args, handle)
+                self.made[key] = instance = self._make(plugin, args, handle)
                 if isinstance(instance, Startable):
                     instance.start()
         return self.made[key]
@@ -98,10 +106,11 @@ class Instances:
 
     def __init__(
         self, handle: Callable[[str, str], Any], *, failed: Callable[[_Key, BaseException], None] = _log,
-        released: Callable[[Any], None] = lambda _: None,
+        released: Callable[[Any], None] = lambda _: None, make: _Make = _make_plainly,
     ) -> None:
-        """`released` is called with each handle that is no longer used."""
+        """`released` is called with each handle that is no longer used; `make` makes an instance of a plugin."""
         self._handle = handle
+        self._make = make
         self._failed = failed
         self._released = released
         self._handles: dict[_Key, Any] = {}
@@ -123,7 +132,7 @@ class Instances:
         """
         with self._adopting:
             with self._lock:
-                self._adoption = adoption = Adoption(self._instances, self._lock, self._handle)
+                self._adoption = adoption = Adoption(self._instances, self._lock, self._handle, self._make)
             try:
                 yield adoption
             except BaseException:

@@ -13,7 +13,6 @@ from koordpolicy.engine.cel.scalar.tracing import NO_ROW, ObservedProgram, Obser
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.ast import Expr, Literal
 from koordpolicy.engine.compile import programs as holders
-from koordpolicy.engine.compile.scheduling import DocumentScheduler
 from koordpolicy.engine.documents import Document, Expression, NamedExpression
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Source
@@ -86,20 +85,12 @@ def programs_of(holder: Any) -> Iterator[Program]:
 
 def compiled_of(plugin: Plugin, args: Mapping[str, Any]) -> Any:
     """Return the compiled programs of a document's plugin; raise `ValueError` for invalid args."""
-    made = plugin.make(args, None)
-    return made.compiled if isinstance(made, DocumentScheduler) else made
+    return plugin.make(args, None)
 
 
 def observed_plugin(plugin: Plugin, observer: Observer) -> Plugin:
     """Return a document's plugin whose instances are observed."""
-
-    def make(args: Mapping[str, Any], handle: Any) -> Any:
-        made = plugin.make(args, handle)
-        if isinstance(made, DocumentScheduler):
-            return DocumentScheduler(instrumented(made.compiled, observer), made.params)
-        return instrumented(made, observer)
-
-    return dataclasses.replace(plugin, make=make)
+    return dataclasses.replace(plugin, make=lambda args, handle: instrumented(plugin.make(args, handle), observer))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from koordpolicy.engine.cel.scalar.tracing import NO_ROW
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.compile.programs import Rule
-from koordpolicy.engine.compile.scheduling import DocumentScheduler
 from koordpolicy.engine.documents import ExpectedResult, SchedulerSpec, ScoreExpectation
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.instances import Adoption
@@ -24,6 +24,7 @@ from koordpolicy.engine.kubernetes.release import release_of
 from koordpolicy.engine.scheduler.cycle.schedule_one import decide
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.cycle.verdict import Verdict
+from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler, make_instance
 from koordpolicy.engine.scheduler.profiles.profile import Profile, ProfileSpec
 
 from .case_run import Got, RunningCase, by_node, checked_params, outcome_of, rules_by_name
@@ -77,7 +78,7 @@ def _scheduler(asking: RunningCase, plugin: Plugin) -> DocumentScheduler:
     if found is None:
         params = checked_params(plugin, asking.params)
         compiled = instrumented(compiled_of(plugin, {}), asking.observer)
-        found = asking.suite.kept[key] = DocumentScheduler(compiled, params)
+        found = asking.suite.kept[key] = DocumentScheduler(replace(compiled, params=params))
     assert isinstance(found, DocumentScheduler)
     return found
 
@@ -261,6 +262,7 @@ def _profile(asking: RunningCase) -> Profile:
                           logging.getLogger(f"koordpolicy.testing.{plugin}"), seed=asking.seed,
                           kubernetes=release_of(profile))
 
-        kept[key] = Profile.of(ProfileSpec(name, args=args), registry, Adoption({}, threading.Lock(), handle))
+        adoption = Adoption({}, threading.Lock(), handle, make_instance)
+        kept[key] = Profile.of(ProfileSpec(name, args=args), registry, adoption)
     profile: Profile = kept[key]
     return profile

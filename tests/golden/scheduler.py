@@ -24,6 +24,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Kind, load_paths
 from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.scheduler.documents.plugin import make_instance
 from koordpolicy.engine.source import Problems
 from koordpolicy.plugin import CycleState, Handle
 
@@ -143,7 +144,7 @@ def _score_and_compare(case: Case) -> Mapping[str, Any]:
     snapshot = _cluster(case).snapshot(_now(case))
     handle = Handle("documents", lambda: snapshot, lambda: snapshot.now, logging.getLogger(name))
     assert plugin.check_args is not None
-    twin = plugin.make(plugin.check_args(params_of(case.get("args") or {})), handle)
+    twin = make_instance(plugin, plugin.check_args(params_of(case.get("args") or {})), handle)
     values = twin.score(CycleState(), PodInfo.of(_pod(case["pod"])), snapshot, np.arange(snapshot.size)).values
     scores = dict(zip(snapshot.names, values.tolist(), strict=True))
     if scores != found["scores"]:

@@ -28,10 +28,10 @@ from koordpolicy.engine.compile import (
     SuppressCPUProgram,
     ThresholdProgram,
 )
-from koordpolicy.engine.compile.aggregation import Facts, summarize_rows
-from koordpolicy.engine.compile.selection import accepts_pod
-from koordpolicy.engine.compile.sort_order import sort_key
 from koordpolicy.engine.documents import Otherwise, Subject
+from koordpolicy.engine.evaluation.aggregation import Facts, summarize_rows
+from koordpolicy.engine.evaluation.selection import accepts_pod
+from koordpolicy.engine.evaluation.sort_order import sort_key
 from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.kubernetes.vocabulary import BE, QOS_CLASSES
 

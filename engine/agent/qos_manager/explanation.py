@@ -13,8 +13,8 @@ from typing import Any, Final
 from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.compile import ActionProgram, EvictProgram, SuppressCPUProgram, ThresholdProgram
-from koordpolicy.engine.compile.distances import distances_to
 from koordpolicy.engine.documents import format_duration
+from koordpolicy.engine.evaluation.distances import distances_to
 from koordpolicy.engine.explanation import Finding, Mark, counted, heading, left_out, listed, plain, shortened, shown
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.explain import ExplainsRound

@@ -21,13 +21,13 @@ from koordpolicy.engine.cluster.edits import Edit, band_edit, edits_of, may_vary
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import Rule
-from koordpolicy.engine.compile.scheduling import DocumentScheduler
 from koordpolicy.engine.documents import PodMatch
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.explain import Counterfactuals
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, PRIORITY_BANDS
+from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 
 from ..cycle.schedule_one import filter_nodes
 from ..cycle.verdict import Verdict

@@ -22,9 +22,8 @@ from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.compile.distances import distances_of
-from koordpolicy.engine.compile.scheduling import DocumentScheduler
 from koordpolicy.engine.documents import Normalize
+from koordpolicy.engine.evaluation.distances import distances_of
 from koordpolicy.engine.explanation import (
     Finding,
     Mark,
@@ -41,6 +40,7 @@ from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal, unit_of
 from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
+from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 
 from ..cycle.rowwise import describe
 from ..cycle.schedule_one import decide

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from koordpolicy.engine.compile.scheduling import DocumentScheduler, Evaluations
 from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.scheduler.documents.evaluations import Evaluations
+from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 
 from ..profiles.profile import Profile
 

@@ -15,8 +15,9 @@ from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.timing import TimedProgram, TimeSpent
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile.programs import CompiledScheduler, with_programs
-from koordpolicy.engine.compile.scheduling import DocumentScheduler, one_line
 from koordpolicy.engine.framework.points import Enforcement
+from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
+from koordpolicy.engine.scheduler.documents.refusals import one_line
 
 from ..cycle.schedule_one import Scheduler
 from ..cycle.verdict import Filtered, Verdict, in_fixed_words
@@ -154,7 +155,7 @@ class DecisionMeter:
         known = self._documents.get(instance)
         if known is None:
             compiled: CompiledScheduler = with_programs(instance.compiled, self._timed_program)
-            known = self._documents[instance] = DocumentScheduler(compiled, instance.params)
+            known = self._documents[instance] = DocumentScheduler(compiled)
         return known
 
     def _timed_program(self, program: Program) -> Program:

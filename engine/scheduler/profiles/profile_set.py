@@ -15,6 +15,7 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.source import PolicyError
 
 from ..cycle.rowwise import describe
+from ..documents.plugin import make_instance
 from .profile import Profile, ProfileSpec
 
 
@@ -57,7 +58,9 @@ class HotSwap:
         self._handle = handle
         self._made = made
         self._new: list[Handle] = []
-        self._instances = Instances(self._new_handle, failed=self._note_close_failure, released=released)
+        self._instances = Instances(
+            self._new_handle, failed=self._note_close_failure, released=released, make=make_instance,
+        )
         self._staged = ProfileSet()
         self._refused: Registry | None = None
         self._making: int | None = None

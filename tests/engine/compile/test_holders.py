@@ -5,6 +5,7 @@ from __future__ import annotations
 from koordpolicy.engine.compile import (
     CompiledDescheduler,
     CompiledQoS,
+    CompiledScheduler,
     EvictProgram,
     SuppressCPUProgram,
     compile_documents,
@@ -20,6 +21,27 @@ HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{na
 def plugin(kind: str, spec: str) -> Plugin:
     (found,) = compile_documents(load([Source("a.yaml", HEAD.format(kind=kind) + spec)]))
     return found
+
+
+SCHEDULER = """\
+  params: {percent: 65}
+  filter:
+  - {name: cool, expression: usage.cpu * 100 <= allocatable.cpu * params.percent}
+  score:
+  - {name: most, expression: usage.cpu, weight: 2}
+"""
+
+
+def test_a_scheduler_document_becomes_programs_with_the_params_of_the_profile() -> None:
+    found = plugin("SchedulerPlugin", SCHEDULER)
+    assert (found.framework, found.points) == (Framework.SCHEDULER, (Point.FILTER, Point.SCORE))
+    made = found.make({"percent": 70}, None)
+    assert isinstance(made, CompiledScheduler)
+    assert made.params == {"percent": 70}
+    ((rule,), (item,)) = made.filter, made.score
+    assert (rule.name, item.item.name, item.item.weight) == ("cool", "most", 2)
+    values = {"usage": {"cpu": 700}, "allocatable": {"cpu": 1000}}
+    assert [rule.program.evaluate({**values, "params": {"percent": each}}) for each in (70, 65)] == [True, False]
 
 
 QOS = """\

@@ -8,9 +8,9 @@ from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
-from koordpolicy.engine.compile.aggregation import combine, summarize
 from koordpolicy.engine.compile.programs import AggregateProgram
 from koordpolicy.engine.documents import AggregateFunction, Over
+from koordpolicy.engine.evaluation.aggregation import combine, summarize
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import Source, Span
 

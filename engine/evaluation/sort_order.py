@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from koordpolicy.engine.compile.programs import SortProgram
 from koordpolicy.engine.documents import SortOrder
-
-from .programs import SortProgram
 
 
 def sort_key(programs: Iterable[SortProgram], bindings: Mapping[str, object]) -> tuple[Any, ...]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import compile_documents
-from koordpolicy.engine.compile.scheduling import DocumentScheduler, normalize
-from koordpolicy.engine.documents import Normalize, load
+from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Code, Enforcement, Errors, IgnoredErrors, Point
+from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler, make_instance
 from koordpolicy.engine.source import PolicyError, Problems, Source
-from koordpolicy.plugin import CycleState
+from koordpolicy.plugin import CycleState, Handle
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: under-test}\nspec:\n"
 
@@ -48,7 +47,8 @@ def pod(
 
 def plugin(spec: str, *, shared: str = "", args: Mapping[str, Any] | None = None) -> DocumentScheduler:
     (found,) = compile_documents(load([Source("a.yaml", f"{shared}{HEAD}{spec}")]))
-    made = found.make(args or {}, None)
+    handle = Handle("under-test", lambda: Cluster().snapshot(), lambda: 0, logging.getLogger(found.name))
+    made = make_instance(found, args or {}, handle)
     assert isinstance(made, DocumentScheduler)
     return made
 
@@ -290,25 +290,6 @@ def test_an_ignored_item_that_fails_somewhere_is_left_out_everywhere() -> None:
     snapshot = Cluster([*node("a", used="1"), *node("b")]).snapshot()
     assert scored(plugin(spec), pod("p"), snapshot) == [30, 25]
     assert scored(plugin("  failurePolicy: Ignore\n" + spec), pod("p"), snapshot) == [50, 50]
-
-
-@pytest.mark.parametrize(("how", "values", "wanted"), [
-    (Normalize.IDENTITY, [3, 200, -1], [3, 200, -1]),
-    (Normalize.MAX, [1, 2, 3], [33, 66, 100]), (Normalize.MAX, [0, 0], [0, 0]),
-    (Normalize.MAX_REVERSE, [1, 2, 3], [67, 34, 0]), (Normalize.MAX_REVERSE, [0, 0], [100, 100]),
-    (Normalize.MIN_MAX, [1, 2, 4], [0, 33, 100]), (Normalize.MIN_MAX, [5, 5], [0, 0]),
-    (Normalize.MIN_MAX_REVERSE, [1, 2, 4], [100, 67, 0]), (Normalize.MIN_MAX_REVERSE, [5, 5], [100, 100]),
-    (Normalize.MIN_MAX, [-(2**63), 2**63 - 1], [0, 100]), (Normalize.MAX, [2**62, 2**63 - 1], [50, 100]),
-])
-def test_normalizing_is_integer_arithmetic(how: Normalize, values: list[int], wanted: list[int]) -> None:
-    assert normalize(np.array(values, np.int64), how).tolist() == wanted
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5), st.sampled_from(list(Normalize)[1:]))
-def test_normalized_scores_are_in_range(values: list[int], how: Normalize) -> None:
-    found = normalize(np.array(values, np.int64), how)
-    assert 0 <= found.min() <= found.max() <= 100
 
 
 AGGREGATES = """\

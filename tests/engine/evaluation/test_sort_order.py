@@ -5,8 +5,8 @@ import pytest
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.compile.programs import SortProgram
-from koordpolicy.engine.compile.sort_order import sort_key
 from koordpolicy.engine.documents import SortOrder
+from koordpolicy.engine.evaluation.sort_order import sort_key
 from koordpolicy.engine.framework.points import Slot, environment
 
 ROWS = [

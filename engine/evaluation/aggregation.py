@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, BoolKey, EvaluationError
 from koordpolicy.engine.cel.vector.frame import Frame, Rows
 from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.compile.programs import AggregateProgram
 from koordpolicy.engine.documents import AggregateFunction
-
-from .programs import AggregateProgram
 
 _EXACT_SUM: Final = 2**53
 """Up to this bound integers and doubles have the same sum."""

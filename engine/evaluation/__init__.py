@@ -1,0 +1,1 @@
+"""What running documents of all kinds share: their match, aggregates, sort keys, and distances for explanations."""
