@@ -41,8 +41,8 @@ def evaluate(
 ) -> object:
     """Return the value of an expression for plain values, as cel-python computes it.
 
-    `functions` take and return plain values. Times are cut to microseconds.
-    Raises `PolicyError` for what it cannot parse, `EvaluationError` (without a place) for what has no value.
+    `functions` take and return plain values. Times are cut to microseconds. Raises `PolicyError` for a text that it
+    cannot parse, `EvaluationError` (without a position) for an expression without a value.
     """
     import celpy  # noqa: PLC0415 - half a second that only this function's users pay
     from celpy import celparser, evaluation  # noqa: PLC0415

@@ -50,7 +50,7 @@ def _comparison_cost(arguments: tuple[object, ...]) -> int:
 
 
 def _equality_cost(arguments: tuple[object, ...]) -> int:
-    """Return 1 where the left side is of a kind that only a library knows, else the cost of a comparison."""
+    """Return 1 if the left side is of a library's type, else the cost of a comparison."""
     return 1 if is_opaque(arguments[0]) else _comparison_cost(arguments)
 
 
@@ -91,4 +91,4 @@ FUNCTION_COSTS: Final[dict[str, Callable[[tuple[object, ...]], int]]] = {
 }
 """Costs that are neither sum nor product of the arguments' sizes."""
 PRICED_BY_OVERLOAD: Final = frozenset({"_+_", "_<_", "_<=_", "_>_", "_>=_", "sort"})
-"""Functions to which cel-go charges their own cost only where the types leave one overload, and 1 otherwise."""
+"""Functions for which cel-go charges their own cost only if the types determine one overload, and 1 otherwise."""

@@ -74,7 +74,7 @@ class Checked:
     scopes: Mapping[int, Scope] = field(repr=False)
     """The scope of every node. A node that mentions a local has the scope of the range of that local's loop."""
     locals: Mapping[int, frozenset[str]] = field(repr=False)
-    """The variables of *enclosing* comprehensions and binds that a node mentions; nodes without any are left out.
+    """The variables of *enclosing* comprehensions and binds that a node mentions; nodes without any are absent.
 
     Such a node has no value outside the loop."""
     plans: dict[object, object] = field(default_factory=dict, init=False, repr=False)

@@ -85,11 +85,11 @@ def check(
 ) -> Checked:
     """Return the checked tree of an expression; raise `PolicyError` with all its errors.
 
-    Codes: `cel-type` for types that do not fit, `cel-name` for undeclared names, `cel-syntax` for trees that cannot
-    be checked at all, `cel-deadline` where the thread's `Deadline` has passed. `expected`: the types that the whole
-    expression may have, default any. A `dyn` result fits none of them but DYN itself, which allows a result that is
-    only known at run time (and any at all where it stands alone).
-    `lenient`: wrong types are errors at run time, as without a checker; undeclared names are still reported.
+    Codes: `cel-type` for types that do not fit, `cel-name` for undeclared names, `cel-syntax` for trees that cannot be
+    checked at all, `cel-deadline` where the thread's `Deadline` has passed. `expected`: the types that the whole
+    expression may have, default any. A `dyn` result matches only DYN itself, which allows a result that is only known
+    at run time (and, as the only expected type, any result). `lenient`: wrong types are errors at run time, as without
+    a checker; undeclared names are still reported.
     """
     deadline = Deadline.current()
     if deadline is not None and deadline.passed:
@@ -143,7 +143,8 @@ class _Checker(Unifier):
         self.references: dict[int, Reference] = {}
         self.problems: list[Problem] = []
         self.locals: list[tuple[str, Type]] = []
-        # Literals that must hold one type: looked at when all variables are bound, and only in a sound expression.
+        # Literals whose elements must have one type: checked when all variables are bound, and only in an expression
+        # without errors.
         self.literals: list[tuple[list[Expr], frozenset[int]]] = []
         self.mixed = 0
         self.loops = 0
@@ -524,10 +525,10 @@ class _Checker(Unifier):
         try:
             return self.folded(choose(reference.overloads, values), values)
         except EvaluationError:
-            return unknown  # reported at its own place
+            return unknown  # reported at that element
 
     def try_literals(self, node: Call, overloads: Sequence[Overload], arguments: Sequence[Expr | None]) -> None:
-        """Report a call with literals that always fails: better now than at the first pod.
+        """Report a call with literals that always fails, before the first evaluation.
 
         Functions only, as in Kubernetes: an operator (`1/0`) may be in a branch that is never taken.
         """
@@ -689,7 +690,7 @@ class _Checker(Unifier):
         return ERROR if failed else self.result(node, first, element, transform)
 
     def result(self, node: Comprehension, key: Type, element: Type, transform: Type) -> Type:
-        """Return the type of a sound comprehension."""
+        """Return the type of a comprehension without errors."""
         match node.macro:
             case Macro.ALL | Macro.EXISTS | Macro.EXISTS_ONE:
                 return BOOL

@@ -113,7 +113,7 @@ def _merged(checked: Checked, sizes: Sizes | None) -> Sizes:
     return {**known[1], **sizes} if sizes else known[1]
 
 
-# Not frozen, as making them is most of the work here.
+# Not frozen: making these objects takes most of the time here.
 @dataclass(slots=True)
 class _Shape:
     """The assumed size of a value and of its elements; `path` leads to it from a variable."""

@@ -35,7 +35,9 @@ from .types import (
 
 
 class Scope(enum.IntEnum):
-    """How often a value changes, from never to every row; an expression has the widest scope of its parts."""
+    """The scope in which a value is constant, from all decisions to one row; an expression has the widest scope of its
+    parts.
+    """
 
     CONSTANT = 0
     """Fixed when the expression is compiled: literals, params."""
@@ -82,7 +84,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class UnknownArgument:
-    """An argument that is no literal, as `validate` gets it; its type may be known."""
+    """An argument that is no literal, as `validate` receives it; its type may be known."""
 
     type: Type = DYN
 
@@ -184,7 +186,7 @@ class Definition(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """How often its value changes."""
+        """The scope of its value."""
         ...
 
     @property
@@ -195,7 +197,7 @@ class Definition(Protocol):
 
 @dataclass(frozen=True)
 class Environment:
-    """The names that expressions of one place may use. Frozen: a method that adds returns a new one.
+    """The names that expressions of one slot may use. Frozen: a method that adds returns a new one.
 
     `definitions` are checked expressions by name, read as `<definitions_name>.<name>` (`variables.cpu`): lazy, at most
     one evaluation per row. Later ones may use earlier ones.
@@ -267,6 +269,6 @@ class Environment:
         return self._keep(added, "type_names", "qualified_roots")
 
     def _keep(self, other: Environment, *computed: str) -> Environment:
-        # Chains of environments that differ by one name would compute the same tables again and again.
+        # Shared, as chains of environments that differ by one name would recompute the same tables.
         other.__dict__.update((name, self.__dict__[name]) for name in computed if name in self.__dict__)
         return other

@@ -1,4 +1,4 @@
-"""Scopes and locals: how often each node's value changes, and which locals it mentions."""
+"""The scope of each node, and the locals that it mentions."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def _not_strictly_false(value: object) -> bool:
 
 
 OPERATORS: Final = (
-    Function("_+_", _ADD, "Sum, or one text, list or span after the other.", "1 + 2 == 3 && 'a' + 'b' == 'ab'"),
+    Function("_+_", _ADD, "The sum of numbers, or the concatenation of texts, lists or spans.", "1 + 2 == 3 && 'a' + 'b' == 'ab'"),
     Function("_-_", _SUBTRACT, "Difference.", "3 - 2 == 1"),
     Function("_*_", _MULTIPLY, "Product.", "3 * 2 == 6"),
     Function("_/_", _DIVIDE, "Quotient; of integers truncated toward zero.", "-7 / 2 == -3"),
@@ -241,7 +241,7 @@ OPERATORS: Final = (
             Overload("in_list", (A, list_of(A)), BOOL, _in_list, cost=Cost(0, ((1, 1.0),)), walk=membership),
             Overload("in_map", (A, map_of(A, B)), BOOL, _in_map, walk=nothing),
         ),
-        "Whether a list holds an equal element, or a map the key.", "2 in [1, 2] && 'a' in {'a': 1}",
+        "True if a list contains an equal element, or a map the key.", "2 in [1, 2] && 'a' in {'a': 1}",
     ),
     Function(
         "_[_]",
@@ -463,7 +463,7 @@ TEXTS: Final = (
                 cost=Cost(0, ((0, _PER_CHARACTER),)),
             ),
         ),
-        "Whether a text holds another.", "'kube-system'.contains('sys')",
+        "True if a text contains another.", "'kube-system'.contains('sys')",
     ),
     Function(
         "startsWith",
@@ -473,7 +473,7 @@ TEXTS: Final = (
                 cost=Cost(0, ((1, _PER_CHARACTER),)),
             ),
         ),
-        "Whether a text begins with another.", "'kube-system'.startsWith('kube-')",
+        "True if a text begins with another.", "'kube-system'.startsWith('kube-')",
     ),
     Function(
         "endsWith",
@@ -483,7 +483,7 @@ TEXTS: Final = (
                 cost=Cost(0, ((1, _PER_CHARACTER),)),
             ),
         ),
-        "Whether a text ends with another.", "'kube-system'.endsWith('system')",
+        "True if a text ends with another.", "'kube-system'.endsWith('system')",
     ),
 )
 

@@ -139,9 +139,9 @@ MATH: Final = (
         "round", _round_half_away, DOUBLE, "The nearest whole number, halves away from 0.", "math.round(1.5) == 2.0",
     ),
     _of_double("trunc", _whole(math.trunc), DOUBLE, "The number without its fraction.", "math.trunc(-1.8) == -1.0"),
-    _of_double("isNaN", math.isnan, BOOL, "Whether it is not a number.", "math.isNaN(0.0 / 0.0)"),
-    _of_double("isInf", math.isinf, BOOL, "Whether it is infinite.", "math.isInf(1.0 / 0.0)"),
-    _of_double("isFinite", math.isfinite, BOOL, "Whether it is a finite number.", "math.isFinite(1.0)"),
+    _of_double("isNaN", math.isnan, BOOL, "True if the value is NaN.", "math.isNaN(0.0 / 0.0)"),
+    _of_double("isInf", math.isinf, BOOL, "True if the number is infinite.", "math.isInf(1.0 / 0.0)"),
+    _of_double("isFinite", math.isfinite, BOOL, "True if the number is finite.", "math.isFinite(1.0)"),
     Function(
         "math.sqrt",
         (

@@ -41,11 +41,11 @@ def _unwrap(items: list[object]) -> list[object]:
 OPTIONALS: Final = (
     Function(
         "optional.of", (Overload("optional_of", (_T,), _OPTIONAL, Optional, cost=_FREE, walk=nothing),),
-        "A value that is there.", "optional.of(1).hasValue()",
+        "An optional with a value.", "optional.of(1).hasValue()",
     ),
     Function(
         "optional.none", (Overload("optional_none", (), _OPTIONAL, lambda: NONE, cost=_FREE),),
-        "A value that is not there.", "!optional.none().hasValue()",
+        "An optional without a value.", "!optional.none().hasValue()",
     ),
     Function(
         "optional.ofNonZeroValue",
@@ -58,11 +58,11 @@ OPTIONALS: Final = (
                 "optional_hasValue", (_OPTIONAL,), BOOL, lambda a: a is not NONE, member=True, walk=nothing,
             ),
         ),
-        "Whether it is there.", "{'a': 1}.?a.hasValue()",
+        "True if the optional has a value.", "{'a': 1}.?a.hasValue()",
     ),
     Function(
         "value", (Overload("optional_value", (_OPTIONAL,), _T, lambda a: a.get(), member=True, walk=nothing),),
-        "The value; an error where there is none.", "optional.of(1).value() == 1",
+        "The value; an error if there is none.", "optional.of(1).value() == 1",
     ),
     Function(
         "orValue",
@@ -72,7 +72,7 @@ OPTIONALS: Final = (
                 walk=nothing,
             ),
         ),
-        "The value, or the default where there is none (only then evaluated).", "{'a': 1}.?b.orValue(0) == 0",
+        "The value, or a default if there is none; the default is evaluated only then.", "{'a': 1}.?b.orValue(0) == 0",
     ),
     Function(
         "or",
@@ -82,12 +82,12 @@ OPTIONALS: Final = (
                 member=True, walk=nothing,
             ),
         ),
-        "The first of two that is there.", "optional.none().or(optional.of(2)).value() == 2",
+        "The first of two optionals that has a value.", "optional.none().or(optional.of(2)).value() == 2",
     ),
     Function(
         "optional.unwrap",
         (Overload("optional_unwrap", (list_of(_OPTIONAL),), list_of(_T), _unwrap, cost=_FREE, walk=elements),),
-        "The values that are there.", "optional.unwrap([optional.of(1), optional.none()]) == [1]",
+        "The values of the optionals that have one.", "optional.unwrap([optional.of(1), optional.none()]) == [1]",
     ),
     Function(
         "unwrapOpt",
@@ -97,6 +97,6 @@ OPTIONALS: Final = (
                 cost=_FREE, walk=elements,
             ),
         ),
-        "The values that are there.", "[optional.of(1), optional.none()].unwrapOpt() == [1]",
+        "The values of the optionals that have one.", "[optional.of(1), optional.none()].unwrapOpt() == [1]",
     ),
 )

@@ -108,6 +108,6 @@ REGEX: Final = (
                 validate=validator(1, searcher),
             ),
         ),
-        "Whether a regular expression (RE2) is found anywhere in a text.", "'web-12'.matches('^web-[0-9]+$')",
+        "True if a regular expression (RE2) is found anywhere in a text.", "'web-12'.matches('^web-[0-9]+$')",
     ),
 )

@@ -32,7 +32,7 @@ def _intersects(left: list[object], right: list[object]) -> bool:
 SETS: Final = (
     Function(
         "sets.contains", (Overload("list_sets_contains_list", (_T, _T), BOOL, _contains, cost=_COST, walk=product),),
-        "Whether a list holds every element of another.", "sets.contains([1, 2, 3], [2, 1])",
+        "True if a list contains every element of another.", "sets.contains([1, 2, 3], [2, 1])",
     ),
     Function(
         "sets.equivalent", (
@@ -40,7 +40,7 @@ SETS: Final = (
                 "list_sets_equivalent_list", (_T, _T), BOOL, _equivalent, cost=_TWICE, walk=product,
             ),
         ),
-        "Whether two lists hold the same elements, however often.", "sets.equivalent([1, 2, 2], [2, 1])",
+        "True if two lists hold the same elements, regardless of repetitions.", "sets.equivalent([1, 2, 2], [2, 1])",
     ),
     Function(
         "sets.intersects", (
@@ -48,6 +48,6 @@ SETS: Final = (
                 "list_sets_intersects_list", (_T, _T), BOOL, _intersects, cost=_COST, walk=product,
             ),
         ),
-        "Whether two lists have an element in common.", "sets.intersects([1], [1, 2])",
+        "True if two lists have an element in common.", "sets.intersects([1], [1, 2])",
     ),
 )

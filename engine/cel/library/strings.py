@@ -431,7 +431,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
         ),
         Function(
             "indexOf", _member("index_of", (STRING, STRING, INT), INT, _index_of(strict=not old), optional=1),
-            "Where a text first holds another, from a position on; -1 where it does not.",
+            "The first position of a text in another, from a position on; -1 if there is none.",
             "'tacocat'.indexOf('a') == 1",
         ),
         Function(
@@ -440,7 +440,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
                 "last_index_of", (STRING, STRING, INT), INT, _last_index_of(strict=not old), optional=1,
                 measure=_whole_cost, walk=_backwards,
             ),
-            "Where a text last holds another, up to a position; -1 where it does not.",
+            "The last position of a text in another, up to a position; -1 if there is none.",
             "'tacocat'.lastIndexOf('a') == 5",
         ),
         Function(
@@ -458,7 +458,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
         Function(
             "replace",
             _member("replace", (STRING, STRING, STRING, INT), STRING, _replace, optional=1, cost=list_cost),
-            "A text with another in place of a part, at most n times.", "'hello'.replace('l', 'w') == 'hewwo'",
+            "A text with the occurrences of a part replaced, at most n of them.", "'hello'.replace('l', 'w') == 'hewwo'",
         ),
         Function(
             "split", _member("split", (STRING, STRING, INT), _TEXTS, _split, optional=1, cost=list_cost),
@@ -476,11 +476,11 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
                     measure=_join_cost, walk=elements,
                 ),
             ),
-            "Texts one after the other, with a separator between them.", "['a', 'b'].join('-') == 'a-b'",
+            "The concatenation of texts, with a separator between them.", "['a', 'b'].join('-') == 'a-b'",
         ),
         Function(
             "trim", _member("trim", (STRING,), STRING, lambda a: a.strip(_WHITE)),
-            "A text without white space at both ends.", "'  a '.trim() == 'a'",
+            "A text without leading and trailing white space.", "'  a '.trim() == 'a'",
         ),
         Function(
             "format",

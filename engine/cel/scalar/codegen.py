@@ -76,7 +76,7 @@ _GROWING: Final = frozenset({STRING.name, BYTES.name, "list"})
 
 
 def _counts_texts(overload: Overload) -> bool:
-    """Return whether the time of a call does not follow from its strings' length: a short pattern, many states."""
+    """Return whether the time of a call is not bounded by its strings' length: a short pattern may have many states."""
     return overload.walk is not None and all(each.name in PLAIN for each in overload.parameters)
 
 
@@ -126,7 +126,7 @@ def emit(
     try:
         code = compile(module, "<expression>", "exec")
     except (SyntaxError, RecursionError):
-        raise RefusedError from None  # Python nests only so many blocks, and only so deep
+        raise RefusedError from None  # Python limits the number and the depth of nested blocks
     exec(code, scope)  # noqa: S102 - of a tree that was built here, not of text
     rule = scope["rule"]
     assert callable(rule)
@@ -207,7 +207,7 @@ class _Emitter:
 
     @contextmanager
     def _branch(self) -> Iterator[list[py.stmt]]:
-        """Generate into a block of its own, which may not run."""
+        """Generate into a new block, which may not run."""
         outer, known = self._block, self._known
         self._block, self._known = [], dict(known)
         try:
@@ -836,7 +836,7 @@ class _Emitter:
         return py.Dict([tree.constant(key) for key in texts], self._arguments([each.value for each in node.entries]))
 
     def _bind(self, node: ast.Bind) -> py.expr:
-        # The value is computed even if it is not needed; if that fails, the interpreter evaluates.
+        # The value is computed even if it is unused; if that fails, the interpreter evaluates.
         local = self._fresh()
         self._sharing[local], self._lengths[local] = self._shares(node.init), self._joined_of(node.init)
         self._block.append(tree.assign(local, self._value(node.init)))
@@ -1005,7 +1005,7 @@ class _Emitter:
             case ast.Call(function="_+_"):
                 return sum(map(self._joined_of, node.args))
             case ast.Comprehension() | ast.Bind():
-                # What stands for a part of the one is part of the other as often as there are parts.
+                # The value of a local counts once for each part that it is joined of.
                 return math.prod(map(self._joined_of, ast.children(node)))
             case _:
                 return max(map(self._joined_of, ast.children(node)), default=1)

@@ -53,7 +53,7 @@ _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})
 
 
 class MeteredCalls:
-    """Operations that are counted, and left to the interpreter if they take long."""
+    """Metered operations; long ones are left to the interpreter."""
 
     __slots__ = ("_meter",)
 

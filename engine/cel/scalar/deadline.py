@@ -1,8 +1,8 @@
 """Wall-clock deadlines of evaluation, folding and checking in one thread.
 
 Costs bound every evaluation (`Limits.cost`), every document and every decision (`budget`), independently of the
-machine. In the worst case they allow a decision seconds. A deadline bounds the time itself, and can be cancelled from
-another thread:
+machine. In the worst case they allow a decision to take seconds. A deadline bounds the time itself, and can be
+cancelled from another thread:
 
     deadline = Deadline(0.5)
     with deadline:

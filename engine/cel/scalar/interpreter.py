@@ -74,7 +74,7 @@ class Interpreter:
             raise EvaluationError("an input is not plain data", offset=self.checked.root.position) from None
         finally:
             if meter is not None:
-                # An operation that was refused for its cost did not run.
+                # An operation that was refused because of its cost did not run.
                 meter.spent += EXACTLY * int(min(evaluation.cost, limit) + min(evaluation.turns, limit))
         return value, evaluation.cost
 
@@ -741,7 +741,7 @@ class _Lazy:
 
 
 class _Again:
-    """A value that is known, and the cost of computing it a second time."""
+    """A computed value, and the cost of computing it again."""
 
     __slots__ = ("_units", "_value")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Program:
     """A checked expression and the ways to evaluate it. Immutable; may be called from any thread.
 
-    Compiled at the first call, so that checking alone costs nothing more.
+    Compiled at the first call, so that checking alone does not pay for it.
     """
 
     checked: Checked

@@ -20,7 +20,7 @@ from .program import Program
 from .values import EvaluationError
 
 Note: TypeAlias = Callable[[Checked, Expr, object], None]
-"""Receives the value (or `EvaluationError`) of a node of an expression or of one of its definitions."""
+"""A callback for the value (or `EvaluationError`) of a node of an expression or of one of its definitions."""
 
 NO_ROW = -1
 """The row of an evaluation with given variables, of no frame."""
@@ -121,7 +121,7 @@ def observe(checked: Checked, bindings: Mapping[str, object], note: Note) -> Non
     try:
         _tracing_interpreter(checked).evaluate(_Lazily(bindings), checked.environment.limits.cost)
     except EvaluationError as error:
-        if not values:  # the whole failed: nested too deeply, or an input is no plain data
+        if not values:  # the whole failed: nested too deeply, or an input is not plain data
             note(checked, checked.root, error)
     finally:
         _CURRENT.note = before

@@ -84,7 +84,7 @@ def _read(mapping: Mapping[object, object], known: dict[int, int]) -> int:
     return total
 
 
-# --- what calls look through -----------------------------------------------------------------------------------------
+# --- what calls traverse -----------------------------------------------------------------------------------------
 
 
 def nothing(*_: object) -> int:

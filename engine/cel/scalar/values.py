@@ -118,7 +118,7 @@ class Timestamp:
 
     @staticmethod
     def of(ns: int, offset_s: int = 0) -> Timestamp:
-        """Return the instant, or raise where it lies outside the years 1 to 9999."""
+        """Return the instant; raise if it is outside the years 1 to 9999."""
         if not _FIRST_NS <= ns <= _LAST_NS:
             raise EvaluationError("timestamp overflow")
         return Timestamp(ns, offset_s)
@@ -168,7 +168,7 @@ class Duration:
 
     @staticmethod
     def of(ns: int) -> Duration:
-        """Return the span, or raise where it does not fit into 64 bits (about 292 years)."""
+        """Return the span; raise if it does not fit into 64 bits (about 292 years)."""
         if not INT64_MIN <= ns <= INT64_MAX:
             raise EvaluationError("integer overflow")
         return Duration(ns)
@@ -410,7 +410,7 @@ def compare(left: object, right: object) -> int:
 
 
 def text_of_double(number: float) -> str:
-    """Return a double as `string()` writes it: the shortest digits, an exponent where it is < -4 or >= 6."""
+    """Return a double as `string()` writes it: the shortest digits, an exponent if it is < -4 or >= 6."""
     if number != number:  # noqa: PLR0124 - NaN
         return "NaN"
     if math.isinf(number):
@@ -553,7 +553,7 @@ def _parse_duration(text: str) -> Duration:
 
 def _fixed_offset(zone: str) -> int | None:
     """Return the seconds east of UTC of a numeric zone, None for a name."""
-    # What "Local" means to Go depends on the host; the control planes that run these expressions live in UTC.
+    # Go's "Local" depends on the host; here it is UTC, as on control planes.
     if zone in {"", "UTC", "Local"}:
         return 0
     match = _FIXED_OFFSET.fullmatch(zone)

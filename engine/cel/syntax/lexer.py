@@ -15,10 +15,10 @@ RESERVED: Final = frozenset((
     "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
     "namespace", "return", "var", "void", "while",
 ))  # fmt: skip
-"""Words that cannot name a variable or a global function, but a field or a method."""
+"""Reserved words: they may name a field or a method, but not a variable or a global function."""
 
 WORDS: Final = frozenset(("true", "false", "null", "in"))
-"""Words that are tokens of their own and never a name."""
+"""Words that are separate tokens and never a name."""
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -98,7 +98,7 @@ def tokenize(text: str) -> list[Token]:
         append(make(Token, (kind, end - len(word), end, word)))
         if kind == "end":
             return tokens
-    # finditer skips text that is no token: the fault is where a match does not begin at the last one's end.
+    # finditer skips text that is not a token: the fault is where a match does not begin at the end of the previous one.
     blank = _BLANK.match(text, end)
     start = end if blank is None else blank.end()
     append(Token("fault", start, start + 1, text[start]))
@@ -138,7 +138,7 @@ def unsigned(text: str) -> int:
 
 
 def double(text: str) -> float:
-    """Return the value of a double token; raise `LiteralError` where it is not finite."""
+    """Return the value of a double token; raise `LiteralError` if it is not finite."""
     value = float(text)
     if value in (float("inf"), float("-inf")):
         raise LiteralError(f"invalid double literal: `{_shown(text)}` is out of range")
@@ -192,7 +192,7 @@ def octets(text: str) -> bytes:
 
 
 def decode(token: Token) -> Constant:
-    """Return the value of a literal token; raise `LiteralError` where it has none."""
+    """Return the value of a literal token; raise `LiteralError` if it has none."""
     match token.kind:
         case "string":
             return string(token.text)

@@ -251,7 +251,7 @@ class _Parser:
             token = tokens[self.index]
             kind = token[0]
             if operand:
-                # A variable, as most operands are: a shorter way to the same as below.
+                # Fast path: most operands are variables.
                 if kind == "ident" and token[3] not in RESERVED and tokens[self.index + 1][0] != "(":
                     _, start, end, word = token
                     self.index += 1
@@ -435,7 +435,7 @@ class _Parser:
         self.push(Literal(self.next_id(), start, start, end, value, kind == "uint"), start, 1)
 
     def unary(self, token: Token, function: str) -> bool:
-        """Read a run of `!` or `-`: an even number is none, an odd number is one operator."""
+        """Read a run of `!` or `-`: an even number cancels out, an odd number is one operator."""
         tokens = self.tokens
         count = 0
         while tokens[self.index].kind == token.kind:
@@ -501,7 +501,7 @@ class _Parser:
         return self.begin_elements("}")
 
     def begin_elements(self, closing: str) -> bool:
-        """Step over what an empty literal holds; return whether a value must follow."""
+        """Skip the contents of an empty literal; return whether a value must follow."""
         if self.tokens[self.index].kind == "," and self.tokens[self.index + 1].kind == closing:
             self.index += 1
         if self.tokens[self.index].kind == closing:

@@ -1,4 +1,4 @@
-"""Help for syntax errors: the CEL for constructs of other languages.
+"""Help for syntax errors: the CEL equivalents of other languages' constructs.
 
 Tables of (predicate, text); the first rule whose predicate holds applies. A text that quotes the expression is a
 function.
@@ -23,7 +23,7 @@ _UNITS: Final = {
     "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4, "Pi": 1024**5,
     "k": 10**3, "K": 1024, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "KB": 1024, "MB": 1024**2, "GB": 1024**3,
 }  # fmt: skip
-"""Units that are written after a number; of bytes, those of two letters are binary."""
+"""Units of memory that users write after a number; those of two letters are binary."""
 _TIMES: Final = frozenset(("ns", "us", "ms", "s", "m", "h"))
 
 

@@ -60,7 +60,7 @@ def is_number(value: object) -> bool:
 
 
 class NumberColumn:
-    """A cached numeric column, refreshed row by row. A value of another kind than most is absent."""
+    """A cached numeric column, refreshed row by row. A value of another kind than the column's is absent."""
 
     __slots__ = ("_absent", "_bounds", "_kind", "_present", "_values")
 
@@ -154,7 +154,7 @@ class _Cached:
 
 
 class KeptPaths:
-    """The columns of paths that were read once, cached and refreshed row by row."""
+    """Cached columns by path, refreshed row by row."""
 
     __slots__ = ("_codes", "_numbers")
 
@@ -167,7 +167,8 @@ class KeptPaths:
     ) -> NumberColumn | None:
         """Return the numeric column of a path, None if it is not numeric.
 
-        `value` reads a row; `stamp` is the present one of the path; `changed` returns the rows changed since another.
+        `value` reads a row; `stamp` is the current stamp of the path; `changed` returns the rows that changed since a
+        stamp.
         """
         cached = self._numbers.get(path)
         if cached is None or not _refresh(cached, value, stamp, changed):

@@ -56,8 +56,7 @@ _MANY: Final = 4
 def evaluate(program: Program, frame: Frame, rows: Rows | None = None) -> Column:
     """Return the program's value for all rows of the frame, or for `rows` (ascending).
 
-    The column has one place per required row; errors are by row of the frame. It must not be written to, as it may
-    be cached.
+    The column has one element per required row; errors are by row of the frame. It is read-only, as it may be cached.
     """
     plan = program.column_plan or program.use_plan(plan_of(program.checked))
     return plan.column(frame, rows)
@@ -72,7 +71,7 @@ def plan_of(checked: Checked) -> ColumnPlan:
 
 
 class AdaptedFunction(NamedTuple):
-    """A function for the kinds that values of unknown type had when it was generated; None if there is none."""
+    """A generated function, or None, and the kinds of values of unknown type that it was generated for."""
 
     fused: Fused | None
     inputs: list[tuple[Operator, str, bool]]
@@ -129,7 +128,9 @@ class ColumnPlan:
         return Column(column.values[rows], errors)
 
     def reads(self, frame: Frame) -> frozenset[Path]:
-        """Return the ROW paths that the values depend on, given the values of the decision: some of those it names."""
+        """Return the ROW paths that the values depend on, given the values of the decision: a subset of the
+        expression's.
+        """
         return outermost(self.operator.reads(VectorContext(frame)))
 
     def bind(self, frame: Frame) -> BoundPlan | None:

@@ -52,7 +52,9 @@ class RowFrame:
         return self._values[name]
 
     def row_value(self, name: str, row: int) -> object:
-        """Return a ROW variable's value; raise `EvaluationError` where it has none, KeyError where it is not given."""
+        """Return a ROW variable's value; raise `EvaluationError` if it has none in this row, `KeyError` if it has none
+        at all.
+        """
         value = self._rows[row][name]
         if isinstance(value, EvaluationError):
             raise value

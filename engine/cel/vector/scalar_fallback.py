@@ -29,7 +29,7 @@ class ScalarFallback:
 
     @property
     def program(self) -> Program:
-        """The part as an expression of its own."""
+        """The program of the part as a separate expression."""
         if self._program is None:
             self._program = Program.of(sub_expression(self._checked, self._node))
         return self._program

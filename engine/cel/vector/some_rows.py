@@ -1,4 +1,4 @@
-"""A few rows of a frame as a frame of their own, to evaluate them without the others."""
+"""A few rows of a frame as a separate frame, to evaluate them without the others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _NO_ROWS: Rows = np.empty(0, dtype=np.intp)
 
 
 class SomeRows:
-    """The rows `rows` (ascending) of a frame, for one evaluation (fulfils `frame.Frame`)."""
+    """The rows `rows` (ascending) of a frame, for one evaluation (implements `frame.Frame`)."""
 
     __slots__ = ("_frame", "_rows", "cross_version_cache", "decision_cache")
 
     def __init__(self, frame: Frame, rows: Rows) -> None:
-        """`frame` is no overlay."""
+        """`frame` must not be an overlay."""
         self._frame = frame
         self._rows = rows
         self.cross_version_cache: dict[object, object] = {}

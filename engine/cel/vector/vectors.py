@@ -456,7 +456,7 @@ def vectorized(function: Callable[..., tuple[Any, Any]], kinds: str) -> Callable
         size = next(len(operand.values) for operand in operands if isinstance(operand, Vector))
         try:
             values, sure = function(*map(_values, operands))
-        except Exception as error:  # foreign code: whatever it raises, the function for one row reports the error
+        except Exception as error:  # foreign code: the scalar function reports the error
             raise NotColumnar from error
         if values.__class__ is not np.ndarray or values.dtype.kind != result or values.shape != (size,):
             raise NotColumnar
@@ -475,4 +475,4 @@ OPERATORS: Final[dict[str, Callable[..., Operand]]] = {
     "math.trunc": _rounding(np.trunc), "math.round": _rounding(_round_half_away),
     "int": to_int, "double": to_double,
 }
-"""By function name: what columns can compute. The functions keep their standard meaning in every environment."""
+"""The vector implementations by function name. The functions have their standard meaning in every environment."""

@@ -236,7 +236,7 @@ KOORDINATOR: Final = (
                 cost=Cost(1, ((0, float(_PER_PAIR)),)),
             ),
         ),
-        "Whether a pod, or one of a list of tolerations, tolerates a taint.",
+        "True if a pod, or one of a list of tolerations, tolerates a taint.",
         f"tolerates(dyn([{_EXISTS}]), dyn({_INFRA})) && !tolerates(dyn([]), dyn({_INFRA}))",
     ),
     Function(
@@ -249,7 +249,7 @@ KOORDINATOR: Final = (
                 walk=lambda pod, node: len(_tolerations(pod)) * len(_taints(node)),
             ),
         ),
-        "Whether a pod tolerates all taints of a node that keep pods off it: those of the effects NoSchedule and"
+        "True if a pod tolerates all taints of a node that repel pods: those of the effects NoSchedule and"
         " NoExecute.",
         f"!toleratesNode(dyn({{}}), dyn({{'spec': {{'taints': [{_INFRA}]}}}}))",
     ),
@@ -262,7 +262,7 @@ KOORDINATOR: Final = (
                 walk=lambda _, selector: deep_size(selector),
             ),
         ),
-        "Whether labels meet a LabelSelector, with `matchLabels` and `matchExpressions`. An empty one takes all labels,"
+        "True if labels match a LabelSelector, with `matchLabels` and `matchExpressions`. An empty one matches all labels,"
         " null none.",
         "matchesSelector({'app': 'web'}, dyn({'matchExpressions': [{'key': 'app', 'operator': 'Exists'}]}))",
     ),
@@ -278,7 +278,7 @@ KOORDINATOR: Final = (
                 ),
             ),
         ),
-        "Whether a pod's `nodeSelector` and its required node affinity take a node.",
+        "True if a node matches a pod's `nodeSelector` and its required node affinity.",
         "matchesNodeAffinity(dyn({'spec': {'nodeSelector': {'gpu': 'yes'}}}),"
         " dyn({'metadata': {'labels': {'gpu': 'yes'}}}))",
     ),
@@ -290,7 +290,7 @@ KOORDINATOR: Final = (
                 reads=((("metadata", "ownerReferences"),), None),
             ),
         ),
-        "Whether an owner of a pod is of this kind.",
+        "True if an owner of a pod is of this kind.",
         "ownedBy(dyn({'metadata': {'ownerReferences': [{'kind': 'DaemonSet'}]}}), 'DaemonSet')",
     ),
     Function(

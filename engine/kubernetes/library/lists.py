@@ -114,7 +114,7 @@ def _over(
 
 LISTS: Final = (
     Function(
-        "isSorted", _over("is_sorted", _COMPARABLE, BOOL, _is_sorted), "Whether elements stand in ascending order.",
+        "isSorted", _over("is_sorted", _COMPARABLE, BOOL, _is_sorted), "True if the elements are in ascending order.",
         "[1, 2, 2].isSorted()",
     ),
     Function("sum", _over("sum", _SUMMABLE, None, _sum), "The sum; 0 for an empty list.", "[1, 3].sum() == 4"),

@@ -194,11 +194,11 @@ NETWORK: Final = (
     ),
     Function(
         "isIP", (Overload("is_ip", (STRING,), BOOL, _is(_address), cost=_COST),),
-        "Whether a text is an IP address.", "isIP('::1') && !isIP('10.0.0.256')",
+        "True if a text is an IP address.", "isIP('::1') && !isIP('10.0.0.256')",
     ),
     Function(
         "ip.isCanonical", (Overload("ip_is_canonical", (STRING,), BOOL, _is_canonical, cost=Cost(0, ((0, 0.2),))),),
-        "Whether an address is written in its shortest form.", "ip.isCanonical('2001:db8::abcd')",
+        "True if an address is written in its shortest form.", "ip.isCanonical('2001:db8::abcd')",
     ),
     Function(
         "family", (Overload("ip_family", (_IP,), INT, lambda a: a.address.version, member=True),),
@@ -224,7 +224,7 @@ NETWORK: Final = (
     ),
     Function(
         "isCIDR", (Overload("is_cidr", (STRING,), BOOL, _is(_block), cost=_COST),),
-        "Whether a text is a CIDR block.", "isCIDR('10.0.0.0/8') && !isCIDR('10.0.0.0')",
+        "True if a text is a CIDR block.", "isCIDR('10.0.0.0/8') && !isCIDR('10.0.0.0')",
     ),
     Function(
         "containsIP",
@@ -238,7 +238,7 @@ NETWORK: Final = (
                 cost=Cost(4, ((1, 0.1),)), measure=_containment(whole=False),
             ),
         ),
-        "Whether an address lies in a block.", "cidr('192.168.0.0/24').containsIP('192.168.0.1')",
+        "True if a block contains an address.", "cidr('192.168.0.0/24').containsIP('192.168.0.1')",
     ),
     Function(
         "containsCIDR",
@@ -252,7 +252,7 @@ NETWORK: Final = (
                 cost=Cost(7, ((1, 0.1),)), measure=_containment(whole=True),
             ),
         ),
-        "Whether a block lies in a block.", "cidr('192.168.0.0/16').containsCIDR('192.168.10.0/24')",
+        "True if a block contains another block.", "cidr('192.168.0.0/16').containsCIDR('192.168.10.0/24')",
     ),
     Function(
         "masked",

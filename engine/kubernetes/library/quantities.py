@@ -47,7 +47,7 @@ QUANTITIES: Final = (
     ),
     Function(
         "isQuantity", (Overload("is_quantity_string", (STRING,), BOOL, _is_quantity, cost=_COST),),
-        "Whether a text is a quantity.", "isQuantity('1Gi') && !isQuantity('12Zi')",
+        "True if a text is a quantity.", "isQuantity('1Gi') && !isQuantity('12Zi')",
     ),
     Function(
         "sign", (Overload("quantity_sign", (_QUANTITY,), INT, lambda a: a.sign),),
@@ -56,12 +56,12 @@ QUANTITIES: Final = (
     Function(
         "isGreaterThan",
         (Overload("quantity_is_greater_than", (_QUANTITY, _QUANTITY), BOOL, lambda a, b: a > b, member=True),),
-        "Whether an amount is greater than another.", "quantity('150Mi').isGreaterThan(quantity('100Mi'))",
+        "True if an amount is greater than another.", "quantity('150Mi').isGreaterThan(quantity('100Mi'))",
     ),
     Function(
         "isLessThan",
         (Overload("quantity_is_less_than", (_QUANTITY, _QUANTITY), BOOL, lambda a, b: a < b, member=True),),
-        "Whether an amount is less than another.", "quantity('50M').isLessThan(quantity('100M'))",
+        "True if an amount is less than another.", "quantity('50M').isLessThan(quantity('100M'))",
     ),
     Function(
         "compareTo",
@@ -88,7 +88,7 @@ QUANTITIES: Final = (
     Function(
         "isInteger",
         (Overload("quantity_is_integer", (_QUANTITY,), BOOL, lambda a: a.integer() is not None, member=True),),
-        "Whether `asInteger` has an answer.", "quantity('50k').isInteger() && !quantity('100m').isInteger()",
+        "True if `asInteger` succeeds.", "quantity('50k').isInteger() && !quantity('100m').isInteger()",
     ),
     Function(
         "asInteger", (Overload("quantity_as_integer", (_QUANTITY,), INT, _as_integer, member=True),),

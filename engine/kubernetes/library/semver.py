@@ -125,7 +125,7 @@ SEMVER: Final = (
             Overload("is_semver_string", (STRING,), BOOL, _is_semver, cost=_COST),
             Overload("is_semver_string_bool", (STRING, BOOL), BOOL, _is_semver, cost=_COST),
         ),
-        "Whether a text is a semantic version.", "isSemver('1.2.3') && !isSemver('1.2')",
+        "True if a text is a semantic version.", "isSemver('1.2.3') && !isSemver('1.2')",
     ),
     Function(
         "major", (Overload("semver_major", (_SEMVER,), INT, lambda a: a.major, member=True),), "The first number.",

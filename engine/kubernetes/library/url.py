@@ -151,7 +151,7 @@ URLS: Final = (
         "url('https://example.com') == url('https://example.com')",
     ),
     Function(
-        "isURL", (Overload("is_url", (STRING,), BOOL, _is_url),), "Whether a text is a URL.",
+        "isURL", (Overload("is_url", (STRING,), BOOL, _is_url),), "True if a text is a URL.",
         "isURL('https://example.com') && !isURL('example.com')",
     ),
     Function(

@@ -42,7 +42,7 @@ class CallOperator:
                 return Failure(operand.error, and_masks(certain, operand.rows))
             elif operand is UNKNOWN:
                 return UNKNOWN if error is None else Failure(error, failed)
-        if not some:  # both branches of a condition may have been the same for all rows
+        if not some:  # both branches of a condition may be equal for all rows
             operands[0] = Vector.full(context.size, operands[0])
         result = self._function(*operands)
         return result if error is None or not isinstance(result, Vector) else result.failing(error, failed)

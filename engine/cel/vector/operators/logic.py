@@ -30,7 +30,7 @@ class LogicOperator:
         conjunction = self._conjunction
         stop = not conjunction
         stopped: Mask | None = None
-        """Rows that one operand decides, whatever the others are (None: none)."""
+        """Rows that one operand decides alone (None: none)."""
         known: Mask | None = None
         """Rows in which all operands so far are known (None: all)."""
         failures: list[tuple[int, EvaluationError, Mask | None]] = []
@@ -68,7 +68,7 @@ class LogicOperator:
         stop = not self._conjunction
         parts = [part for _, part in self._parts]
         if any(part.run(context) is stop for part in parts if part.rank <= Rank.DECISION):
-            return NO_PATHS  # that decides, whatever the others are
+            return NO_PATHS  # this operand decides alone
         return union_of_reads(parts, context)
 
     def _result(
