@@ -1,7 +1,7 @@
-"""The QoS manager's run loop over recorded time: which strategy runs when, on which node, and what becomes of it.
+"""The QoS manager's run loop over recorded time: runs each strategy on each node at its intervals.
 
-Every strategy runs at once and then again an interval after each round. What it writes is written into the recorded
-control group files, so that the next round starts from there; the usage itself is the recording's and does not answer.
+Every strategy runs at the start and then an interval after each round. Its writes go to the recorded control group
+files, so that the next round starts from there; the recorded usage does not react to them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ GATES: Final[Mapping[str, bool]] = {
     "BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False, "CPUBurst": True,
     "CgroupReconcile": False, "RdtResctrl": True, "BlkIOReconcile": False, "SystemConfig": False,
 }
-"""koordlet's feature gates of the QoS manager with their defaults; a document may name one of its own, which is on."""
+"""koordlet's feature gates of the QoS manager with their defaults; a document may name its own gate, which is enabled
+by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRound:
     """One round of one plugin on one node at `time` (ns since the epoch), `elapsed` ns after the recording began.
 
-    `enforced` is false where the document is only watched: then its adjustments were not made.
+    `enforced` is false if the document only warns or audits: then its adjustments were not made.
     """
 
     time: int
@@ -114,7 +115,7 @@ class Manager:
     """Plugins that run although they are not active by default."""
     memory: StrategyState = field(default_factory=StrategyState)
     snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot()
-    """The nodes and pods as they are, for the plugins' handle."""
+    """Returns the current nodes and pods, for the plugins' handle."""
     now: int = 0
     """The time of the latest round, in nanoseconds since the epoch."""
     idle: Mapping[str, str] = field(default_factory=dict)
@@ -129,8 +130,8 @@ class Manager:
         effects of items with the same text are retained.
 
         Raises:
-            PolicyError: a gate or a plugin that there is not, arguments that are invalid, an action that is not
-                available yet; then the previous plugins stay active.
+            PolicyError: an unknown gate or plugin, invalid arguments, an action that is not available yet; then the
+                previous plugins stay active.
         """
         plugins = registry.of_framework(Framework.QOS)
         problems = list(self._unknown(plugins))
@@ -173,7 +174,7 @@ class Manager:
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
         made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log))
         gate = made.spec.feature_gate if isinstance(made, CompiledQoS) else plugin.name
-        # What is only watched has no effects, and must not be remembered as if it had.
+        # A plugin that is not enforced has no effects, so none must be recorded.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else StrategyState()
         strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
         return RunningStrategy(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
@@ -215,7 +216,7 @@ class Manager:
                 yield old.name, found
 
     def left(self) -> None:
-        """Forget strategies that are no longer active, after they were recovered on every node."""
+        """Drop strategies that are no longer active, after they were recovered on every node."""
         self._leaving.clear()
 
 
@@ -231,7 +232,7 @@ class Writers:
     ) -> tuple[RoundError, ...]:
         """Record the writes of a strategy; return conflicts with other active strategies, once for each node.
 
-        Both go on writing the same files; the error asks users to disable one of them.
+        Both continue to write the same files; the error asks users to disable one of them.
         """
         found: list[RoundError] = []
         for adjustment in adjustments:

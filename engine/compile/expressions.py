@@ -143,7 +143,7 @@ class Expressions:
             failures = [scope.missing.get(variable.name) for scope in scopes]
             if variable.root is None or not failures or failures[0] is None or None in failures:
                 continue
-            if not variable.reads & scopes[0].missing.keys():  # else the other one is reported
+            if not variable.reads & scopes[0].missing.keys():  # else the other variable is reported
                 self.problems.extend(failures[0].problems)
 
     def _parse_variables(self) -> Iterator[_Variable]:
@@ -241,7 +241,7 @@ class Expressions:
                 bad = True
             elif node.field in scope.missing:
                 bad = True
-                # Before all aggregates are known, no scope with them may be made: it would be cached.
+                # A scope with aggregates is cached, so it must not be made before all of them are known.
                 elsewhere = [s for s in self.slots if node.field not in self._scope(s, aggregates=aggregates).missing]
                 if elsewhere or (not aggregates_seen(slot)):
                     why = scope.missing[node.field].problems[0].message
@@ -254,7 +254,7 @@ class Expressions:
         return bad
 
     def _scope(self, slot: Slot, *, aggregates: bool = True) -> _Scope:
-        # Slots that see the same share what was checked for one of them; their messages name that one.
+        # Slots with the same variables share the checked expressions; messages name the first of these slots.
         spec = SLOTS[slot]
         key = (id(spec.sees), spec.by_subject, slot is Slot.WHEN, aggregates)
         if key not in self._scopes:

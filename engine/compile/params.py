@@ -172,6 +172,6 @@ def _fits(value: object, wanted: Type, declared: object) -> bool:
         return isinstance(value, list) and all(_fits(each, wanted.parameters[0], None) for each in value)
     if wanted.name == "map":
         return isinstance(value, Mapping) and all(_fits(each, wanted.parameters[1], None) for each in value.values())
-    if isinstance(declared, Mapping):  # an object whose fields were checked: they must be the same
+    if isinstance(declared, Mapping):  # an object with checked fields: the override must have the same ones
         return isinstance(value, Mapping) and typed({"p": value}).types[1:] == typed({"p": declared}).types[1:]
     return True

@@ -175,7 +175,7 @@ def _compile_scheduler(
     expressions = Expressions(spec, type_of(*given), slots, problems, extensions=extensions)
     over = {Over.NODES: Slot.SCHEDULER_NODES, Over.PODS: Slot.SCHEDULER_PODS}
     aggregates = [expressions.aggregate(each, over[each.over]) for each in spec.aggregates]
-    # If all rules are about the pod alone, conditions cannot read a node.
+    # If all rules read only the pod, conditions cannot read a node.
     narrowest = slots[-1] if slots else Slot.FILTER
     scores = [(item, expressions.program(item.expression, Slot.SCORE)) for item in spec.score]
     compiled = CompiledScheduler(

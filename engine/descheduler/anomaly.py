@@ -1,4 +1,4 @@
-"""Telling a node that is hot from one that was seen hot: detectors that ask for several observations.
+"""Anomaly detectors: they require several observations, so that a short load peak does not count.
 
 The state machine is Koordinator's (pkg/descheduler/utils/anomaly). Time is an argument everywhere, in nanoseconds.
 """
@@ -20,7 +20,7 @@ class AnomalyCondition:
     abnormalities: int
     normalities: int
     timeout: int = 0
-    """In nanoseconds; 0 and less mean a minute."""
+    """The timeout in nanoseconds; 0 and less mean a minute."""
 
 
 class State(enum.Enum):
@@ -41,7 +41,7 @@ class Detector:
         self._expiry = 0
 
     def state(self, now: int) -> State:
-        """Return the state; an anomaly that outlived its timeout is over."""
+        """Return the state; an anomaly ends with its timeout."""
         over = self._expiry < now or self._normal > self._condition.normalities
         if self._state is State.ANOMALY and over:
             self._go(State.OK, now)
@@ -64,7 +64,7 @@ class Detector:
         return self.state(now)
 
     def reset(self, now: int) -> None:
-        """End an anomaly; a detector that is in order keeps its counts."""
+        """End an anomaly; the counts of a normal detector stay."""
         if self._state is State.ANOMALY:
             self._go(State.OK, now)
 
@@ -76,14 +76,14 @@ class Detector:
 
 
 class Detectors:
-    """Detectors by subject; one that was not stored again for `lifetime` nanoseconds is forgotten."""
+    """Detectors by subject; one that was not updated for `lifetime` nanoseconds is dropped."""
 
     def __init__(self, lifetime: int) -> None:
         self._lifetime = lifetime
         self._held: dict[Hashable, tuple[int, Detector]] = {}
 
     def find(self, subject: Hashable, now: int) -> Detector | None:
-        """Return the subject's detector, if there is one that has not lapsed."""
+        """Return the subject's detector, if there is one that has not expired."""
         until, detector = self._held.get(subject, (0, None))
         if detector is None or until < now:
             self._held.pop(subject, None)
@@ -91,9 +91,9 @@ class Detectors:
         return detector
 
     def observe_abnormal(self, subject: Hashable, condition: AnomalyCondition | None, now: int) -> bool:
-        """Count an abnormal observation and return whether the subject counts as abnormal by now.
+        """Count an abnormal observation and return whether the subject is abnormal.
 
-        Without a condition, or with one abnormality asked for, every observation counts at once and nothing is kept.
+        Without a condition, or with one required abnormality, the first observation suffices and no state is stored.
         """
         if condition is None or condition.abnormalities == 1:
             return True
@@ -103,7 +103,7 @@ class Detectors:
         return state is State.ANOMALY
 
     def observe_normal(self, subject: Hashable, now: int) -> None:
-        """Count a normal observation of a subject that is known."""
+        """Count a normal observation of a subject with a detector."""
         detector = self.find(subject, now)
         if detector is not None:
             detector.mark_normal(now)

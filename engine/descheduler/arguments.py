@@ -1,7 +1,7 @@
-"""Arguments of descheduler plugins that this project knows by kind: defaults, conversion, validation, internal form.
+"""Typed arguments of descheduler plugins: defaults, conversion, validation, internal form.
 
-The v1alpha2 form is what people write; its defaults are filled in in its own terms, then it is converted to the
-internal form, which is frozen. The rules, some of them odd, are Koordinator's (pkg/descheduler/apis/config).
+Users write the v1alpha2 form; its defaults are filled in, then it is converted to the internal form, which is frozen.
+The rules are Koordinator's (pkg/descheduler/apis/config), including the unusual ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from koordpolicy.engine.kubernetes.selectors import check_selector
 from .anomaly import AnomalyCondition
 
 Fault: TypeAlias = tuple[tuple[str | int, ...], str]
-"""A path below the arguments and what is wrong there."""
+"""A path below the arguments and the fault there."""
 
 DEFAULT_POOL: Final = "__default_node_pool__"
 
@@ -30,7 +30,9 @@ _OF_POOLS: Final = (*_THRESHOLDS, "resourceWeights")
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """Nodes that are balanced among themselves. Thresholds are percent of the raw allocatable, by resource.
+    """A pool of nodes that are balanced among themselves.
+
+    Thresholds are percent of the raw allocatable, by resource.
 
     With `deviation` they are distances from the average of the pool instead.
     """
@@ -63,7 +65,7 @@ class LowNodeLoadArgs:
 
 
 def default_low_node_load(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return v1alpha2 arguments with their defaults, still in v1alpha2 terms."""
+    """Return v1alpha2 arguments with their defaults, in v1alpha2 form."""
     full: dict[str, Any] = {
         "paused": False, "dryRun": False, "nodeFit": True, "useDeviationThresholds": False, "numberOfNodes": 0,
         "nodeMetricExpirationSeconds": _EXPIRATION, "detectorCacheTimeout": _CACHE_TIMEOUT,
@@ -87,7 +89,7 @@ def default_low_node_load(args: Mapping[str, Any]) -> dict[str, Any]:
 def _default_anomaly(given: Mapping[str, Any] | None) -> dict[str, Any]:
     if given is None:
         return dict(_ANOMALY)
-    # Upstream fills in one count at most; an operator who leaves out both hears of the other one from the validation.
+    # Koordinator fills in at most one count; if both are missing, the validation reports the other one.
     full = {"consecutiveAbnormalities": 0, "consecutiveNormalities": 0, **given}
     for count in ("consecutiveAbnormalities", "consecutiveNormalities"):
         if not full[count]:
@@ -105,8 +107,8 @@ def _default_weights(args: Mapping[str, Any]) -> dict[str, int]:
 def convert_low_node_load(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return defaulted v1alpha2 arguments in internal form, as plain data.
 
-    The top-level pool becomes the first of `nodePools`. Arguments that were written out of the internal form, with that
-    pool among them already, do not get a second one.
+    The top-level pool becomes the first of `nodePools`, unless it is already among them, in arguments that were written
+    from the internal form.
     """
     pools = [pool for pool in args.get("nodePools") or () if pool.get("name") != DEFAULT_POOL]
     first = {key: args[key] for key in ("nodeSelector", *_OF_POOLS) if args.get(key) is not None}
@@ -132,7 +134,7 @@ def _convert_pool(pool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_low_node_load(internal: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what is wrong with arguments in internal form; fields that are absent are not looked at."""
+    """Yield the faults of arguments in internal form; absent fields are not checked."""
     if internal.get("numberOfNodes", 0) < 0:
         yield ("numberOfNodes",), "must be greater than or equal to 0"
     expiration = internal.get("nodeMetricExpirationSeconds")
@@ -226,11 +228,11 @@ class ArgsKind:
 KINDS: Final[Mapping[str, ArgsKind]] = {
     "LowNodeLoad": ArgsKind("LowNodeLoadArgs", default_low_node_load, convert_low_node_load, check_low_node_load),
 }
-"""By the plugin's name."""
+"""The kinds of arguments by plugin name."""
 
 
 def complete(plugin: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return v1alpha2 arguments of a known kind defaulted, converted and checked, in internal form.
+    """Return v1alpha2 arguments of a known kind in internal form: defaulted, converted and checked.
 
     Raises:
         ValueError: with all faults and their paths.
@@ -244,7 +246,7 @@ def complete(plugin: str, args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def field_path(path: tuple[str | int, ...]) -> str:
-    """Return a path as people write it: `nodePools[0].lowThresholds.cpu`."""
+    """Return a path as text: `nodePools[0].lowThresholds.cpu`."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step

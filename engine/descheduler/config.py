@@ -1,7 +1,7 @@
-"""The descheduler's configuration file: `DeschedulerConfiguration` of `descheduler/v1alpha2`, as its users have it.
+"""The descheduler's configuration file: `DeschedulerConfiguration` of `descheduler/v1alpha2`.
 
-Decoded strictly against `schemas/v1alpha2`, defaulted in its own terms, converted, and held against `schemas/internal`;
-every complaint names its place in the file. Defaults and conversion are Koordinator's (pkg/descheduler/apis/config).
+It is decoded strictly against `schemas/v1alpha2`, defaulted, converted, and validated against `schemas/internal`; every
+problem has its position in the file. Defaults and conversion are Koordinator's (pkg/descheduler/apis/config).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _JSON: Final = "application/json"
 class DeschedulerConfiguration:
     """A valid configuration.
 
-    `interval` is in nanoseconds, 0 runs one cycle; `plain` is the whole internal form; `warnings` say which fields of
-    the file have no effect.
+    `interval` is in nanoseconds, 0 runs one cycle; `plain` is the whole internal form; `warnings` are about fields of
+    the file without effect.
     """
 
     interval: int
@@ -68,13 +68,13 @@ def load(path: Path) -> DeschedulerConfiguration:
     """Read a configuration file.
 
     Raises:
-        PolicyError: with everything that is wrong with it.
+        PolicyError: with all problems.
     """
     return read(read_file(path))
 
 
 def read(source: Source) -> DeschedulerConfiguration:
-    """Read a configuration; raises `PolicyError` with everything that is wrong with it, each with its place."""
+    """Read a configuration; raises `PolicyError` with all problems, each with its position."""
     source = configuration_in(source, KIND)
     documents = read_nodes(source)
     if len(documents) != 1:
@@ -90,7 +90,7 @@ def read(source: Source) -> DeschedulerConfiguration:
 
 
 def read_plain(content: Mapping[str, Any]) -> DeschedulerConfiguration:
-    """Read the fields of a configuration given as plain data that holds against the v1alpha2 schema."""
+    """Read a configuration given as plain data that is valid against the v1alpha2 schema."""
     return _complete({"apiVersion": API_VERSION, "kind": KIND, **copy.deepcopy(dict(content))}, None)
 
 
@@ -127,7 +127,7 @@ def _decode(node: YamlNode) -> Iterator[Problem]:
                 yield from validate(args, KINDS[str(name.scalar)].kind)
 
 
-# Defaults, in v1alpha2 terms
+# Defaults, in v1alpha2 form
 
 
 def _default(content: dict[str, Any]) -> dict[str, Any]:
@@ -191,17 +191,17 @@ def _bare(args: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _merged(point: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a point's plugins: the defaults that are not disabled, then what else the user enables."""
+    """Return a point's plugins: the defaults that are not disabled, then the user's others."""
     enabled = [each["name"] for each in given.get("enabled") or ()]
     disabled = [each["name"] for each in given.get("disabled") or ()]
     kept = [] if "*" in disabled else [name for name in _DEFAULT_PLUGINS[point] if name not in disabled]
     names = list(kept)
     for name in enabled:
         if name in kept:
-            kept.remove(name)  # it takes the default's place, once; a second time it is a repetition like any other
+            kept.remove(name)  # the first entry replaces the default; a second one is a duplicate
         else:
             names.append(name)
-    # The defaults that are disabled are gone by now; what is left names documents.
+    # Disabled defaults are already removed; the remaining names are documents.
     return {"enabled": [{"name": name} for name in names], "disabled": [{"name": name} for name in disabled]}
 
 
@@ -283,7 +283,7 @@ def _check_arguments(
 
 
 def _as_written(path: tuple[str | int, ...], args: Mapping[str, Any]) -> tuple[str | int, ...]:
-    """Return where a field of the internal form stands in the file: the first pool's fields stand at the top there."""
+    """Return the path of an internal field in the file, where the first pool's fields are at the top level."""
     if len(path) < 2 or path[0] != "nodePools" or not isinstance(path[1], int):
         return path
     if path[1] == 0:
@@ -312,13 +312,13 @@ def _check_address(address: str) -> str:
     try:
         ipaddress.ip_address(bare)
     except ValueError:
-        # Names are not looked up: a check of a file must come out alike on every machine.
+        # Names are not resolved: a check of a file must have the same result on every machine.
         if not bare or not all(part and part.replace("-", "").isalnum() for part in bare.rstrip(".").split(".")):
             return f"invalid host `{bare}` in socket address"
     return ""
 
 
-# Putting it together
+# Construction
 
 
 def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConfiguration:
@@ -371,7 +371,7 @@ def _profile(profile: Mapping[str, Any]) -> DeschedulerProfileSpec:
 
 
 def _place(node: YamlNode | None, path: Sequence[str | int]) -> Span | None:
-    """Return the place of a field, or of the nearest one around it that the file has."""
+    """Return the position of a field, or of its nearest ancestor in the file."""
     if node is None:
         return None
     for length in range(len(path), -1, -1):

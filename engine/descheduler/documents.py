@@ -1,8 +1,8 @@
 """Plugins of DeschedulerPlugin documents: the protocols of Python plugins, over compiled expressions.
 
-All nodes are asked at once whether they are sources or targets; pods, and nodes as they would be without some, one by
-one. A failing expression lets the pod stay (or the node be neither source nor target), and every failure is noted.
-Nodes that nobody measured are neither where an expression reads what was measured.
+Sources and targets are evaluated for all nodes at once; pods, and nodes after moves, one by one. If an expression
+fails, the pod stays (or the node is neither source nor target), and the failure is recorded. A node without a metric is
+neither if the expression reads measured values.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OF_NODE: Final = frozenset((
 
 
 class RowBindings(Mapping[str, object]):
-    """The variables of one row: `values`, and those called `names`, each worked out by `read` when it is first read."""
+    """The variables of one row: `values`, and those in `names`, each computed by `read` when it is first read."""
 
     __slots__ = ("_names", "_read", "_values")
 
@@ -71,7 +71,7 @@ class RowBindings(Mapping[str, object]):
 
 @dataclass(slots=True)
 class NodeState:
-    """A node during one cycle: as the snapshot has it, changed by what would move."""
+    """A node during one cycle: its state in the snapshot, changed by the planned moves."""
 
     row: int
     name: str
@@ -81,11 +81,11 @@ class NodeState:
 
     @property
     def changed(self) -> bool:
-        """Return whether anything would have moved."""
+        """Return whether any pod was moved."""
         return bool(self.pods_change or self.usage_change or self.requested_change)
 
     def move(self, requests: Mapping[str, int], usage: Mapping[str, int], sign: int) -> None:
-        """Take a pod on (`sign` 1) or off (-1)."""
+        """Add a pod's amounts (`sign` 1) or subtract them (-1)."""
         self.pods_change += sign
         for name, amount in requests.items():
             self.requested_change[name] = self.requested_change.get(name, 0) + sign * amount
@@ -100,16 +100,17 @@ class _Seen:
 
 
 class SourceStreaks:
-    """In how many cycles in a row a node was a source, by profile, document and item; outlives generations.
-
-    Profiles count apart: they look at a node with other params, or do not look at it at all.
+    """The numbers of consecutive cycles in which nodes were sources, by profile, document and item; outlives
+    generations. Profiles count separately: they may have other params, or exclude a node.
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str, str], _Seen] = {}
 
     def observe(self, profile: str, item: str, node: str, *, source: bool, now: int, timeout: int) -> int:
-        """Count a cycle and return the cycles in a row; after `timeout` ns without one, counting starts anew."""
+        """Count a cycle and return the number of consecutive ones; after `timeout` ns without one, counting
+        restarts.
+        """
         if not source:
             self._seen.pop((profile, item, node), None)
             return 0
@@ -123,7 +124,7 @@ class DocumentPlugin:
     """A compiled document at its point: Deschedule, Balance or EvictionFilter."""
 
     def __init__(self, compiled: CompiledDescheduler, memory: SourceStreaks | None = None, profile: str = "") -> None:
-        """`profile` tells what it remembers from what the same document remembers in another profile."""
+        """`profile` separates its state from that of the same document in another profile."""
         self._profile = profile
         self._compiled = compiled
         self._memory = memory or SourceStreaks()
@@ -140,7 +141,7 @@ class DocumentPlugin:
         return self._compiled
 
     def cycle(self, snapshot: Snapshot, rows: Rows) -> DocumentCycle:
-        """Return what the document sees of the nodes at `rows`; for explanations."""
+        """Return the document's view of the nodes at `rows`; for explanations."""
         return DocumentCycle(self._compiled, snapshot, [int(row) for row in rows])
 
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
@@ -175,7 +176,7 @@ class DocumentPlugin:
                 cycle.evict(state, pod, evictor, budget)
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Veto the eviction of a pod that the document is about and for which a criterion is not true."""
+        """Veto the eviction of a pod that the document matches and for which a criterion is not true."""
         if self._compiled.spec.type is not DeschedulerType.EVICTION_FILTER:
             return None
         cycle = self._at(snapshot, None)
@@ -253,7 +254,7 @@ class DocumentCycle:
         self._facts: Facts | None = None
         self._columns: dict[Program, Column] = {}
 
-    # What expressions see
+    # Variables of expressions
 
     def of_node(self, state: NodeState) -> RowBindings:
         """Return the variables of a node."""
@@ -265,7 +266,7 @@ class DocumentCycle:
         return RowBindings(values, _OF_NODE, functools.partial(self._node_value, state))
 
     def _aggregates(self) -> Facts:
-        """Return the facts of the whole; worked out when one is first read, once per cycle."""
+        """Return the aggregates; computed when one is first read, once per cycle."""
         if self._facts is None:
             self._facts = summarize_rows(self.compiled.aggregates, self._rows_of)
         return self._facts
@@ -303,7 +304,7 @@ class DocumentCycle:
         return value
 
     def pod_usage(self, state: NodeState, pod: PodInfo) -> Mapping[str, int]:
-        """Return what was measured of a pod; reading it is an error where nothing was."""
+        """Return a pod's measured usage; reading it is an error if there is none."""
         metric = self.snapshot.row(state.row).metric if state.row >= 0 else None
         fresh = state.row >= 0 and self.snapshot.is_fresh(state.row)
         used = metric.pods.get(pod.key) if metric is not None and fresh else None
@@ -314,13 +315,13 @@ class DocumentCycle:
     # Nodes
 
     def is_meant(self, state: NodeState) -> bool:
-        """Return whether the document is about the node."""
+        """Return whether the document matches the node."""
         match = self.compiled.spec.match.nodes
         labels = self.snapshot.node(state.row)["metadata"].get("labels") or {}
         return match is None or match.accepts(state.name, labels)
 
     def holds(self, program: Program, state: NodeState, evictor: Evictor, rule: str) -> bool:
-        """Return whether an expression is true of a node; a failure is noted and means no."""
+        """Return whether an expression is true for a node; a failure is recorded and counts as false."""
         measured = self.snapshot.is_fresh(state.row)
         if not measured and any(path[0] in _MEASURED for path in program.checked.reads):
             evictor.observe(state.name, "unmeasured", f"it has no metric, or an expired one: `{rule}` was not asked")
@@ -332,7 +333,7 @@ class DocumentCycle:
             return False
 
     def _answer(self, program: Program, state: NodeState) -> object:
-        """Return what an expression says of a node; of all nodes as the snapshot has them it is asked at once."""
+        """Return an expression's value for a node; unchanged nodes are evaluated all at once."""
         if state.changed:
             return program.evaluate(self.of_node(state))
         column = self._columns.get(program)
@@ -347,7 +348,7 @@ class DocumentCycle:
         return bool(column.values[bisect.bisect_left(self.rows, state.row)])
 
     def targets(self, evictor: Evictor, sources: set[int]) -> list[NodeState] | None:
-        """Return the nodes that may take pods, or None where the document asks for none."""
+        """Return the nodes that may take pods, or None if the document requires no target."""
         program = self.compiled.target
         if program is None:
             return None
@@ -360,9 +361,9 @@ class DocumentCycle:
         return found
 
     def place(self, pod: PodInfo, targets: list[NodeState], evictor: Evictor) -> bool:
-        """Reserve room for a pod on the first target that takes it; a target that has become too full is one no more.
+        """Reserve room for a pod on the first target that takes it; a target that becomes too full is dropped.
 
-        What is reserved stays, even if the pod is not evicted in the end: the safe side.
+        The reservation stays even if the pod is not evicted in the end, to be safe.
         """
         program = self.compiled.target
         assert program is not None
@@ -378,7 +379,7 @@ class DocumentCycle:
         return False
 
     def stays(self, state: NodeState, evictor: Evictor) -> bool:
-        """Return whether no more pods are to leave the node: `until` is true, or cannot be told."""
+        """Return whether no more pods must leave the node: `until` is true, or failed."""
         program = self.compiled.until
         if program is None:
             return False
@@ -391,14 +392,14 @@ class DocumentCycle:
     # Pods
 
     def take_off_leaving(self, state: NodeState, evictor: Evictor) -> None:
-        """Count what other plugins evicted in this cycle as gone, so that a node is not relieved twice."""
+        """Subtract the pods that other plugins evicted in this cycle, so that a node is not relieved twice."""
         for pod in self.assigned.active(state.row):
             if evictor.is_leaving(pod):
                 usage = self.pod_usage(state, pod)
                 state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
 
     def candidates(self, state: NodeState, pods: Iterable[PodInfo], evictor: Evictor) -> list[PodInfo]:
-        """Return the pods that meet all criteria and that no filter keeps."""
+        """Return the pods that meet all criteria and that no filter vetoes."""
         found = []
         for pod in pods:
             if evictor.is_leaving(pod) or not accepts_pod(self.compiled.spec.match.pods, pod, self.snapshot):
@@ -431,7 +432,7 @@ class DocumentCycle:
             try:
                 true = rule.program.evaluate(self.of_pod(state, pod)) is True
             except EvaluationError as error:
-                # A veto that cannot be told is one, unless the author asked to leave it out.
+                # A failing criterion vetoes, unless the failure policy is to ignore it.
                 if spec.failure_policy is FailurePolicy.IGNORE:
                     continue
                 return Refusal(rule.name, f"`{rule.name}` failed: {error.message}", error=error)
@@ -450,7 +451,7 @@ class DocumentCycle:
         return rule.message or f"`{rule.name}` is not true of it"
 
     def in_order(self, state: NodeState, pods: Sequence[PodInfo], evictor: Evictor) -> list[PodInfo]:
-        """Return the pods as the sort keys order them; a pod for which a key fails stays."""
+        """Return the pods in the order of the sort keys; a pod for which a key fails stays."""
         sortable: list[tuple[tuple[Any, ...], PodInfo]] = []
         for pod in pods:
             bindings = self.of_pod(state, pod)

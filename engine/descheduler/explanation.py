@@ -1,7 +1,7 @@
 """Explanations of the descheduler: the result of each plugin for a pod, and its distance from being evicted.
 
-Cycles are run dry, as often as asked. Of each plugin the first thing is told that keeps it from evicting the pod: its
-node is none that pods leave, it is not chosen, a filter vetoes, a limit is reached, or its eviction would come later.
+The requested number of dry cycles is run. For each plugin the first reason is reported why it does not evict the pod:
+its node is not a source, it is not chosen, a filter vetoes, a limit is reached, or its eviction would come later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _WIDTH: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ExplainEvictionRequest:
-    """Asks why a pod is not evicted by these profiles, in the last of several cycles over a snapshot."""
+    """A request to explain why a pod is not evicted by these profiles, in the last of several cycles over a
+    snapshot.
+    """
 
     pod: PodInfo
     profiles: Sequence[DeschedulerProfile]
@@ -52,7 +54,7 @@ class ExplainEvictionRequest:
 
 
 def explain_eviction(question: ExplainEvictionRequest) -> tuple[bool, Finding]:
-    """Return whether the pod would be evicted, and what each plugin of each profile made of it."""
+    """Return whether the pod would be evicted, and the result of each plugin of each profile for it."""
     pod, snapshot = question.pod, question.snapshot
     result = CycleResult(0, dry_run=True, nodes=0)
     for _ in range(max(question.cycles, 1)):
@@ -91,7 +93,7 @@ def _profile(question: ExplainEvictionRequest, profile: DeschedulerProfile, resu
 
 
 def _excluded(question: ExplainEvictionRequest, profile: DeschedulerProfile, rows: Rows) -> str:
-    """Return why no plugin of a profile looks at the pod's node; empty where they do."""
+    """Return why a profile excludes the pod's node; empty if it does not."""
     pod, index = question.pod, question.snapshot.index
     if not pod.node_name:
         return "it is on no node: there is nothing to evict it from"
@@ -118,7 +120,7 @@ class _Look:
         return self.question.pod
 
     def notes(self, running: RunningPlugin) -> Iterator[tuple[str, str]]:
-        """Yield as what a plugin noted the pod's node, and why."""
+        """Yield the roles that a plugin recorded for the pod's node, with reasons."""
         for note in self.result.node_notes:
             if (note.profile, note.plugin, note.node) == (self.profile.name, running.name, self.pod.node_name):
                 yield note.role, note.message
@@ -173,7 +175,7 @@ def _asked(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Finding
 
 
 def _document(look: _Look, running: RunningPlugin, point: str) -> tuple[str, str, tuple[Finding, ...]]:
-    """Return the first thing that keeps a document from choosing the pod."""
+    """Return the first reason why a document does not choose the pod."""
     plugin, pod, snapshot = running.instance, look.pod, look.question.snapshot
     compiled = plugin.compiled
     cycle: DocumentCycle = plugin.cycle(snapshot, look.rows)
@@ -219,7 +221,7 @@ def _why(rule: Rule, bindings: Mapping[str, object]) -> tuple[Finding, ...]:
 
 
 def _vetoes(profile: DeschedulerProfile, pod: PodInfo, snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield each filter's answer about the pod, also where no plugin has chosen it."""
+    """Yield each filter's result for the pod, even if no plugin has chosen it."""
     for running in profile.filters:
         refusals = []
         for protocol, ask in ((EvictionFilter, "eviction_filter"), (PreEvictionFilter, "pre_eviction_filter")):

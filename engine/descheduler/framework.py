@@ -1,7 +1,7 @@
-"""One descheduling cycle over a snapshot: profiles, their plugins, the evictor handed to them, and what came out.
+"""One descheduling cycle over a snapshot: profiles, their plugins, the evictor that they receive, and the result.
 
-All Deschedule plugins of all profiles run before all Balance plugins; every candidate's outcome is remembered, so that
-a cycle says of each pod what would evict it or what stopped that. (Koordinator pkg/descheduler semantics.)
+All Deschedule plugins of all profiles run before all Balance plugins; every candidate's outcome is recorded, so that a
+cycle reports for each pod what would evict it or what stopped that. (Koordinator pkg/descheduler semantics.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOO_SMALL: Final = "the cluster size is 0 or 1 meaning eviction causes service d
 
 @dataclass(frozen=True, slots=True)
 class EvictionLimits:
-    """The most evictions of one cycle; None is no limit, 0 refuses everything."""
+    """The maximum numbers of evictions in one cycle; None is no limit, 0 refuses all."""
 
     per_node: int | None = None
     per_namespace: int | None = None
@@ -52,7 +52,7 @@ class EvictionLimiter:
         self.total = 0
 
     def refusal(self, node: str, namespace: str) -> str:
-        """Return which limit one more eviction would exceed, or an empty text."""
+        """Return the limit that one more eviction would exceed, or an empty text."""
         limits = self._limits
         if node and limits.per_node is not None and self.per_node.get(node, 0) + 1 > limits.per_node:
             return f"at most {limits.per_node} pods of one node per cycle"
@@ -78,8 +78,8 @@ class EvictionLimiter:
 class EvictionOutcome:
     """The outcome of one candidate of one plugin.
 
-    `rule` names the criterion or the phase that chose the pod. Where it stays, `stopped_by` names the plugin or the
-    limit that stopped it, `stopped_rule` its rule, and `message` says why.
+    `rule` names the criterion or the phase that chose the pod. If the pod stays, `stopped_by` names the plugin or the
+    limit that stopped the eviction, `stopped_rule` its rule, and `message` is the reason.
     """
 
     pod: str
@@ -94,7 +94,7 @@ class EvictionOutcome:
     message: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """Return the outcome as plain data; what does not apply is left out."""
+        """Return the outcome as plain data; fields that do not apply are omitted."""
         head = {"pod": self.pod, "node": self.node, "profile": self.profile, "plugin": self.plugin}
         rest = {"rule": self.rule, "reason": self.reason, "stoppedBy": self.stopped_by,
                 "stoppedRule": self.stopped_rule, "message": self.message}
@@ -112,7 +112,7 @@ class DeschedulerFailure:
     subject: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """Return the failure as plain data; what does not apply is left out."""
+        """Return the failure as plain data; fields that do not apply are omitted."""
         values = {"profile": self.profile, "plugin": self.plugin, "rule": self.rule, "subject": self.subject}
         return {**{key: value for key, value in values.items() if value}, "message": self.message}
 
@@ -175,10 +175,10 @@ class CycleResult:
 
 @dataclass(frozen=True, slots=True)
 class DeschedulerProfileSpec:
-    """A profile to build: which plugins at which point, in order, and their arguments.
+    """A profile to build: its plugins by point, in order, and their arguments.
 
-    `args` are by plugin name; those that `complete` names are in internal form already, all others are checked and
-    completed by the plugin itself.
+    `args` are by plugin name; those in `complete` are already in internal form, all others are checked and completed by
+    the plugin itself.
     """
 
     name: str
@@ -192,9 +192,9 @@ class DeschedulerProfileSpec:
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     complete: frozenset[str] = frozenset()
     has_plugins: bool = True
-    """False if the profile says nothing about plugins; such a profile is refused."""
+    """False if the profile has no plugins section; such a profile is refused."""
     configured: tuple[str, ...] = ()
-    """The names as its arguments are given, to find repetitions."""
+    """The plugin names of its arguments as written, to find duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,8 @@ class RunningPlugin:
     instance: Any
     enforcement: Enforcement = Enforcement.ENFORCE
     reads: tuple[Read, ...] = ()
-    """The kinds of objects that it reads; where the cluster lacks one of them, it evicts no pod and lets none go."""
+    """The kinds of objects that it reads; if the cluster lacks one of them, it evicts no pod and, as a filter, vetoes
+    all evictions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ class DeschedulerProfile:
 
 
 LACKING: Final = "lacking"
-"""The rule under which evictions are refused that depend on kinds which the source of the cluster does not contain."""
+"""The rule of refusals of evictions that depend on kinds which the source of the cluster does not contain."""
 _POINTS: Final[Mapping[str, tuple[Point, tuple[type, ...], str]]] = {
     "deschedule": (Point.DESCHEDULE, (Deschedule,), "DeschedulePlugin"),
     "balance": (Point.BALANCE, (Balance,), "BalancePlugin"),
@@ -231,7 +232,7 @@ _POINTS: Final[Mapping[str, tuple[Point, tuple[type, ...], str]]] = {
 
 
 class CycleEvictor:
-    """The evictor of the plugins of one profile during one cycle (fulfils `Evictor`)."""
+    """The evictor of the plugins of one profile during one cycle (implements `Evictor`)."""
 
     def __init__(
         self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
@@ -245,7 +246,7 @@ class CycleEvictor:
         self._lacks = {each.plugin: each for each in lacks_of(profile, snapshot.cluster)}
 
     def hand_to(self, plugin: RunningPlugin) -> CycleEvictor:
-        """Return this evictor, from now on asked by that plugin."""
+        """Return this evictor for calls by that plugin."""
         self._plugin, self._enforcement = plugin.name, plugin.enforcement
         return self
 
@@ -290,16 +291,16 @@ class CycleEvictor:
         return True
 
     def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
-        """Note that the asking plugin itself lets a candidate stay."""
+        """Record that the calling plugin itself keeps a candidate."""
         self._note(pod, rule=rule, by=self._plugin, stopped_rule=refusal.rule, message=refusal.message)
 
     def observe(self, node: str, role: str, message: str = "") -> None:
-        """Note what the asking plugin found a node to be."""
+        """Record the role of a node for the calling plugin."""
         note = NodeNote(node, self._profile.name, self._plugin, role, message)
         self._record.notes[note.profile, note.plugin, node, role] = note
 
     def fail(self, rule: str, subject: str, message: str) -> None:
-        """Note that an expression of the asking plugin failed on a pod or a node."""
+        """Record that an expression of the calling plugin failed on a pod or a node."""
         self._record.failures.append(DeschedulerFailure(self._profile.name, self._plugin, message, rule, subject))
 
     def node_limit_exceeded(self, node: str) -> bool:
@@ -307,7 +308,7 @@ class CycleEvictor:
         return self._limiter.node_limit_exceeded(node)
 
     def is_leaving(self, pod: PodInfo) -> bool:
-        """Return whether the pod was evicted in this cycle already, by whichever plugin."""
+        """Return whether any plugin evicted the pod in this cycle."""
         return self._record.evicted_by(pod.key) is not None
 
     def _ask(self, pod: PodInfo, protocol: type, question: Callable[[Any], Refusal | None]) -> Refusal | None:
@@ -316,7 +317,7 @@ class CycleEvictor:
                 continue
             lack = self._lacks.get(each.name)
             try:
-                # What a veto depends on is not known: the pod stays.
+                # The inputs of a veto are unknown, so the pod stays.
                 refusal = question(each.instance) if lack is None else Refusal(LACKING, lack.message)
             except BaseException as error:
                 must_be_survived(error)
@@ -340,7 +341,7 @@ class CycleEvictor:
 
 
 def lacks_of(profile: DeschedulerProfile, cluster: ClusterState) -> tuple[Lack, ...]:
-    """Return which plugins of a profile read kinds that the source of the cluster does not contain."""
+    """Return the plugins of a profile that read kinds which the source of the cluster does not contain."""
     active = (*profile.deschedule, *profile.balance, *profile.filters)
     return lacking({each.name: each.reads for each in active}, cluster)
 
@@ -360,7 +361,7 @@ class CycleRecord:
         self._evicted: dict[str, tuple[str, str]] = {}
 
     def put(self, outcome: EvictionOutcome) -> None:
-        """Remember an outcome."""
+        """Record an outcome."""
         key = (outcome.profile, outcome.plugin, outcome.pod)
         if outcome.evicted:
             self._evicted.setdefault(outcome.pod, (outcome.profile, outcome.plugin))
@@ -372,8 +373,8 @@ class CycleRecord:
         return self._evicted.get(pod)
 
     def audit(self, profile: str, plugin: str, pod: str, refusal: Refusal) -> None:
-        """Remember a veto that does not count, because its document is only watched."""
-        # Not a failure of anything, but the one list of a result that is not about the asking plugin's candidates.
+        """Record a veto that is not enforced, as its document only warns or audits."""
+        # Not a failure, but the only list of the result that is not about the calling plugin's candidates.
         self.failures.append(DeschedulerFailure(profile, plugin, f"would stay: {refusal.message}", refusal.rule, pod))
 
 
@@ -381,14 +382,14 @@ def build_profiles(
     specs: Iterable[DeschedulerProfileSpec], registry: Registry, *, dry_run: bool,
     snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot(), memory: SourceStreaks | None = None,
 ) -> tuple[DeschedulerProfile, ...]:
-    """Make the plugins of all profiles; documents remember in `memory` what outlives a generation.
+    """Make the plugins of all profiles; `memory` stores the state of documents that outlives a generation.
 
-    `snapshot` returns the cluster as it is at the moment, for the plugins' handle; without it they see an empty one.
+    `snapshot` returns the current cluster, for the plugins' handle; without it they see an empty one.
 
     Raises:
-        PolicyError: a profile without a name or with one that is taken, a plugin that there is not, that does not
-            answer at the point it is enabled for, or whose arguments are invalid; or no evict plugin outside of a dry
-            run, or several. All of them are gathered.
+        PolicyError: a profile without a name or with a duplicate one, a plugin that does not exist, that does not
+        implement the point it is enabled for, or whose arguments are invalid; or no evict plugin outside of a dry
+        run, or several. All problems are collected.
     """
     problems: list[Problem] = []
     profiles: list[DeschedulerProfile] = []
@@ -461,7 +462,7 @@ class _ProfileBuilder:
             active = self._make(plugin)
             if active is None:
                 continue
-            # A dry run asks nobody to evict, so that an evictor of which only the filter is built can take part in it.
+            # A dry run never calls `evict`, so an evictor that implements only the filter suffices.
             if not isinstance(active.instance, protocols) and not (point == "evict" and dry_run):
                 hint = "evictions are not available yet, but dry runs are" if point == "evict" else ""
                 self._complain(f"plugin `{name}` does not extend {interface} plugin", hint)
@@ -470,7 +471,7 @@ class _ProfileBuilder:
         return found
 
     def _complain_unknown(self) -> None:
-        """Complain about names that say something about no plugin; those of the lists are looked up there."""
+        """Report names of unknown plugins; names in lists are reported there."""
         spec = self._spec
         known = [plugin.name for plugin in self._registry.of_framework(Framework.DESCHEDULER)]
         listed = {name for point in _POINTS for name in getattr(spec, point)}
@@ -482,7 +483,7 @@ class _ProfileBuilder:
                                did_you_mean(name, known))
 
     def _document_list(self, plugin: Plugin) -> str | None:
-        """Return at which list a plugin takes part without being named, or None."""
+        """Return the list in which a plugin is active without being named, or None."""
         spec = self._spec
         if not plugin.enabled or spec.disabled & {plugin.name, "*"}:
             return None
@@ -525,8 +526,8 @@ def run_cycle(
 ) -> CycleResult:
     """Run one cycle over a snapshot, at the snapshot's time.
 
-    A plugin that raises does not stop the others of its point; but then the cycle ends after its profile, so that
-    nothing is balanced on the ground of a half-done repair.
+    A plugin that raises does not stop the others of its point; but then the cycle ends after its profile, so that no
+    balancing follows an incomplete descheduling.
     """
     rows = ready_rows(snapshot, node_selector)
     if len(rows) < 2:
@@ -549,7 +550,7 @@ def run_cycle(
 
 
 def run_plugins(profile: DeschedulerProfile, point: str, snapshot: Snapshot, rows: Rows, evictor: CycleEvictor) -> str:
-    """Run a profile's plugins at `deschedule` or `balance`; return what their errors say together, empty for none."""
+    """Run a profile's plugins at `deschedule` or `balance`; return their errors as one text, empty for none."""
     errors: list[str] = []
     for each in profile.deschedule if point == "deschedule" else profile.balance:
         run = each.instance.deschedule if point == "deschedule" else each.instance.balance
@@ -563,13 +564,15 @@ def run_plugins(profile: DeschedulerProfile, point: str, snapshot: Snapshot, row
 
 
 def aggregate(errors: Iterable[str]) -> str:
-    """Return several errors as one text: one as it is, several in brackets, each once (Kubernetes' aggregate)."""
+    """Return several errors as one text: a single one as it is, several in brackets, each once (Kubernetes'
+    aggregate).
+    """
     unique = list(dict.fromkeys(errors))
     return unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]" if unique else ""
 
 
 def ready_rows(snapshot: Snapshot, selector: Mapping[str, Any] | None = None) -> Rows:
-    """Return the rows of nodes that no condition calls not ready and that a selector takes; cordoned ones stay."""
+    """Return the rows of nodes that are ready by their conditions and match a selector, including cordoned ones."""
     ready = np.array([row for row in range(snapshot.size) if _is_ready(snapshot.node(row))], dtype=np.intp)
     return select_rows(snapshot, ready, selector)
 
@@ -580,7 +583,7 @@ def _is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def select_rows(snapshot: Snapshot, rows: Rows, selector: Mapping[str, Any] | None) -> Rows:
-    """Return those of the rows whose nodes a label selector takes; all of them without one."""
+    """Return the rows whose nodes match a label selector; all of them without one."""
     if selector is None:
         return rows
     labels = {row: snapshot.node(row)["metadata"].get("labels") or {} for row in rows.tolist()}

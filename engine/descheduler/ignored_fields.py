@@ -1,6 +1,6 @@
-"""The fields of a DeschedulerConfiguration and of arguments, by whether anything here reads them.
+"""The fields of a DeschedulerConfiguration and of arguments: those that are read, and those without effect.
 
-A test compares these tables with the schemas and with what the plugins read: a field is in exactly one of them.
+A test compares these tables with the schemas and with the fields that plugins read: a field is in exactly one of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pods of a snapshot as descheduling plugins see them: by node and phase, with owners, in the order of eviction."""
+"""The pods of a snapshot for descheduling plugins: by node and phase, with owners, in the order of eviction."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class AssignedPods:
         return (*self._snapshot.pods(row), *self._finished.get(self._snapshot.names[row], ()))
 
     def replicas(self, owner_uid: str) -> int:
-        """Return how many pods of any phase have that owner."""
+        """Return the number of pods, of any phase, with that owner."""
         return self._replicas.get(owner_uid, 0)
 
 
@@ -93,13 +93,13 @@ def eviction_order(extra: Callable[[PodInfo], Any] = lambda _: 0) -> Callable[[P
 
 
 def created(pod: PodInfo) -> int:
-    """Return when the pod was created, ns since the epoch; 0 where it does not say so."""
+    """Return the pod's creation time, ns since the epoch; 0 if it has none."""
     text = pod.object["metadata"].get("creationTimestamp")
     return moment(text) if text else 0
 
 
 def moment(text: str) -> int:
-    """Return an RFC 3339 time in ns since the epoch; raise ValueError for a text that is none."""
+    """Return an RFC 3339 time in ns since the epoch; raise `ValueError` for any other text."""
     try:
         return Timestamp.parse(text).ns
     except EvaluationError as error:
@@ -113,9 +113,9 @@ def _cost(pod: PodInfo, annotation: str) -> int:
 
 
 class NodeFit:
-    """Return whether a pod fits on a node (Koordinator's nodefit, and Kubernetes descheduler's, which is stricter).
+    """Checks whether a pod fits on a node (Koordinator's nodefit, and Kubernetes descheduler's, which is stricter).
 
-    Free room is allocatable less what the active pods of the node ask for.
+    Free resources are the allocatable ones less the requests of the node's active pods.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -125,14 +125,14 @@ class NodeFit:
     def fits(self, pod: PodInfo, row: int, *, reserved: Mapping[str, int] = NOTHING) -> bool:
         """Return whether the node takes the pod: selectors, taints, every requested resource, not cordoned.
 
-        `reserved` is taken off the room, beyond what the node's pods ask for.
+        `reserved` is subtracted from the free resources.
         """
         return self._admits(pod, row) and self._has_room(pod, row, reserved)
 
     def fits_strictly(self, pod: PodInfo, row: int) -> bool:
-        """Return whether the node takes the pod, counting pods and heeding its own anti-affinity too.
+        """Return whether the node takes the pod, including the number of pods and the pod's own anti-affinity.
 
-        On the node that the pod is on, room is not asked for.
+        On the pod's current node, resources are not checked.
         """
         if not self._admits(pod, row) or self._repels(pod, row):
             return False

@@ -166,9 +166,9 @@ class _Fields:
 
 
 _LARGE: Final = 1 << 16
-"""Characters: longer texts are serialised in pieces."""
+"""Texts with more characters are serialised in pieces."""
 _PIECES: Final = 5
-"""Levels: those of a list or mapping in params, and of the rules of a document."""
+"""The number of levels that are split: those of a list or mapping in params, and of the rules of a document."""
 
 
 def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
@@ -189,7 +189,7 @@ def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
     spec_fields = top.sub("spec")
     assert spec_fields is not None
     spec = _SPECS[kind](_Fields(spec_fields.node, spec_fields.schema, "spec", found))
-    # A missing part may be one that was removed for its faults.
+    # A missing part may have been removed as invalid.
     problems.extend(each for each in found.found if not (complaints and each.code == "missing-field"))
     faulty = len(problems.found) > before
     name = node.at("metadata", "name")
@@ -315,7 +315,7 @@ def _defaults(
             continue
         _check_range(fields, default)
         value = to_plain(default)
-        # As if it were given, so that problems name the param and point at the default.
+        # Treated as a given value, so that problems name the param and point at the default.
         given = replace(declared, value={name: default})
         alone = schema.part({"properties": {name: to_plain(rule)}})
         faults = list(validate_against(given, {name: value}, alone, steps))

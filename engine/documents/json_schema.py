@@ -46,9 +46,9 @@ class SchemaFault:
     """A violated keyword of a schema, or an invalid part of a schema.
 
     `path` leads from the root of the data to the value, `rule` is the schema with the keyword and `limit` the keyword's
-    value. `message` says what is wrong with the value; for a part of a schema it completes a sentence that begins with
-    the part's name. `branches` are the faults of each branch of `anyOf` and `oneOf`; without any, several branches of
-    `oneOf` are valid.
+    value. `message` describes the fault of the value; for a part of a schema it completes a sentence that begins with
+    the part's name. `branches` are the faults of each branch of `anyOf` and `oneOf`; if it is empty, several branches
+    of `oneOf` are valid.
     """
 
     path: Path
@@ -98,7 +98,7 @@ class JsonSchema:
     __slots__ = ("_declared", "_members", "_targets", "_tracked")
 
     def __init__(self, declared: Any) -> None:
-        """Check a schema given as plain data (not changed, and not to be changed later).
+        """Check a schema given as plain data, which must not be changed later.
 
         Raises `BadSchema` with at most a hundred faults.
         """

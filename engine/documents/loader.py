@@ -25,7 +25,7 @@ _CONFIGMAP_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 def is_left_out(name: str) -> bool:
     """Return whether an entry of a directory of policies, file or directory, is skipped.
 
-    `..data` and `..2024_...` are the versions of a mounted ConfigMap: the links beside them lead there. Other names
+    `..data` and `..2024_...` are the versions of a mounted ConfigMap: the links next to them lead there. Other names
     that begin with a dot belong to editors and version control.
     """
     return name.startswith(".")
@@ -38,7 +38,7 @@ def is_policy_file(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Loaded documents: those that are valid by themselves, in order, and the problems of the others."""
+    """Loaded documents: the valid ones, in order, and the problems of the others."""
 
     documents: tuple[Document, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -60,7 +60,7 @@ def load(sources: Iterable[Source], *, source_name: str = "") -> Documents:
     found: list[Document] = []
     count = 0
     for source in sources:
-        # Each is freed before the next: freeing those of thousands of documents in one go takes 10 ms.
+        # Each is freed before the next: freeing those of thousands of documents at once takes 10 ms.
         nodes = list(read(source, problems))
         nodes.reverse()
         while nodes:
@@ -80,7 +80,7 @@ def load_paths(
 ) -> Documents:
     """Load policy files and directories (walked recursively; entries that begin with `.` are skipped).
 
-    A file that is named itself is read whatever its suffix. `limit` bounds the bytes of each file.
+    A file that is named explicitly is read whatever its suffix. `limit` bounds the bytes of each file.
     """
     problems: list[Problem] = []
     sources: list[Source] = []
@@ -119,7 +119,7 @@ def _files_below(directory: Path, problems: list[Problem], above: tuple[Path, ..
         if entry.is_dir():
             yield from _files_below(entry, problems, (*above, real))
         elif is_policy_file(entry.name):
-            # A pipe is read only if it is named itself: one in a directory may never end.
+            # A pipe is read only if it is named explicitly: one in a directory may never end.
             if entry.exists() and not entry.is_file():
                 problems.append(Problem(f"cannot read `{entry}`: it is not a file", code="unreadable"))
             else:
@@ -156,11 +156,11 @@ def _kind_of(node: YamlNode, problems: Problems) -> Kind | None:
 
 
 def read_configmap(source: Source, problems: Problems | None = None) -> tuple[tuple[str, Source], ...]:
-    """Return the files inside the ConfigMaps of a manifest, by key; their places are in the manifest.
+    """Return the files inside the ConfigMaps of a manifest, by key; their positions are in the manifest.
 
-    Checks what the API server and the kubelet would refuse: keys, the size of 1 MiB for all data together, values
-    that are not texts; and that the engine would read the keys as files. Problems are gathered in `problems`, or
-    raised as `PolicyError` without it.
+    Applies the checks of the API server and the kubelet: keys, the size of 1 MiB for all data together, values that are
+    not texts; and that the engine would read the keys as files. Problems are added to `problems`, or raised as
+    `PolicyError` without it.
     """
     gathered = Problems() if problems is None else problems
     held: list[tuple[str, Source]] = []
@@ -179,8 +179,8 @@ def read_configmap(source: Source, problems: Problems | None = None) -> tuple[tu
 def configuration_in(source: Source, kind: str) -> Source:
     """Return the text of a component's configuration: the source itself, or the value of a ConfigMap's key.
 
-    Places in what is returned are places in the manifest. A manifest may hold other objects beside its ConfigMaps, and
-    they other keys.
+    Positions in the result are positions in the manifest. A manifest may hold other objects than ConfigMaps, and
+    ConfigMaps other keys.
 
     Raises:
         PolicyError: no key, or more than one, of the ConfigMaps holds a document of that kind.

@@ -1,4 +1,4 @@
-"""YAML text to nodes with places: the only YAML reader of the engine.
+"""The only YAML reader of the engine: text to nodes with positions.
 
 Scalars follow YAML 1.2's core schema: `true` and `false` are the only booleans (`yes` and `on` are texts),
 `012` is the decimal number twelve and `0o14` the octal one, `null` and `~` are null. Duplicate keys,
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from yaml.events import Event
 
 LARGEST_FILE: Final = 10 * 1024 * 1024
-"""Bytes; ten times the limit of a ConfigMap."""
+"""The maximum size of a file in bytes; ten times the limit of a ConfigMap."""
 DEEPEST: Final = 64
 """The maximal nesting of mappings and lists."""
 _MOST_NODES: Final = 250_000
 _MOST_PROBLEMS: Final = 200
 _MOST_RESTARTS: Final = 20
-"""How often reading resumes after a syntax error: each time costs as much as reading the rest of the file."""
+"""The maximum number of times that reading resumes after a syntax error: each costs as much as reading the rest of the
+file."""
 _MOST_EXPANDED: Final = 100_000
 """The maximal number of nodes that the aliases of one file expand to."""
 
@@ -213,7 +214,7 @@ def _read_from(source: Source, start: int, nodes: list[YamlNode], found: list[Pr
     """Read documents from an offset; return the offset to resume at after a syntax error."""
     import yaml  # noqa: PLC0415 - not every command reads YAML
 
-    # The parser in C is ten times as fast; the one in Python stands in where PyYAML came without it.
+    # The parser in C is ten times as fast; the one in Python is used if PyYAML was built without it.
     loader: Any = getattr(yaml, "CLoader", yaml.Loader)
     parser = loader(source.text[start:] if start else source.text)
     composer = _Composer(source, start, found)
@@ -286,7 +287,7 @@ class _Open:
 
 
 class _Composer:
-    """Makes nodes of events, one document after the other, without recursion."""
+    """Builds nodes from events, one document after the other, without recursion."""
 
     def __init__(self, source: Source, offset: int, found: list[Problem]) -> None:
         import yaml.events  # noqa: PLC0415 - as above
@@ -432,7 +433,7 @@ class _Composer:
         node = YamlNode(self.source, done.start, max(end, done.start + 1), value, done.key, size=done.size)
         if done.anchor:
             self.anchors[done.anchor] = node
-        if done.is_key:  # reported already: its value is read and ignored
+        if done.is_key:  # already reported: its value is read and ignored
             self.open[-1].pending, self.open[-1].skipping = ("", node.span), True
             return None
         return self.add(node)

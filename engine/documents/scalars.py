@@ -1,9 +1,9 @@
 """Places of the characters of a YAML scalar in the file.
 
-A fault in a CEL expression has an offset in the *value*; people need the place in the *file*. `locate` repeats the YAML
-parser's processing of the raw text (folding, escapes, indentation, chomping) and records the origin of every character.
-The parser's value is authoritative: if the two differ, every character is placed at the scalar's start, which is coarse
-but never wrong.
+A fault in a CEL expression has an offset in the *value*; users need the position in the *file*. `locate` repeats the
+YAML parser's processing of the raw text (folding, escapes, indentation, chomping) and records the origin of every
+character. The parser's value is authoritative: if the two differ, every character gets the position of the scalar's
+start, which is imprecise but never wrong.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _items(value: Any, _: Mapping[str, Any]) -> Holds:
 
 
 def _among(values: list[Any]) -> Holds:
-    # Texts only: that `1`, `1.0` and `true` are equal or not is for `json_schema` to know.
+    # Texts only: the equality of `1`, `1.0` and `true` is left to `json_schema`.
     if not all(isinstance(each, str) for each in values):
         raise _UnknownKeywordError
     known = frozenset(values)
@@ -121,7 +121,7 @@ def _among(values: list[Any]) -> Holds:
 
 
 def _pattern(value: Any, _: Mapping[str, Any]) -> Holds:
-    # Only at the end of the text, as in JSON Schema and RE2: Python's `$` also stands before a last line break.
+    # Only at the end of the text, as in JSON Schema and RE2: Python's `$` also matches before a last line break.
     search = re.compile(value[:-1] + r"\Z" if value.endswith("$") else value).search
     return lambda data: data.__class__ is not str or search(data) is not None
 
@@ -181,7 +181,7 @@ def _if(condition: Any, schema: Mapping[str, Any]) -> Holds:
     then, otherwise = _all_of(schema.get("then", True)), _all_of(schema.get("else", True))
 
     def holds(data: Any) -> bool:
-        if data.__class__ is not dict:  # the condition says nothing of other kinds, and so it holds
+        if data.__class__ is not dict:  # the condition does not apply to other types, and so it holds
             return then(data)
         chosen = then if name in data and applies(data[name]) else otherwise
         return chosen(data)

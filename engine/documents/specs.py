@@ -119,7 +119,7 @@ class PodMatch:
     namespace_selector: LabelSelector | None = None
     label_selector: LabelSelector | None = None
     qos_classes: frozenset[str] | None = None
-    """Of LSE, LSR, LS, BE, SYSTEM."""
+    """QoS classes: LSE, LSR, LS, BE, SYSTEM."""
     priority_classes: frozenset[str] | None = None
     """Names of PriorityClasses, or of Koordinator's bands (`koord-prod`, ...)."""
 
@@ -429,7 +429,7 @@ class QoSSpec(PluginSpec):
     for_each: Subject = Subject.NODE
     window_ns: int = 10_000_000_000
     stale_after_ns: int = 60_000_000_000
-    """How long the last values stay while expressions fail, before everything is recovered."""
+    """The time for which the last values stay while expressions fail, before they are recovered."""
     thresholds: tuple[Threshold, ...] = ()
     actions: tuple[Action, ...] = ()
 

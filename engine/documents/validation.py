@@ -21,7 +21,7 @@ from .json_schema import BadSchema, JsonSchema, SchemaFault, Steps, identity
 from .nodes import YamlNode, to_plain
 from .schema_predicate import Holds, predicate
 
-# Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
+# `schemas` is a sibling of `engine`, in the work tree as in a wheel.
 _DIRECTORY: Final = Path(__file__).parents[2] / "schemas"
 
 Schema: TypeAlias = Mapping[str, Any]
@@ -71,8 +71,8 @@ def _inlined(part: Any, name: str, version: str) -> Any:
 class _OwnSchema:
     """A schema of the project, validated by the library jsonschema.
 
-    The schema is trusted and the data is not, so checks that are quadratic in the data are replaced. Schemas of users
-    are not trusted either: see `json_schema`.
+    The schema is trusted and the data is not, so checks that are quadratic in the data are replaced. For schemas of
+    users, which are not trusted, see `json_schema`.
     """
 
     def __init__(self, declared: Schema) -> None:

@@ -167,7 +167,7 @@ def _sum(values: Sequence[Any]) -> Any:
         try:
             return math.fsum(values)
         except (OverflowError, ValueError):
-            return sum(values)  # beyond the doubles, or of both infinities: what doubles add up to
+            return sum(values)  # beyond the range of doubles, or both infinities: the sum of doubles
     total = sum(values)
     if not INT64_MIN <= total <= INT64_MAX:
         raise EvaluationError("integer overflow")

@@ -1,6 +1,6 @@
-"""Recorded measurements of nodes and pods: a file becomes series, and a series answers questions about a window.
+"""Recorded measurements of nodes and pods: reads a recording into series, which return aggregates over a window.
 
-A recording is YAML (one mapping) or, where the file's name ends in `.jsonl`, JSON lines:
+A recording is YAML (one mapping) or, if the file's name ends in `.jsonl`, JSON lines:
 
     interval: 1s                     # between two collections; default 1s
     start: 2026-01-01T00:00:00Z      # what the samples' times are counted from; default 1970
@@ -10,8 +10,8 @@ A recording is YAML (one mapping) or, where the file's name ends in `.jsonl`, JS
     - {time: 0s, node: n, usage: {cpu: 7, memory: 20Gi}, pods: {shop/web: {cpu: 4}}, applications: {backup: {cpu: 1}}}
 
 Usages are quantities; a container is named `namespace/pod/container`. In JSON lines every line is an object (it has a
-`kind`), a sample (it has a `time`), or one with `interval`, `start` or `files`. What was not measured is an error with
-reason `NoMetric`, never 0.
+`kind`), a sample (it has a `time`), or one with `interval`, `start` or `files`. Reading a value that was not measured
+is an error with reason `NoMetric`, never 0.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def percentile(values: Sequence[float], fraction: float) -> float:
 
 
 def last(samples: Sequence[tuple[int, float]]) -> float:
-    """Return the value with the largest time of (time, value) pairs; raise ValueError where there are none."""
+    """Return the value with the largest time of (time, value) pairs; raise `ValueError` if there are none."""
     if not samples:
         raise ValueError("there are no values")
     return max(samples, key=lambda sample: sample[0])[1]
@@ -107,15 +107,15 @@ class MetricsRecording:
     objects: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     files: dict[str, dict[str, str]] = field(default_factory=dict)
     series: dict[tuple[str, str, str], dict[str, MetricSeries]] = field(default_factory=dict)
-    """By (node, `node`, `pod`, `container` or `application`, its name), and then by resource."""
+    """The series by (node, `node`, `pod`, `container` or `application`, its name), and then by resource."""
     written: dict[tuple[str, str], YamlNode] = field(default_factory=dict)
     """The nodes of NodeSLOs and ConfigMaps in their file, by kind and name, as in `objects`."""
     times: list[int] = field(default_factory=list)
-    """When anything was measured, ascending, without repetitions."""
+    """The times of all samples, ascending, without repetitions."""
     _cluster: Cluster | None = None
 
     def of(self, node: str, what: str, name: str) -> Mapping[str, MetricSeries]:
-        """Return what was measured of something on a node, by resource."""
+        """Return the series of a subject on a node, by resource."""
         return self.series.get((node, what, name), {})
 
     @property
@@ -127,7 +127,7 @@ class MetricsRecording:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The objects as a cluster, for what is derived of nodes."""
+        """The objects as a cluster, for derived facts of nodes."""
         if self._cluster is None:
             pods = [pod.object for of_node in self.pods.values() for pod in of_node.values()]
             others = [each for each in self.objects.values() if each.get("kind") == "Namespace"]
@@ -137,12 +137,12 @@ class MetricsRecording:
 
     @property
     def start(self) -> int:
-        """When the first sample was taken."""
+        """The time of the first sample."""
         return self.times[0]
 
     @property
     def end(self) -> int:
-        """When the last sample was taken."""
+        """The time of the last sample."""
         return self.times[-1]
 
 
@@ -150,7 +150,7 @@ def load(path: Path) -> MetricsRecording:
     """Read a recording.
 
     Raises:
-        PolicyError: it cannot be read; every malformed object and sample is named by its place.
+        PolicyError: it cannot be read; with the positions of all malformed objects and samples.
     """
     source = read_file(path, limit=_LARGEST)
     parts = _json_lines(source) if path.suffix == ".jsonl" else _yaml(source)
@@ -238,7 +238,7 @@ class _Builder:
         if self._found:
             raise PolicyError(self._found)
         if self._interval is None:
-            # What the samples say: the least distance between two of them.
+            # Derived from the samples: the smallest distance between two of them.
             gaps = [after - before for before, after in pairwise(recording.times)]
             self._interval = max(min(gaps, default=_SECOND), 1)
         recording.interval = self._interval
@@ -310,7 +310,10 @@ def _moment(value: Any) -> int:
 
 
 class RecordedReadings:
-    """One node of a recording at one moment (fulfils `plugins.Readings`). `files` is the caller's, and live."""
+    """One node of a recording at one time (implements `framework.qos.Readings`).
+
+    `files` is owned and updated by the caller.
+    """
 
     def __init__(self, recording: MetricsRecording, node: str, now: int, files: Mapping[str, str]) -> None:
         self._recording = recording
@@ -320,7 +323,7 @@ class RecordedReadings:
 
     @property
     def now(self) -> int:
-        """The moment, in nanoseconds since the epoch."""
+        """The time, in nanoseconds since the epoch."""
         return self._now
 
     @property
@@ -335,7 +338,7 @@ class RecordedReadings:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """The control group files as they are now."""
+        """The current control group files."""
         return self._files
 
     def object(self, kind: str) -> Mapping[str, Any] | None:
@@ -343,20 +346,20 @@ class RecordedReadings:
         return self._recording.objects.get((kind, self._node))
 
     def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what the node used."""
+        """Return the node's usage."""
         return self._usage("node", self._node, resource, statistic, window)
 
     def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what the pod used."""
+        """Return the pod's usage."""
         return self._usage("pod", key, resource, statistic, window)
 
     def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return what a declared host application used."""
+        """Return the usage of a declared host application."""
         return self._usage("application", name, resource, statistic, window)
 
     @property
     def snapshot(self) -> Snapshot:
-        """The recorded objects as a cluster; it knows nothing of what was measured."""
+        """The recorded objects as a cluster, without measurements."""
         return self._recording.snapshot
 
     def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:
@@ -369,7 +372,7 @@ class RecordedReadings:
         return found
 
     def age(self) -> int:
-        """Return how long ago the node was last measured, in nanoseconds; raise `EvaluationError` if it never was."""
+        """Return the age of the node's last sample, in nanoseconds; raise `EvaluationError` if there is none."""
         times = [
             series.times[at - 1] for series in self._recording.of(self._node, "node", self._node).values()
             if (at := bisect.bisect_right(series.times, self._now)) > 0

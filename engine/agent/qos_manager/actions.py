@@ -1,7 +1,7 @@
-"""The kinds of actions that a QoSPlugin may take, in one table, and what carrying one out means.
+"""The kinds of actions of QoSPlugins, in one table, with their implementations.
 
-An action never touches a machine here: it yields `Adjustment`s, with the control group files to write or the pod to
-evict. A kind that documents may name but nobody carries out yet is refused where it stands.
+An action never changes a machine here: it yields `Adjustment`s, with the control group files to write or the pod to
+evict. A kind that documents may name but that is not implemented yet is refused with its position.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .suppression import (
 )
 
 AVAILABLE: Final[Mapping[type[Effect], str]] = {SuppressCPU: "suppressCPU", EvictAction: "evict"}
-"""The effects that are carried out, with their key in documents. All others are refused, `not available yet`."""
+"""The implemented effects, with their key in documents. All others are refused as `not available yet`."""
 
 
 def refuse_unavailable(plugin: CompiledQoS) -> None:
-    """Raise `PolicyError` with the place of every action of a kind that is not available yet."""
+    """Raise `PolicyError` with the position of every action of a kind that is not available yet."""
     problems = [
         Problem(
             f"action `{action.name}`: this kind is not available yet", action.span,
@@ -59,8 +59,8 @@ def refuse_unavailable(plugin: CompiledQoS) -> None:
 class ActionRound:
     """The inputs of an action in one round: the readings, its numbers, and the candidates of an eviction in order.
 
-    `target` is the evaluated target (milli-cores) or amount to release; `evicted` are the keys of pods that are on
-    their way out already.
+    `target` is the evaluated target (milli-cores) or amount to release; `evicted` are the keys of pods that are already
+    leaving.
     """
 
     readings: Readings
@@ -74,7 +74,7 @@ Effects: TypeAlias = tuple[Adjustment, ...]
 
 
 def suppress_cpu(program: SuppressCPUProgram, item: str, given: ActionRound) -> Effects:
-    """Bound the best-effort tier of the node to `target` milli-cores; nothing where that is so already."""
+    """Limit the node's best-effort tier to `target` milli-cores; return no adjustment if it already is."""
     if not math.isfinite(given.target):
         raise EvaluationError(f"the target of `{item}` is no number of milli-cores: {given.target}")
     amount, readings = int(given.target), given.readings
@@ -92,7 +92,7 @@ def suppress_cpu(program: SuppressCPUProgram, item: str, given: ActionRound) -> 
 
 
 def recover_cpu(program: SuppressCPUProgram, item: str, subject: str, readings: Readings, reason: str) -> Effects:
-    """Give back what `suppress_cpu` took."""
+    """Revert `suppress_cpu`."""
     if program.policy == "CFSQuota":
         writes = recover_quota(readings.files)
     else:
@@ -103,9 +103,9 @@ def recover_cpu(program: SuppressCPUProgram, item: str, subject: str, readings: 
 
 
 def evict(program: EvictProgram, item: str, given: ActionRound, criteria: str) -> Effects:
-    """Evict candidates in order until what they used or asked for covers `target`; without a release, the first one.
+    """Evict candidates in order until their usage or requests reach `target`; without a release, only the first one.
 
-    Pods on their way out count for what is to be released and are not evicted again.
+    Pods that are already leaving count towards the target and are not evicted again.
     """
     release = program.release
     if release is None:
@@ -121,7 +121,7 @@ def evict(program: EvictProgram, item: str, given: ActionRound, criteria: str) -
         try:
             amount = _counts_for(pod, release, given.readings)
         except EvaluationError:
-            continue  # what was not measured releases nothing that anyone could count on
+            continue  # the released amount of a pod that was not measured is unknown
         released += amount
         if pod.key not in given.evicted:
             reason = f"evicted by {criteria} to release {given.target:g} of {release.resource}, {released:g} so far"
@@ -137,9 +137,8 @@ def _counts_for(pod: PodInfo, release: EvictionRelease, readings: Readings) -> f
 
 
 def eviction_allowed(pod: Mapping[str, Any], policy: str) -> bool:
-    """Return whether the pod's eviction policy allows an eviction by that feature: it names it, or there is none.
-
-    An annotation that is no JSON list of texts allows nothing.
+    """Return whether the pod's eviction policy allows an eviction by that feature: it names the feature, or the pod has
+    none. An annotation that is not a JSON list of texts allows nothing.
     """
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if EVICTION_POLICY_ANNOTATION not in annotations:
@@ -152,9 +151,10 @@ def eviction_allowed(pod: Mapping[str, Any], policy: str) -> bool:
 
 
 def request_of(pod: Mapping[str, Any], resource: str) -> tuple[str, int]:
-    """Return what a pod asks for of `cpu` or `memory`: the resource's name in the pod's band, and the amount.
+    """Return a pod's request of `cpu` or `memory`: the resource's name in the pod's band, and the amount.
 
-    Batch and mid pods ask under names of their own, over containers and sidecars; all others by Kubernetes' rule.
+    Batch and mid pods have their own resource names, summed over containers and sidecars; all others follow Kubernetes'
+    rule.
     """
     band = priority_band(pod)
     if band not in (BATCH, MID):
@@ -174,5 +174,5 @@ def _capacity(readings: Readings) -> int:
 
 
 def _topology(readings: Readings) -> Topology:
-    """Return the node's processors as its NodeResourceTopology lists them; without one there are none to choose of."""
+    """Return the node's processors, read from its NodeResourceTopology; empty without one."""
     return read_topology(readings.object("NodeResourceTopology") or {}, [pod.object for pod in readings.pods])

@@ -1,8 +1,8 @@
 """Strategies of QoSPlugin documents: thresholds with hysteresis, actions that adjust and recover, for each subject.
 
-An expression that fails does nothing: the last values stay for at most `staleAfter`, then they are recovered. Timers
-and applied values are held by (item, subject) in a `StrategyState`, which survives a new generation if the text is the
-same.
+If an expression fails, its action does nothing: the last values stay for at most `staleAfter`, then they are recovered.
+Timers and applied values are stored by (item, subject) in a `StrategyState`, which survives a new generation if the
+text is the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NODE: Final = ("node", "nodeInfo", "allocatable", "requested")
 
 @dataclass(frozen=True, slots=True)
 class ThresholdState:
-    """A threshold of one subject in one round: whether its expression is true, and whether it holds by now."""
+    """A threshold of one subject in one round: whether its expression is true, and whether the threshold holds."""
 
     name: str
     subject: str
@@ -56,7 +56,7 @@ class ThresholdState:
 
 @dataclass(frozen=True, slots=True)
 class RoundError:
-    """An expression that failed, and what that means for what was applied before."""
+    """A failed expression, and its effect on the applied values."""
 
     item: str
     subject: str
@@ -75,14 +75,16 @@ class RoundReport:
 
 @dataclass(slots=True)
 class Timer:
-    """Since when a threshold's expression is true, whether it holds, and when it last ceased to (all in ns)."""
+    """The timer of a threshold: since when its expression is true, whether it holds, and when it last ceased to hold
+    (in ns).
+    """
 
     since: int | None = None
     holds: bool = False
     ceased: int | None = None
 
     def update(self, true: bool, threshold: ThresholdProgram, now: int) -> bool:
-        """Take in whether the expression is true now; return whether the threshold holds."""
+        """Update the timer with the expression's value; return whether the threshold holds."""
         if not true:
             if self.holds:
                 self.ceased = now
@@ -113,13 +115,15 @@ class StrategyState:
     failing: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def on_their_way_out(self, now: int) -> frozenset[str]:
-        """Return the keys of the pods that were evicted lately."""
+        """Return the keys of recently evicted pods."""
         self.evicted = {pod: time for pod, time in self.evicted.items() if now - time < _EVICTED_FOR}
         return frozenset(self.evicted)
 
 
 class DocumentStrategy:
-    """A compiled QoSPlugin: a strategy that reads more of a recording than `plugins.Readings` promises."""
+    """A compiled QoSPlugin: a strategy that needs `RecordedReadings`, not only the protocol
+    `framework.qos.Readings`.
+    """
 
     def __init__(self, compiled: CompiledQoS, memory: StrategyState | None = None) -> None:
         refuse_unavailable(compiled)
@@ -133,7 +137,7 @@ class DocumentStrategy:
 
     @property
     def interval(self) -> int:
-        """Between two rounds, in nanoseconds."""
+        """The interval between two rounds, in nanoseconds."""
         return self._compiled.spec.interval_ns
 
     @property
@@ -147,25 +151,25 @@ class DocumentStrategy:
         return self._memory
 
     def subjects(self, readings: RecordedReadings) -> Iterator[QoSSubject]:
-        """Yield what thresholds and actions are asked for, with what their expressions see; for explanations."""
+        """Yield the subjects of thresholds and actions, with their variables; for explanations."""
         yield from _View(self._compiled, readings).subjects()
 
     def bindings_of_pod(self, readings: RecordedReadings, pod: PodInfo) -> Mapping[str, object]:
-        """Return what an eviction's expressions see of a pod; for explanations."""
+        """Return the variables of an eviction's expressions for a pod; for explanations."""
         return _View(self._compiled, readings).of_pod(pod)
 
     def is_meant(self, readings: RecordedReadings) -> bool:
-        """Return whether the document is about the node."""
+        """Return whether the document matches the node."""
         match, node = self._compiled.spec.match.nodes, readings.node["metadata"]
         return match is None or match.accepts(node["name"], node.get("labels") or {})
 
     @property
     def action_keys(self) -> frozenset[str]:
-        """The key of its effects."""
+        """The keys of its actions' effects."""
         return frozenset(action.key for action in self._compiled.actions)
 
     def adjust(self, readings: RecordedReadings) -> Sequence[Adjustment]:
-        """Return what to do now."""
+        """Return the adjustments of this round."""
         return self.run(readings).adjustments
 
     def run(self, readings: RecordedReadings) -> RoundReport:
@@ -179,14 +183,14 @@ class DocumentStrategy:
         return RoundReport(tuple(round_.adjustments), tuple(round_.thresholds), tuple(round_.errors))
 
     def recover(self, readings: RecordedReadings) -> Sequence[Adjustment]:
-        """Give back what is applied on the node, except where an action is to hold."""
+        """Revert all changes on the node, except those of actions that hold."""
         return recover_applied(self._memory, self.action_keys, readings, "the plugin goes away")
 
 
 def recover_applied(
     memory: StrategyState, keys: Iterable[str], readings: RecordedReadings, reason: str,
 ) -> tuple[Adjustment, ...]:
-    """Give back what the actions of these keys have applied on the node, and forget it."""
+    """Revert the changes that the actions of these keys have made on the node, and drop their state."""
     node, wanted = readings.node["metadata"]["name"], frozenset(keys)
     found: list[Adjustment] = []
     for (key, subject), applied in tuple(memory.applied.items()):
@@ -200,7 +204,7 @@ def recover_applied(
 def _undo(action: ActionProgram, subject: str, readings: RecordedReadings, reason: str) -> tuple[Adjustment, ...]:
     if isinstance(action.effect, SuppressCPUProgram):
         return recover_cpu(action.effect, action.name, subject, readings, reason)
-    return ()  # an eviction cannot be taken back
+    return ()  # an eviction cannot be reverted
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,7 @@ class QoSSubject:
 
 
 class _RoundBindings(dict[str, object]):
-    """Variables by name, each worked out when it is first read."""
+    """Variables by name, each computed when it is first read."""
 
     def __init__(self, values: Mapping[str, object], readers: Mapping[str, Callable[[], object]]) -> None:
         super().__init__(values)
@@ -241,12 +245,12 @@ class _View:
 
     @functools.cached_property
     def pods(self) -> tuple[PodInfo, ...]:
-        """The pods that the document is about."""
+        """The pods that the document matches."""
         match = self.compiled.spec.match.pods
         return tuple(pod for pod in self.readings.pods if accepts_pod(match, pod, self._snapshot))
 
     def subjects(self) -> Iterator[QoSSubject]:
-        """Yield what the document is asked for, one by one."""
+        """Yield the document's subjects."""
         match self.compiled.spec.for_each:
             case Subject.NODE:
                 yield QoSSubject(self.node, self.of_node(), self.pods)
@@ -327,7 +331,7 @@ class _View:
         return self.readings.object("NodeSLO") or Unmeasured(f"node `{self.node}` has no NodeSLO")
 
     def _sum(self, pods: Iterable[PodInfo]) -> Mapping[str, object]:
-        """Return the usage of pods together; one that has no sample counts for nothing."""
+        """Return the total usage of pods; a pod without a sample counts as 0."""
         node = self._usage()
         if isinstance(node, Unmeasured):
             return node
@@ -356,7 +360,7 @@ class _View:
         if isinstance(split, Unmeasured):
             return split
         node, best, others = split
-        # What pods were measured to use was used, even where the node's own sample says less.
+        # The pods' measured usage counts, even if the node's own sample is smaller.
         return MeasuredList({name: max(used - best[name], others[name]) for name, used in node.items()})
 
     def _system(self) -> Mapping[str, object]:
@@ -387,7 +391,7 @@ class _Round:
         self.errors: list[RoundError] = []
 
     def ask(self, subject: QoSSubject) -> None:
-        """Evaluate everything for one subject."""
+        """Evaluate thresholds and actions for one subject."""
         bindings = cast("_RoundBindings", subject.bindings)
         try:
             meant = all(rule.program.evaluate(bindings) is True for rule in self._compiled.match_conditions)
@@ -404,7 +408,7 @@ class _Round:
                 held.errors[threshold.rule.name] = error
                 self._fail(threshold.rule.name, subject, error)
                 if self._is_stale(threshold.key, subject):
-                    # What nobody could tell for that long is no unbroken truth any more.
+                    # A value that was unknown for that long interrupts the time for which it was true.
                     self._memory.timers.pop((threshold.key, subject.name), None)
             else:
                 self._memory.failing.pop((threshold.key, subject.name), None)
@@ -461,7 +465,7 @@ class _Round:
         return evict(effect, action.name, given, criteria)
 
     def _candidates(self, effect: EvictProgram, action: ActionProgram, subject: QoSSubject) -> list[PodInfo]:
-        """Return the pods that may go, in order; one for which an expression fails stays."""
+        """Return the candidates for eviction, in order; a pod for which an expression fails stays."""
         gate, found = self._compiled.spec.feature_gate, []
         for pod in subject.pods:
             if gate and not eviction_allowed(pod.object, gate):
@@ -478,12 +482,12 @@ class _Round:
         self.errors.append(RoundError(item, subject.name, error.message, error.reason))
 
     def _keep_or_recover(self, action: ActionProgram, subject: QoSSubject) -> None:
-        """Leave what was applied in place, unless the failure has lasted too long."""
+        """Leave the applied values, unless the failure has lasted too long."""
         if self._is_stale(action.key, subject):
             self._recover(action, subject, "it failed for longer than `staleAfter`")
 
     def _is_stale(self, key: str, subject: QoSSubject) -> bool:
-        """Return whether the item, which fails now, has failed for `staleAfter` without a break."""
+        """Return whether the failing item has failed for `staleAfter` without interruption."""
         now = self._readings.now
         since = self._memory.failing.setdefault((key, subject.name), now)
         return now - since >= self._compiled.spec.stale_after_ns
@@ -494,7 +498,7 @@ class _Round:
 
 
 def _values_read(program: Program, bindings: Mapping[str, object]) -> dict[str, object]:
-    """Return what an expression read, as text and value: why it came out as it did."""
+    """Return the values that an expression read, by text."""
     return {
         text: value for expr, text, value in explain(program, bindings)
         if isinstance(expr, Select) and isinstance(value, (int, float, str))

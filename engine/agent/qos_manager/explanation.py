@@ -1,7 +1,7 @@
 """Explanations of the QoS manager: the findings of each QoS plugin on one node at one time.
 
-A recording is replayed up to the moment; then it is told how far each threshold is from its other answer, where its
-timers stand, what the actions came to and what kept them from acting.
+A recording is replayed up to that time; then each threshold is reported with its distance from the other result and its
+timers, and each action with its result or the reason why it did nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .documents import DocumentStrategy, QoSSubject, Timer
 _WIDTH: Final = 10
 _MOST_PODS: Final = 5
 _CONFLICT: Final = "Conflict"
-"""The reason of an error that is none of an expression: two strategies write the same files."""
+"""The reason of an error outside of expressions: two strategies write the same files."""
 
 
 def explain_round(
     recording: MetricsRecording, registry: Registry, node: str, *, at: int | None = None, plugin: str = "",
     gates: Mapping[str, bool] | None = None, enable: Iterable[str] = (),
 ) -> Finding:
-    """Return what each QoS plugin (or one of them) found on a node in its last round at or before `at`.
+    """Return the findings of each QoS plugin (or one of them) on a node in its last round at or before `at`.
 
     `at` is in nanoseconds after the start of the recording; None is its end.
 
@@ -137,7 +137,7 @@ def _document(strategy: DocumentStrategy, last: ReplayedRound, readings: Recorde
 
 
 def _window(strategy: DocumentStrategy, readings: RecordedReadings) -> Iterator[Finding]:
-    """Yield that nothing was measured lately: then expressions that read it fail."""
+    """Yield a finding if there is no current sample: expressions that read usage then fail."""
     window = strategy.compiled.spec.window_ns
     if readings.measured("node", str(readings.node["metadata"]["name"]), "last", window):
         return
@@ -151,7 +151,7 @@ def _window(strategy: DocumentStrategy, readings: RecordedReadings) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One subject of one document, as its last round left it; `whose` names the subject where there are several."""
+    """One subject of one document after its last round; `whose` names the subject if there are several."""
 
     strategy: DocumentStrategy
     subject: QoSSubject

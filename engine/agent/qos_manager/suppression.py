@@ -33,7 +33,7 @@ QUOTA_FILE: Final = f"{ROOT}/cpu.cfs_quota_us"
 CPUSET_FILE: Final = f"{ROOT}/cpuset.cpus"
 UNLIMITED: Final = -1
 PERIOD: Final = 100_000
-"""Of the CFS quota, in microseconds."""
+"""The period of the CFS quota, in microseconds."""
 
 _CPUS: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _LARGEST_CPU: Final = 65_535  # Linux is built for 8,192 at most
@@ -45,7 +45,7 @@ _DEAD_BAND: Final = 0.01  # of the node
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A logical CPU and where it sits."""
+    """A logical CPU and its position in the topology."""
 
     cpu: int
     core: int
@@ -54,7 +54,7 @@ class Processor:
 
 
 def parse_cpuset(text: str) -> frozenset[int]:
-    """Return the CPUs of a list such as `0,4-5`; raise ValueError for a text that is none."""
+    """Return the CPUs of a list such as `0,4-5`; raise `ValueError` for any other text."""
     cpus: set[int] = set()
     for part in filter(None, (each.strip() for each in text.strip().split(","))):
         found = _CPUS.fullmatch(part)
@@ -79,7 +79,7 @@ def format_cpuset(cpus: Iterable[int]) -> str:
 def choose_cpus(count: int, processors: Sequence[Processor]) -> list[int]:
     """Return `count` CPUs, scattered over NUMA nodes and stacked on hyper-threads, in the order they are picked.
 
-    Empty where there are fewer processors than that: half an answer would starve the tier without anyone asking.
+    Empty if there are fewer processors: an incomplete choice would starve the tier.
     """
     if count <= 0 or len(processors) < count:
         return []
@@ -91,7 +91,7 @@ def choose_cpus(count: int, processors: Sequence[Processor]) -> list[int]:
     buckets = sorted(groups.values(), key=lambda group: (-len(group), group[0].cpu))
     picked: list[int] = []
     used: set[int] = set()
-    at, idle = 0, True  # the bucket whose turn it is; whether this turn has picked nothing so far
+    at, idle = 0, True  # the current bucket; whether nothing was picked from it so far
     while count - len(picked) > 1:
         pair = _free_pair(buckets[at], used)
         picked += pair
@@ -120,9 +120,9 @@ def _free_pair(bucket: Sequence[Processor], used: AbstractSet[int]) -> tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The CPUs of a node and what of them is spoken for.
+    """The CPUs of a node and their allocation.
 
-    `owners` says which QoS class (the label's value) the pod has that a CPU is given to. `reserved` and
+    `owners` has the QoS class (the label's value) of the pod that a CPU is allocated to. `reserved` and
     `system_exclusive` are never for best-effort pods.
     """
 
@@ -137,12 +137,12 @@ class Topology:
         return self.owners or {}
 
     def best_effort(self) -> frozenset[int]:
-        """Return all CPUs that best-effort pods may ever use."""
+        """Return all CPUs that best-effort pods may use."""
         exclusive = {cpu for cpu, qos in self._owned.items() if qos == "LSE"}
         return frozenset(each.cpu for each in self.processors) - self.reserved - self.system_exclusive - exclusive
 
     def with_owner(self, cpus: Iterable[int], qos: str) -> Topology:
-        """Return this topology with CPUs given to a pod of that class."""
+        """Return this topology with CPUs allocated to a pod of that class."""
         return replace(self, owners={**self._owned, **dict.fromkeys(cpus, qos)})
 
 
@@ -150,9 +150,9 @@ def read_topology(
     resource_topology: Mapping[str, Any], pods: Iterable[Mapping[str, Any]],
     processors: Sequence[Processor] | None = None,
 ) -> Topology:
-    """Read what a NodeResourceTopology's annotations and the pods' resource status say of the CPUs.
+    """Read the CPUs and their allocation from a NodeResourceTopology's annotations and the pods' resource status.
 
-    Without `processors` they are those of the CPU topology annotation. Raises `EvaluationError` where an annotation is
+    Without `processors` they are those of the CPU topology annotation. Raises `EvaluationError` if an annotation is
     malformed.
     """
     system = read_annotation(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION)
@@ -179,9 +179,9 @@ def _annotated_cpus(owner: Mapping[str, Any], annotation: str, field: str) -> fr
 
 
 def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ...]:
-    """Return the processors that a NodeResourceTopology's CPU topology annotation lists; empty without one.
+    """Return the processors in a NodeResourceTopology's CPU topology annotation; empty without one.
 
-    Raises `EvaluationError` where it lists something else.
+    Raises `EvaluationError` if it is malformed.
     """
     detail = read_annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION).get("detail") or ()
     try:
@@ -193,7 +193,7 @@ def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ..
 
 
 def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the JSON object in an annotation, empty without one; raise `EvaluationError` where it holds none."""
+    """Return the JSON object in an annotation, empty without one; raise `EvaluationError` if it holds another value."""
     text = ((owner.get("metadata") or {}).get("annotations") or {}).get(key)
     if not text:
         return {}
@@ -207,9 +207,9 @@ def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def choose_best_effort_cpus(milli: int, current: AbstractSet[int], topology: Topology) -> list[int]:
-    """Return the CPUs for best-effort pods that together hold `milli`, in pick order.
+    """Return the CPUs for best-effort pods that together provide `milli`, in pick order.
 
-    At least two CPUs; at most a tenth of the node more than the `current` ones. Empty means: leave things as they are.
+    At least two CPUs; at most a tenth of the node more than the `current` ones. Empty means no change.
     """
     excluded = topology.reserved | topology.system_exclusive
     owner = topology.owners or {}
@@ -235,9 +235,9 @@ def directories(files: Iterable[str], *, deepest: int = 2) -> list[str]:
 def set_cpus(cpus: Iterable[int], files: Mapping[str, str], topology: Topology) -> Writes:
     """Return the writes that confine all best-effort pods to `cpus`.
 
-    A directory may never have a CPU that its parent lacks: first all get old and new CPUs from the top down, then the
-    new ones from the bottom up. Under kubelet's `static` policy kubelet rewrites pods and the tier, so that these get
-    all CPUs and only containers are confined.
+    A directory must never have a CPU that its parent lacks: first all directories get old and new CPUs from the top
+    down, then the new ones from the bottom up. Under kubelet's `static` policy kubelet rewrites the directories of pods
+    and of the tier, so these get all CPUs and only containers are confined.
     """
     chosen = frozenset(cpus)
     every = directories(files)
@@ -255,7 +255,7 @@ def set_cpus(cpus: Iterable[int], files: Mapping[str, str], topology: Topology) 
 def recover_cpus(
     files: Mapping[str, str], topology: Topology, *, deepest: int = 2, except_for: AbstractSet[str] = frozenset(),
 ) -> Writes:
-    """Return the writes that give best-effort pods all CPUs they may use, down to a depth."""
+    """Return the writes that give best-effort pods all CPUs that they may use, down to a depth."""
     wide = format_cpuset(topology.best_effort())
     every = [each for each in directories(files, deepest=deepest) if each not in except_for]
     return _changes([(f"{each}/cpuset.cpus", wide) for each in every], files)
@@ -272,7 +272,7 @@ def _changes(writes: Iterable[tuple[str, str]], files: Mapping[str, str]) -> Wri
 
 
 def set_quota(milli: int, files: Mapping[str, str], capacity_milli: int) -> Writes:
-    """Return the write that gives best-effort pods `milli` of CPU time per period; empty where it hardly differs.
+    """Return the write that gives best-effort pods `milli` of CPU time per period; empty if it hardly differs.
 
     A rise is at most a tenth of the node per call; a fall and the first setting are immediate.
     """
@@ -288,5 +288,5 @@ def set_quota(milli: int, files: Mapping[str, str], capacity_milli: int) -> Writ
 
 
 def recover_quota(files: Mapping[str, str]) -> Writes:
-    """Return the write that lifts the quota; empty where there is none."""
+    """Return the write that removes the quota; empty if there is none."""
     return _changes([(QUOTA_FILE, str(UNLIMITED))], files) if QUOTA_FILE in files else ()

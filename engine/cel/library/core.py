@@ -217,7 +217,7 @@ def _not_strictly_false(value: object) -> bool:
 
 
 OPERATORS: Final = (
-    Function("_+_", _ADD, "The sum of numbers, or the concatenation of texts, lists or spans.", "1 + 2 == 3 && 'a' + 'b' == 'ab'"),
+    Function("_+_", _ADD, "The sum, or the concatenation of texts or lists.", "1 + 2 == 3 && 'a' + 'b' == 'ab'"),
     Function("_-_", _SUBTRACT, "Difference.", "3 - 2 == 1"),
     Function("_*_", _MULTIPLY, "Product.", "3 * 2 == 6"),
     Function("_/_", _DIVIDE, "Quotient; of integers truncated toward zero.", "-7 / 2 == -3"),

@@ -458,7 +458,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
         Function(
             "replace",
             _member("replace", (STRING, STRING, STRING, INT), STRING, _replace, optional=1, cost=list_cost),
-            "A text with the occurrences of a part replaced, at most n of them.", "'hello'.replace('l', 'w') == 'hewwo'",
+            "A text with (at most n) occurrences of a part replaced.", "'hello'.replace('l', 'w') == 'hewwo'",
         ),
         Function(
             "split", _member("split", (STRING, STRING, INT), _TEXTS, _split, optional=1, cost=list_cost),

@@ -262,8 +262,8 @@ KOORDINATOR: Final = (
                 walk=lambda _, selector: deep_size(selector),
             ),
         ),
-        "True if labels match a LabelSelector, with `matchLabels` and `matchExpressions`. An empty one matches all labels,"
-        " null none.",
+        "True if labels match a LabelSelector, with `matchLabels` and `matchExpressions`. An empty one matches all"
+        " labels, null none.",
         "matchesSelector({'app': 'web'}, dyn({'matchExpressions': [{'key': 'app', 'operator': 'Exists'}]}))",
     ),
     Function(
