@@ -63,12 +63,12 @@ Builtins = Callable[[], "Iterable[Plugin]"]
 class _Help(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
-        # argparse forgets that commands are indented twice, and would break the line after the longest of them.
+        # argparse ignores that commands are indented twice, and would break the line after the longest of them.
         self._action_max_length = max(map(len, COMMANDS)) + 4
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses what it does not know with the word that was meant."""
+    """Rejects unknown words with a suggestion."""
 
     as_json = False
     """Whether a refusal is printed as JSON too, on standard output."""
@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
         super()._print_message(visible(message), file)
 
     def refuse(self, kind: str, word: str, known: Collection[str] = ()) -> Never:
-        """End with the usage, and with which of the known words (default: the options) is nearest to `word`."""
+        """End with the usage, and with the known word (default: option) that is most similar to `word`."""
         from koordpolicy.engine.source import did_you_mean  # noqa: PLC0415 - only where something is wrong
 
         known = known or self._option_string_actions
@@ -97,9 +97,9 @@ class _Parser(argparse.ArgumentParser):
         self.error(f"there is no {kind} `{word}`: {hint or f'`{self.prog} --help` lists them'}")
 
     def look_at(self, words: Iterable[str]) -> None:
-        """Refuse unknown options, before anything is said about others that are missing because of that."""
+        """Reject unknown options first: they may be the reason why others are missing."""
         for word in itertools.takewhile(lambda each: each != "--", words):
-            # A word with a blank is an argument, as argparse has it.
+            # A word with a blank is an argument, as in argparse.
             if word.startswith("--") and " " not in word and word.partition("=")[0] not in self._option_string_actions:
                 self.refuse("option", word)
 
@@ -176,9 +176,9 @@ def _guarded(run: Callable[[], int], named: Collection[str] = (), *, as_json: bo
     try:
         return reported()
     except BrokenPipeError:
-        # The reader (head, less) has seen enough. Python would complain once more while flushing at exit.
+        # The reader (head, less) has ended. Python would report the error again while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # What SIGPIPE makes of other programs: what was not read may have been the bad news.
+        # The exit code of a program that SIGPIPE ends: the unread output may have reported a failure.
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return 130
@@ -199,6 +199,6 @@ def _reported(error: Exception, named: Collection[str]) -> int:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         print(visible(f"koord-policy: {where}{error.strerror or error}"), file=sys.stderr)  # noqa: T201
-        # A file that an option names and that cannot be used is a wrong option.
+        # An unusable file that an option names is a usage error.
         return Exit.USAGE if str(error.filename) in named else Exit.UNEXPECTED
     raise error

@@ -1,7 +1,7 @@
-"""Find the policies and rules that do nothing in a cluster, refuse everything, or fail, and what each is about.
+"""Find the policies and rules that have no effect in a cluster, refuse everything, or fail, and what each matches.
 
-Every rule is evaluated by itself on all nodes, for every kind of pod that runs or waits; QoS and descheduling plugins
-run one dry round. Nothing is changed in the cluster.
+Every rule is evaluated alone on all nodes, for every kind of running or pending pod; QoS and descheduling plugins run
+one dry round. Nothing is changed in the cluster.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ _FILE = "100"
 
 
 def changed_since(reference: str, directory: Path) -> frozenset[Path]:
-    """Return the files of the work tree that differ from a commit, new ones that git does not know yet included.
+    """Return the files of the work tree that differ from a commit, including untracked ones.
 
-    Raises `Stop` where there is no git, no repository or no such commit.
+    Raises `Stop` if there is no git, no repository or no such commit.
     """
     if reference.startswith("-"):
         raise Stop(f"`{reference}` is not the name of a commit")

@@ -1,6 +1,6 @@
 """Options that several commands share, and what they load: policies, the cluster, the time, one pod.
 
-Each option is declared beside the function that reads it, so that `--cluster` means the same in every command.
+Each option is declared together with the function that reads it, so that `--cluster` means the same in every command.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def settings_of(
 ) -> Settings:
     """Return the settings of the options of `add_choice`, for the pods of a cluster.
 
-    Policies that are active in none of their profiles are reported on standard error. With `others`, the
-    settings are those that all of the registries can be asked under.
+    Policies that are active in none of their profiles are reported on standard error. With `others`, the settings are
+    valid for all of the registries.
 
     Raises:
         Stop: no policy names that profile, and it is not the default; there is no plugin that `--enable` names.
@@ -207,7 +207,7 @@ def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConf
 def report_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:
     """Report on standard error the scheduling policies that are active in none of these profiles, but in others.
 
-    What is `enabled` by its name is active whatever its profiles are.
+    Policies in `enabled` are active in every profile.
     """
     for line in _idle(registry, profiles, enabled):
         warn(line)
@@ -221,7 +221,7 @@ def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str
     hints = {names: next((hint for name in names if (hint := did_you_mean(name, profiles))), "") for names in idle}
     others = [names for names in idle if not hints[names]]
     meant = sorted(plugin for names in others for plugin in idle[names])
-    if len(meant) > 1:  # such as a library of policies, of which some are for other profiles
+    if len(meant) > 1:  # such as a library of policies, some of them for other profiles
         shown = ", ".join(f"`{name}`" for name in meant[:_SHOWN_IDLE])
         more = f" and {len(meant) - _SHOWN_IDLE} more" if len(meant) > _SHOWN_IDLE else ""
         yield (f"warning: {len(meant)} policies do nothing, as no pod here is decided about in their profiles "
@@ -280,7 +280,7 @@ def load_documents(paths: Sequence[str | Path]) -> Documents:
     """Read policy files and directories.
 
     Raises:
-        Stop: a path does not exist, or what it holds is named twice.
+        Stop: a path does not exist, or a file is named twice.
     """
     loaded = Documents()
     read: dict[Path, str | Path] = {}
@@ -311,9 +311,9 @@ def need_policies(loaded: Documents, path: str | Path, advice: str = "") -> None
 def registry_of(
     paths: Sequence[str | Path], builtins: Builtins, framework: Framework | None = None,
 ) -> Registry:
-    """Return the registry of the policies at these paths: compiled documents beside the Python plugins.
+    """Return the registry of the policies at these paths: compiled documents and the Python plugins.
 
-    Warnings are reported on standard error, also that no document is of the given framework.
+    Warnings are reported on standard error, also if no document is of the given framework.
 
     Raises:
         PolicyError: documents are invalid, with all problems of all files.
@@ -331,7 +331,7 @@ def registry_of(
 
 
 def registry_from(loaded: Documents, builtins: Builtins) -> Registry:
-    """Return the registry of documents: compiled, beside the Python plugins. Warnings are reported.
+    """Return the registry of compiled documents and the Python plugins. Warnings are reported.
 
     Raises:
         PolicyError: documents are invalid, with all problems.
@@ -349,7 +349,7 @@ def registry_from(loaded: Documents, builtins: Builtins) -> Registry:
 def discovered_plugins(builtins: Builtins) -> DiscoveredPlugins:
     """Return the built-in plugins, and the plugins and functions of installed distributions.
 
-    Plugins that cannot be loaded are reported and left out.
+    Plugins that cannot be loaded are reported and omitted.
     """
     return discover_beside(builtins(), _report)
 
@@ -360,7 +360,7 @@ def python_plugins(builtins: Builtins) -> tuple[Plugin, ...]:
 
 
 def python_functions() -> tuple[Function, ...]:
-    """Return the functions of installed distributions; those that cannot be loaded are reported and left out."""
+    """Return the functions of installed distributions; those that cannot be loaded are reported and omitted."""
     return discover(_report).functions
 
 
@@ -374,11 +374,11 @@ def live_of(paths: Sequence[str | Path], builtins: Builtins) -> Live:
 
 
 def cluster_of(source: str) -> Cluster:
-    """Return the cluster that `--cluster` names. Malformed objects are left out and reported on standard error.
+    """Return the cluster that `--cluster` names. Malformed objects are omitted and reported on standard error.
 
     Raises:
         Stop: there is no such source, no node in it, or the live cluster does not answer.
-        PolicyError: a file is no dump.
+        PolicyError: a file is not a dump.
     """
     return cluster_from(objects_of(source), source)
 
@@ -397,8 +397,8 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
 def warn_of_lacks(lacks: Iterable[Lack]) -> dict[str, list[dict[str, object]]]:
     """Report on standard error the kinds that plugins read and the source lacks; return the JSON field `lacking`.
 
-    Nothing follows from what is not known: where an eviction depends on it, it is refused, and all else is decided as
-    if there were no such objects.
+    An eviction that depends on a lacking kind is refused; all other decisions are made as if there were no such
+    objects.
     """
     lacks = tuple(dict.fromkeys(lacks))
     if lacks:
@@ -450,7 +450,8 @@ def all_lacks(settings: Settings, registry: Registry, cluster: Cluster) -> tuple
 
 
 def objects_of(source: str, note: Callable[[str], None] = warn) -> Iterable[Mapping[str, Any]]:
-    """Return the objects of the cluster that `--cluster` names; kinds that a live one does not list go to `note`.
+    """Return the objects of the cluster that `--cluster` names; `note` is called with the kinds that a live cluster
+    does not list.
 
     Raises as `cluster_of` does.
     """
@@ -470,7 +471,7 @@ def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
     """Return the time of the decision in nanoseconds since the epoch; see `add_cluster` for the default.
 
     Raises:
-        Stop: the text is no time.
+        Stop: the text is not a time.
     """
     from koordpolicy.engine.cluster.objects.metrics import nanoseconds  # noqa: PLC0415
 
@@ -490,7 +491,7 @@ def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
                     try:
                         newest = max(newest, nanoseconds(stamp, name))
                     except ValueError:
-                        continue  # that object has been complained about, or nobody reads its time
+                        continue  # that object has been reported, or its time is not read
     return newest
 
 
@@ -529,5 +530,5 @@ def node_of(cluster: Cluster, name: str) -> int:
 
 
 def complaint(message: str, help: str = "") -> PolicyError:  # noqa: A002
-    """Return an error with one problem that has no place in a file."""
+    """Return an error with one problem without a position in a file."""
     return PolicyError([Problem(message, help=help)])

@@ -1,8 +1,8 @@
-"""Run one descheduling cycle over a cluster: what would be evicted, by which criterion, and what stopped the rest.
+"""Run one descheduling cycle over a cluster, and report the evictions, their criteria, and what stopped the others.
 
-All Deschedule plugins of all profiles run before all Balance plugins. Which plugins run with which arguments is said by
-`--config`, a `DeschedulerConfiguration` of `descheduler/v1alpha2` as koord-descheduler reads it; without it one profile
-with the policy documents runs. Nothing is evicted: the cycle is a dry run.
+All Deschedule plugins of all profiles run before all Balance plugins. `--config` defines the plugins and their
+arguments: a `DeschedulerConfiguration` of `descheduler/v1alpha2` as koord-descheduler reads it; without it one profile
+with the policy documents runs. The cycle is a dry run: no pod is evicted.
 """
 
 from __future__ import annotations

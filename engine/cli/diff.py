@@ -1,8 +1,8 @@
-"""Say what another set of policies would change in a cluster: the same pods, the same moment and seed, two answers.
+"""Report what another set of policies would change in a cluster, for the same pods, time and seed.
 
-Who changes node, which nodes pods lose or gain and by which rule, who becomes pending, who would be evicted or held
-back, how scores shift. OLD and NEW are files or directories, or REF:PATH for what stood at a path in a commit of git
-(`git:REF:PATH` where a file has such a name); /dev/null stands for no policies. Nothing is changed in the cluster.
+The report lists pods that change node, nodes that pods lose or gain and by which rule, pods that become pending, would
+be evicted or throttled, and shifts of scores. OLD and NEW are files or directories, or REF:PATH for a path in a git
+commit (`git:REF:PATH` if a file has such a name); /dev/null means no policies. Nothing is changed in the cluster.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _documents(name: str) -> Documents:
 
 
 def _question(options: argparse.Namespace) -> tuple[Cluster, Sequence[PodInfo] | None, int]:
-    """Return the cluster, the pods to place (None for its pending ones) and the moment."""
+    """Return the cluster, the pods to place (None for its pending ones) and the time."""
     if options.trace is None:
         cluster = cluster_of(options.cluster)
         now = moment_of(options.now, options.cluster, cluster)

@@ -24,7 +24,7 @@ _OUTDONE: Final = "the new node scores higher, or the old one is taken by then"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table with its title; `hidden` rows were left out at its end."""
+    """A table with its title; `hidden` rows were omitted at its end."""
 
     title: str
     headers: tuple[str, ...]
@@ -50,7 +50,7 @@ def show(found: Difference, spent: Sequence[BudgetSpent], top: int) -> None:
 def markdown(found: Difference, spent: Sequence[BudgetSpent], top: int, about: str) -> str:
     """Return a difference as Markdown (as GitHub and GitLab read it); of each list the first `top`.
 
-    Whatever the cluster and the policies say is text in it, and never markup. `about` says what was compared.
+    Text from the cluster and the policies is escaped, so that it is never markup. `about` describes the comparison.
     """
     lines = ["## What the policies would change", "", _escaped(about, longest=len(about)), ""]
     if spent:
@@ -113,7 +113,7 @@ def _signed(old: float | None, new: float | None) -> str:
 
 
 def sections(found: Difference, top: int) -> Iterator[Section]:
-    """Yield what changes, one table for each kind; what does not change has none."""
+    """Yield a table for each kind of change that occurs."""
     added, gone = found.added, found.gone
     yield from _section(f"pods that change node: {len(found.moved):,}", ("pod", "old node", "new node", "because"), [
         (each.pod, each.old, each.new, _cause(each.cause) if each.cause else _OUTDONE) for each in found.moved
@@ -212,7 +212,7 @@ def _bound(held: BoundChange, *, new: bool) -> str:
     return f"{target}m" if isinstance(target, int | float) else of.reason
 
 
-# Text that the cluster and the policies bring
+# Text from the cluster and the policies
 
 
 def _escaped(value: object, longest: int = _LONGEST) -> str:

@@ -1,4 +1,4 @@
-"""Times as options spell them."""
+"""Durations in options."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def add_endpoints(parser: argparse.ArgumentParser, *, token: bool = False) -> No
 
 
 def endpoints_of(options: argparse.Namespace) -> list[str]:
-    """Return the servers that the options name, each address once; raises `Stop` for what is no URL."""
+    """Return the servers that the options name, each address once; raises `Stop` for a text that is not a URL."""
     found: list[str] = []
     for text in ",".join(options.endpoints or [DEFAULT]).split(","):
         word = text.strip()

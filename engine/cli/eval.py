@@ -1,8 +1,8 @@
 """Evaluate one CEL expression: its type and its value, on one node or on all nodes of a cluster.
 
-Without a cluster the expression may read what `--var` gives. With one it sees what an expression of the point sees
-(`node`, `allocatable`, `usage`, ... and with `--pod` the pod); without `--node` it is evaluated by column, for all
-nodes at once.
+Without a cluster the expression may read the variables of `--var`. With one it sees the variables of the point (`node`,
+`allocatable`, `usage`, ... and with `--pod` the pod); without `--node` it is evaluated by column, for all nodes at
+once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ POINTS: Final = {
     "preFilter": Slot.PRE_FILTER, "filter": Slot.FILTER, "score": Slot.SCORE, "source": Slot.SOURCE,
     "target": Slot.DESTINATION, "until": Slot.UNTIL,
 }
-"""The points that can be stood in for: their rows are nodes, or there is one answer per decision."""
+"""The supported points: their rows are nodes, or there is one result per decision."""
 
 ENGINES: Final = ("koord", "cel-python")
 _POD_VARIABLES: Final = frozenset({"pod", "podInfo", "requests", "limits"})
@@ -146,7 +146,7 @@ def _variable(text: str) -> tuple[str, Any]:
 
 
 def _environment(slot: Slot, given: Mapping[str, Any]) -> Environment:
-    """Return what expressions of the slot see, with the given variables beside it, typed as their values are."""
+    """Return the slot's environment with the given variables added, typed by their values."""
     params = given.get("params")
     found = environment(
         slot, params=typed(params) if isinstance(params, Mapping) else None, extensions=python_functions(),
@@ -158,7 +158,7 @@ def _environment(slot: Slot, given: Mapping[str, Any]) -> Environment:
                 Variable(name, named.types[0].fields[name].type, Scope.CONSTANT),
             )
         else:
-            # One value for all rows, so it is none of the row's any more.
+            # It has one value for all rows, so it is no longer a ROW variable.
             declared = found.variables[name]
             found = found.with_variables(Variable(name, declared.type, Scope.DECISION, declared.doc))
     return found
@@ -178,7 +178,7 @@ def _rows(scope: Environment) -> list[str]:
 
 
 def _row_values(program: Program, frame: Frame, row: int) -> dict[str, object]:
-    """Return the ROW variables that the program reads on a node; what cannot be read is an error in its place."""
+    """Return the ROW variables that the program reads on a node; an unreadable one has its error as value."""
     found: dict[str, object] = {}
     rows = _rows(program.checked.environment)
     for name in program.variables:
@@ -202,7 +202,7 @@ def _bindings(program: Program, values: Mapping[str, object], rows: Mapping[str,
     """Return a value for every variable that the program reads.
 
     Raises:
-        Stop: there is none for some, and where it comes from.
+        Stop: a variable has no value; names the option that would set it.
     """
     for name in program.variables:
         if name not in values and name not in rows:
@@ -277,7 +277,7 @@ def _all(
 
 
 def _member(value: object) -> dict[str, object]:
-    """Return a value as the field `value`, and whether parts of it are left out."""
+    """Return a value as the field `value`, and whether parts of it are omitted."""
     shown, cut = plain_or_cut(value)
     return {"value": shown, **({"truncated": True} if cut else {})}
 

@@ -22,7 +22,7 @@ class Exit(enum.IntEnum):
 
 
 class Stop(Exception):
-    """Ends the command with a message for the person at the terminal."""
+    """Ends the command with a message for the user."""
 
     def __init__(self, message: str, exit: Exit = Exit.USAGE) -> None:  # noqa: A002
         super().__init__(message)

@@ -1,11 +1,9 @@
-"""Say why a pod would run on a node and why not on the others, and what would have to change.
+"""Explain why a pod would run on a node and why not on the others, and which changes would help.
 
-With `--eviction` it says why a pod is still there, with `--qos` why a node was adjusted or not.
-
-A scheduling decision is made anew on the cluster as it is: a pod that runs already is looked at as if it were still
-pending. Every filter runs on every node, so that all reasons are shown and not only the first. Changes that
-would let the pod run are tried before they are printed. With `--eviction` descheduling cycles are run dry; with
-`--qos` a recording is replayed up to a moment.
+With `--eviction` the command explains why a pod is not evicted, with `--qos` why a node was adjusted or not. A
+scheduling decision is made for the current cluster, as if a running pod were still pending. Every filter runs on every
+node, so that all reasons are shown and not only the first. Changes that would let the pod run are tried before they are
+printed. With `--eviction` dry descheduling cycles are run; with `--qos` a recording is replayed up to a time.
 """
 
 from __future__ import annotations
@@ -138,7 +136,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _only(options: argparse.Namespace, what: str, own: frozenset[str]) -> None:
-    """Refuse options that mean nothing to what is explained."""
+    """Reject options without effect on this kind of explanation."""
     foreign = (_OF_SCHEDULING | _OF_EVICTION | _OF_QOS) - own
     if own is _OF_QOS:
         foreign |= {"pod", "cluster", "now"}
@@ -149,7 +147,7 @@ def _only(options: argparse.Namespace, what: str, own: frozenset[str]) -> None:
 
 
 def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
-    # Who asks about scheduling does not wait for these.
+    # Explanations of scheduling do not need these imports.
     from koordpolicy.engine.descheduler.documents import SourceStreaks  # noqa: PLC0415
     from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction  # noqa: PLC0415
     from koordpolicy.engine.descheduler.framework import build_profiles, lacks_of  # noqa: PLC0415

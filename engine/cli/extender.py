@@ -203,10 +203,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 class Ending:
-    """Begins to end the server at a signal, and ends the process where that is not done within `grace` seconds.
+    """Stops the server at a signal, and ends the process if that takes longer than `grace` seconds.
 
-    A further signal ends the process at once, unless it comes with the first: who signals a process and its group (as
-    `timeout` and some init processes do) means one. `clock` gives seconds; `give_up` ends the process.
+    A further signal ends the process at once, unless it comes together with the first: `timeout` and some init
+    processes signal a process and its group. `clock` returns seconds; `give_up` ends the process.
     """
 
     def __init__(
@@ -218,11 +218,11 @@ class Ending:
         self._give_up = give_up or _give_up
         self._since = math.inf
         self.timer = threading.Timer(grace, self._give_up, (f"the grace period of {grace:g} s is over",))
-        """Ends the process when the grace period is over."""
+        """Ends the process after the grace period."""
         self.timer.daemon = True
 
     def __call__(self) -> None:
-        """Take a signal."""
+        """Handle a signal."""
         if not self._stop.is_set():
             self._since = self._clock()
             self._stop.set()
@@ -237,17 +237,17 @@ def _give_up(why: str) -> None:
 
 
 def _leave(code: Exit) -> Never:
-    """End the process whatever its threads do; what is on the disk is whole at any moment."""
+    """End the process without waiting for its threads; files on the disk are consistent at any time."""
     logging.shutdown()
     _flush()
     os._exit(code)
 
 
 async def _beat(most: float) -> None:
-    """Have the process end where nothing of Python has run for so many seconds: no handler of a signal would.
+    """Let the process end if no Python code has run for `most` seconds, in which no signal handler would run either.
 
-    A single call into C code may hold the interpreter. What watches it is a thread without Python, which writes to
-    standard error where each thread is.
+    A single call into C code may hold the interpreter. A thread without Python watches for that, and writes the stack
+    of each thread to standard error.
     """
     while True:
         faulthandler.dump_traceback_later(most, exit=True)
@@ -255,7 +255,7 @@ async def _beat(most: float) -> None:
 
 
 def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
-    """Return the server that the options ask for; raises `Stop` for files of TLS that cannot be used."""
+    """Return the server of the options; raises `Stop` for unusable TLS files."""
     from koordpolicy.engine.scheduler.extender.garbage_collection import ShortCollections  # noqa: PLC0415 - as below
     from koordpolicy.engine.scheduler.extender.server import (  # noqa: PLC0415 - 150 ms that only servers pay
         DECISION_SECONDS,
@@ -274,7 +274,7 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
 
 
 def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:
-    """Return what loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do."""
+    """Return the function that loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do."""
 
     def load() -> Loaded:
         from koordpolicy.engine.reload.vet import SECONDS, Vetter  # noqa: PLC0415 - as above
@@ -283,7 +283,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             return load_with(None)
         vetter = Vetter(seconds=options.compile_timeout or SECONDS)
         try:
-            vetter.start()  # it imports what it takes while this process does
+            vetter.start()  # imports its modules concurrently with this process
             return load_with(vetter)
         except BaseException:
             vetter.close()
@@ -340,7 +340,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             objects = objects_of(options.cluster) if listed is None else _required(listed)
             cluster = cluster_from(objects, options.cluster)
             if options.now is not None or not live_cluster:
-                # The metrics of a dump are fresh at the moment of the dump, and at no other.
+                # The metrics of a dump are current only at the time of the dump.
                 moment = moment_of(options.now, options.cluster, cluster)
                 clock = lambda: moment  # noqa: E731
             if listed is not None and options.refresh != 0:
@@ -351,7 +351,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
         shadow = None
         if options.shadow is not None:
-            # The same plugins beside other documents, over the same cluster, in the thread that owns it.
+            # The same plugins with other documents, over the same cluster, in the thread that owns it.
             beside = Live()
             below = Scheduler(cluster, beside, settings, clock=clock)
             follows = Reloader(
@@ -377,14 +377,14 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
 
 
 def _listing_of(source: str) -> Callable[[], Listed]:
-    """Return what lists a live cluster, kind by kind."""
+    """Return the function that lists a live cluster, kind by kind."""
     from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - the client takes a second to import
 
     return partial(api.list_kinds, source.partition(":")[2] or None)
 
 
 def _required(listed: Listed) -> Objects:
-    """Return the objects, and say which kinds there are none of; raises `PolicyError` where nothing can be decided."""
+    """Return the objects, and report missing kinds; raises `PolicyError` if a required kind is missing."""
     from koordpolicy.engine.cluster.kinds import Objects  # noqa: PLC0415
     from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - as above
 
@@ -408,9 +408,8 @@ def _binder(source: str) -> Callable[[Binding], None]:
 
 
 def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) -> tuple[Plugin, ...]:
-    """Return the Python plugins, the scheduler's active by themselves only where they are named.
-
-    kube-scheduler has its default plugins already; one that is named counts like a document, not with its weight there.
+    """Return the Python plugins; those of the scheduler are enabled only if they are named. kube-scheduler already has
+    its default plugins; a named one has the weight of a document, not its weight there.
     """
     check_enabled(names, plugins)
     return tuple(
@@ -463,7 +462,7 @@ def _say_ready(loaded: Loaded) -> None:
 
 
 def _flush() -> None:
-    sys.stdout.flush()  # whoever started us waits for this line, also through a pipe
+    sys.stdout.flush()  # the parent process waits for this line, also through a pipe
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -498,7 +497,7 @@ def _number(text: str, wanted: str, allowed: Callable[[float], bool]) -> float:
 
 
 def _megabytes(text: str) -> int:
-    """Return bytes."""
+    """Read an option's value in MiB; return bytes."""
     if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= 1024:
         raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 1 to 1024")
     return int(text) * _MEGABYTE

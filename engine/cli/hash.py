@@ -1,7 +1,7 @@
-"""Print the hash of policies: what /status and `reload --wait` know a version of a directory by.
+"""Print the hash of policies, which identifies a version of a directory in /status and `reload --wait`.
 
-It covers the names and contents of the policy files, and neither where the directory is nor which version of
-koord-policy reads it. A ConfigMap made of the files has the same one.
+It covers the names and contents of the policy files, but neither the path of the directory nor the version of
+koord-policy. A ConfigMap made of the files has the same hash.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 
 def hash_path(path: str) -> tuple[str, dict[str, str]]:
-    """Return the hash of what a path holds, and that of each file.
+    """Return the hash of a path's policies, and that of each file.
 
-    Raises `Stop` where there is nothing, `PolicyError` where files cannot be read or are being written.
+    Raises `Stop` if the path does not exist, `PolicyError` if files cannot be read or are being written.
     """
     from koordpolicy.engine.reload.mount import Mount, Presence  # noqa: PLC0415 - only here
 

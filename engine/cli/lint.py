@@ -1,9 +1,9 @@
 """Check policy files: YAML, schema, types and cost of every expression, names across documents, and the linter's rules.
 
 All problems of all files are reported at once, each with its line and a caret under the fault. A path may be a file, a
-directory (walked recursively) or `-` for standard input. A path that holds no document is an error: nothing passes
-because nobody looked at it. The rules are described in docs/lint.md, and configured in `koord-policy.yaml`, which
-is looked for from here up to the root of the repository.
+directory (walked recursively) or `-` for standard input. A path without a document is an error, so that a check never
+passes by checking nothing. The rules are described in docs/lint.md, and configured in `koord-policy.yaml`, which is
+looked for from here up to the root of the repository.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ STANDARD_INPUT: Final = "-"
 _STANDARD_INPUT_NAME: Final = "<stdin>"
 _CONFIGURATIONS: Final = frozenset(("KubeSchedulerConfiguration", "DeschedulerConfiguration"))
 _MOST_ROUNDS: Final = 10
-"""The number of times that `--fix` checks again what it changed."""
+"""The maximum number of rounds of `--fix`, each of which checks the changed files again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files that were read: documents, their texts, and the configurations beside them."""
+    """The files that were read: documents, their texts, and the component configurations."""
 
     loaded: Documents
     sources: tuple[Source, ...]
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     limit = TimeLimit(options.timeout, "--timeout")
 
     def look() -> tuple[_Files, list[ReportEntry], tuple[LintFinding, ...]]:
-        with limit.holds("linting"):  # and not while a file is written
+        with limit.holds("linting"):  # but not while a file is written
             return _looked(options, builtins, settings, limit)
 
     with _without_collector():
@@ -153,7 +153,7 @@ def _settings(path: Path | None) -> LintConfiguration:
 def _looked(
     options: argparse.Namespace, builtins: Builtins, settings: LintConfiguration, limit: TimeLimit,
 ) -> tuple[_Files, list[ReportEntry], tuple[LintFinding, ...]]:
-    """Read and check everything once."""
+    """Read and check all files once."""
     files = _load(options, limit)
     problems, whole = _compile(files, builtins)
     with progress("linting", len(whole.subjects)) as done:
@@ -180,13 +180,13 @@ def _of_changed(findings: Sequence[LintFinding], changed: frozenset[Path] | None
 
 
 def _mend(findings: Sequence[LintFinding]) -> bool:
-    """Write the files anew that can be mended; returns whether there were any."""
+    """Rewrite the files that can be fixed; return whether there were any."""
     edits = [edit for each in findings if each.found.fix is not None and (edit := each.found.fix()) is not None]
     edits = [each for each in edits if Path(each.source.name).is_file()]
     written = False
     for name, text in apply(edits).items():
         path = Path(name)
-        # Who saved the file meanwhile must not lose what they wrote.
+        # Changes that were saved to the file meanwhile must not be lost.
         with path.open(encoding="utf-8", newline="") as file:
             before = file.read()
         if before.removeprefix("\ufeff") in {each.source.text for each in edits if each.source.name == name}:
@@ -198,8 +198,8 @@ def _mend(findings: Sequence[LintFinding]) -> bool:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    # Everything that checking makes is kept until the end: looking for garbage in it costs a fifth of the time, and so
-    # it would when the collector is let go on: what is old it leaves alone for long.
+    # The objects of the check live until the end: collecting garbage among them would take a fifth of the time. After
+    # this, they are old and rarely visited by the collector.
     before = gc.isenabled()
     gc.disable()
     try:
@@ -219,7 +219,7 @@ def _load(options: argparse.Namespace, limit: TimeLimit) -> _Files:
         if path != STANDARD_INPUT and not Path(path).exists():
             raise Stop(f"there is no file or directory `{path}`")
     problems: list[Problem] = []
-    # A file that two paths lead to is checked once.
+    # A file that is reached by two paths is checked once.
     files = {path: list(_files(path, problems)) for path in dict.fromkeys(paths)}
     unique = dict.fromkeys(file for found in files.values() for file in found)
     by_file: dict[str, Documents] = {}
@@ -264,7 +264,7 @@ def _files(path: str, problems: list[Problem]) -> Iterator[str]:
         yield path
     else:
         for file in files_of(Path(path), problems):
-            if file.name != FILE:  # the linter's own settings may lie among the policies
+            if file.name != FILE:  # the linter's own settings may be in a directory of policies
                 yield str(file)
 
 
@@ -287,7 +287,7 @@ def _standard_input(name: str) -> Source:
 
 
 def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
-    """Return the problems of documents and names, and what rules look at."""
+    """Return the problems of documents and names, and the input of the rules."""
     problems = Problems(list(files.loaded.problems))
     discovered = discover_beside(builtins(), _ignored)
     compiled: list[Compiled] = []
@@ -312,4 +312,4 @@ def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
 
 
 def _ignored(_: Problem) -> None:
-    """Pass over a plugin that cannot be loaded: it is no fault of the files that are checked."""
+    """Ignore a plugin that cannot be loaded: the checked files are not at fault."""

@@ -18,7 +18,9 @@ ROOT: Final = "koordpolicy.scheduler"
 
 
 class VisibleFormatter(logging.Formatter):
-    """Formats records so that what they quote steers nothing and looks like no other record (see `escaping`)."""
+    """Formats records so that quoted text can neither control the terminal nor imitate another record (see
+    `escaping`).
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as the base class has it
         """Return the line of the record: its message in one line."""
@@ -26,18 +28,18 @@ class VisibleFormatter(logging.Formatter):
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record's line, and a traceback after it where it has one."""
+        """Return the record's line, followed by its traceback if it has one."""
         return visible(super().format(record))
 
 
 def log_visibly() -> None:
-    """Format what is logged before anything is set up, and by whatever sets up no logs, as all other logs are."""
+    """Format records that are logged before, or without, a set-up of logs like all others."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(VisibleFormatter("%(message)s"))
 
 
 def log_level(text: str) -> tuple[str, int]:
-    """Read `PLUGIN=LEVEL`; raises `ArgumentTypeError` where it is none."""
+    """Read `PLUGIN=LEVEL`; raises `ArgumentTypeError` for any other text."""
     plugin, equals, level = text.partition("=")
     if not equals or not plugin:
         raise argparse.ArgumentTypeError(f"`{text}` is no PLUGIN=LEVEL, such as `Coscheduling=debug`")
@@ -48,10 +50,10 @@ def log_level(text: str) -> tuple[str, int]:
 
 
 def start_logs(levels: Sequence[tuple[str, int]], plugins: Collection[str], *, wanted: bool) -> None:
-    """Write to standard error what the plugins log from their level on and, if `wanted`, what the scheduler logs.
+    """Write to standard error the logs of plugins from their level on and, if `wanted`, the scheduler's.
 
     Raises:
-        Stop: a level is for a plugin that is none of `plugins`.
+        Stop: a level is for a plugin that is not in `plugins`.
     """
     if not levels and not wanted:
         return

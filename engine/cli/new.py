@@ -1,6 +1,6 @@
-"""Begin a plugin: a policy document with its unit test or, with --python, a distribution with a Python plugin.
+"""Create a plugin: a policy document with its unit test or, with --python, a distribution with a Python plugin.
 
-What is written works as it is: its tests pass, and every part of it is there to be changed.
+The files are a working example: their tests pass, and every part is meant to be changed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _is_free(framework: str, name: str) -> bool:
-    """Return whether a name is free for a module and its class, beside what they import."""
+    """Return whether a name is free for a module and its class, next to their imports."""
     module = name.replace("-", "_")
     template = (_TEMPLATES / f"python-{framework}" / "plugin.py.tmpl").read_text(encoding="utf-8")
     imported = {word for line in template.splitlines() if line.startswith(("from ", "import "))
@@ -97,7 +97,7 @@ def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
     module = name.replace("-", "_")
     words = {
         "name": name, "module": module, "Class": _class_name(module),
-        # What YAML would not read as a text (`123`, `null`) is quoted.
+        # Names that YAML would not read as a text (`123`, `null`) are quoted.
         "text": name if name[0].isalpha() and name not in _NO_TEXTS else f'"{name}"',
         "schema": f".schemas/{_KINDS[framework].value}.json",
     }

@@ -1,4 +1,4 @@
-"""The pages that commands write where `--report` names a file."""
+"""The pages that commands write to the file of `--report`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ENDINGS: Final = (".html", ".htm")
 
 
 def check_page(path: Path | None) -> None:
-    """Check what `--report` names, before anything is run; None is fine.
+    """Check the path of `--report` before anything is run; None is valid.
 
     Raises:
         Stop: no page can be written there.

@@ -94,7 +94,7 @@ def _show(answer: EndpointAnswer, commands: list[str]) -> None:
 
 
 def _commands(data: dict[str, Any], configmap: str | None) -> list[str]:
-    """Return what to run where the directory cannot be written by the server."""
+    """Return the commands to run if the server cannot write the directory."""
     namespace, _, name = (configmap or "NAME").rpartition("/")
     where = f" --namespace {shlex.quote(namespace)}" if namespace else ""
     digest = data.get("directoryHash", "HASH")

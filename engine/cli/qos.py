@@ -1,8 +1,7 @@
-"""Replay recorded metrics through the QoS plugins, and print what each would do, round by round, with its reasons.
+"""Replay recorded metrics through the QoS plugins, and print the actions of each, round by round, with reasons.
 
-The recording holds nodes, pods and what was measured of them over time (see examples/09-qos-replay). What an action
-writes is in the control group files of the next round; the measured usage is the recording's and does not answer.
-Nothing is done to any machine.
+The recording holds nodes, pods and their measurements over time (see examples/09-qos-replay). Writes of an action are
+in the control group files of the next round; the recorded usage does not react to them. No machine is changed.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def read_gates(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the gates of `--feature-gates`; raise `Stop` where one is not written as it should be."""
+    """Yield the gates of `--feature-gates`; raise `Stop` for a malformed one."""
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
         if value not in ("true", "false"):
@@ -107,7 +106,7 @@ def _rows(each: ReplayedRound) -> Iterator[Sequence[str]]:
 
 
 def _writes(adjustment: Adjustment) -> str:
-    """Return what is written to the highest of the control groups, and how many more files there are."""
+    """Return the write to the topmost control group, and the number of further files."""
     if not adjustment.writes:
         return ""
     name, text = min(adjustment.writes, key=lambda write: write[0].count("/"))
@@ -116,7 +115,7 @@ def _writes(adjustment: Adjustment) -> str:
 
 
 def _merged(rows: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Return the rows with repetitions in a row of time (an error of every round) as one, from first to last."""
+    """Return the rows with consecutive repetitions (an error of every round) merged into one, from first to last."""
     merged: list[list[str]] = []
     last: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
@@ -126,7 +125,7 @@ def _merged(rows: Iterable[Sequence[str]]) -> list[list[str]]:
             before[0] = f"{before[0].partition(' to ')[0]} to {row[0]}"
             continue
         if row[4] != "error":
-            # Something else happened to the plugin's subject: an error after it is another one.
+            # Another event of the plugin's subject ends a run of equal errors.
             last = {known: each for known, each in last.items() if known[:3] != key[:3]}
         merged.append(list(row))
         last[key] = merged[-1]

@@ -1,6 +1,6 @@
-"""Wait until servers run a version of policies, and name those that do not and why.
+"""Wait until servers run a version of policies, and report those that do not, with reasons.
 
-Servers look at their directories every second by themselves; no command makes them reload.
+Servers observe their directories every second; no command makes them reload.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 
 def why_not(answer: EndpointAnswer, wanted: Sequence[str]) -> str:
-    """Return why a server does not run all of these hashes; empty where it does."""
+    """Return why a server does not run all of these hashes; empty if it does."""
     if not answer.ok:
         return answer.error
     if not answer.data.get("ready"):

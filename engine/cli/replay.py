@@ -1,9 +1,9 @@
-"""Replay a recording with its arrivals and departures, in virtual time: who waited, what was taken, who was evicted.
+"""Replay a recording with its arrivals and departures, in virtual time, and report waits, usage and evictions.
 
-The list of pods needs the columns `creation_time` and `deletion_time`, in seconds. A pod that no node takes waits in
-the scheduling queue and is tried again when something departs that may help it. Where a DeschedulerPlugin is among the
-policies, or `--descheduler-config` names a configuration, a descheduler looks at the cluster every so often; whom it
-evicts goes back to the queue. The same files and options give the same result.
+The list of pods needs the columns `creation_time` and `deletion_time`, in seconds. An unschedulable pod waits in the
+scheduling queue and is tried again when a departure may help it. If the policies contain a DeschedulerPlugin, or
+`--descheduler-config` names a configuration, a descheduler runs periodically; evicted pods return to the queue. The
+same files and options give the same result.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _descheduling(options: argparse.Namespace, live: Live) -> Descheduling | None:
-    """Return the descheduler that takes part; None where nothing asks for one."""
+    """Return the descheduler of the replay; None if there is none."""
     documents = [plugin for plugin in live.registry.of_framework(Framework.DESCHEDULER) if plugin.span is not None]
     if options.descheduler_config is None and not documents:
         return None
@@ -255,14 +255,14 @@ def _mean(spans: Sequence[TimeSpan], name: str) -> float:
 
 
 def spark(values: Sequence[float], highest: float) -> str:
-    """Return a line of blocks, one per value from 0 to `highest`: blank for 0 alone."""
+    """Return a line of blocks, one per value from 0 to `highest`; only 0 is blank."""
     if highest <= 0:
         return " " * len(values)
     return "".join(_BLOCKS[min(len(_BLOCKS) - 1, math.ceil(value / highest * (len(_BLOCKS) - 1)))] for value in values)
 
 
 def _time(seconds: float) -> str:
-    """Return a time in the two largest of days, hours, minutes and seconds that it has."""
+    """Return a duration in its two largest units of days, hours, minutes and seconds."""
     if seconds < 60:
         return f"{seconds:.3g}s"
     whole = round(seconds)

@@ -1,7 +1,7 @@
-"""Activate an earlier generation of policies again, on every server that is named.
+"""Activate an earlier generation of policies again, on every named server.
 
-A rollback holds until the directory changes: the version in the directory stays blocked, also after a restart with
-`--state-dir`. So fix the directory next.
+A rollback lasts until the directory changes: the version in the directory stays blocked, also after a restart with
+`--state-dir`. So correct the directory next.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Schedule the pending pods of a cluster under policies, and say where each would run and why.
+"""Schedule the pending pods of a cluster under policies, and report the node of each and the reasons.
 
-Pods are taken as kube-scheduler takes them: by priority, then by arrival. Each placement counts for the pods after it.
-Nothing is written to the cluster: pods are bound onto the snapshot in memory. With `--extender`, kube-scheduler places
-the pods and asks here.
+Pods are scheduled in kube-scheduler's order: by priority, then by arrival. Each placement counts for later pods.
+Nothing is written to the cluster: pods are bound in memory. With `--extender`, kube-scheduler places the pods and calls
+this command for decisions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ exit codes: 0 whatever was placed, 2 usage, 3 policies or the dump are invalid
 """
 
 _NODES_SCORED = 5
-"""Of so many nodes the JSON has the scores by plugin; `scoresLeftOut` counts the others."""
+"""The number of nodes for which the JSON has the scores by plugin; `scoresLeftOut` counts the others."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,9 +119,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 def schedule_pending(
     cluster: Cluster, live: Live, now: int, settings: Settings | None = None, debug: Debug | None = None,
 ) -> list[Verdict]:
-    """Try each pending pod once, and return the decisions; the cluster holds the placed ones afterwards.
+    """Try each pending pod once, and return the decisions; the cluster has the placed ones afterwards.
 
-    `now` is in nanoseconds since the epoch. Pods that a permit still holds in the end have a node and say so.
+    `now` is in nanoseconds since the epoch. The verdicts of pods that still wait for a permit at the end have a node
+    and are marked `waiting`.
     """
     concluded: dict[str, Verdict] = {}
 
@@ -150,7 +151,7 @@ def show(verdicts: Sequence[Verdict], nodes: int) -> None:
 
 
 def show_placements(placed: Sequence[Verdict], nodes: int) -> None:
-    """Print where pods go, each with its best score and how many nodes had passed."""
+    """Print the nodes of pods, each with its score and the number of feasible nodes."""
     if not placed:
         return
     heading("placed")
@@ -166,9 +167,9 @@ def show_placements(placed: Sequence[Verdict], nodes: int) -> None:
 
 
 def show_unplaced(unplaced: Sequence[Verdict], *, messages: bool = True) -> None:
-    """Print the pods without a node, and who refused how many nodes and why; pods with the same fate once.
+    """Print the pods without a node, with the refused nodes by plugin and reason; pods with equal results once.
 
-    With `messages` each ends with what kube-scheduler would write into the pod's condition, in one line.
+    With `messages` each ends with the message of kube-scheduler's pod condition, in one line.
     """
     if not unplaced:
         return

@@ -1,8 +1,7 @@
 """Print the JSON Schema of a document kind, for editors and for CI, or of the JSON that a command prints.
 
 Without a kind it is one schema for all kinds, which an editor can be given for every policy file. With `--output-of` it
-is the schema of what a command prints with `--output json`. Schemas are complete in themselves: nothing has to be
-fetched.
+is the schema of a command's output with `--output json`. Schemas are self-contained.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ OUTPUT_VERSION: Final = "v1"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SHARED: Final = "definitions"
 FAILURE: Final = "failure"
-"""The schema of what every command prints that ends with an error instead of its result."""
+"""The schema of the output of a command that ends with an error instead of its result."""
 
-# Beside this package's parent, in the work tree as in a wheel: `schemas` stands where `engine` does.
+# `schemas` is a sibling of `engine`, in the work tree as in a wheel.
 _DIRECTORY: Final = Path(__file__).parents[2] / "schemas"
 _OUTPUTS: Final = _DIRECTORY / "output" / OUTPUT_VERSION
 _LOCAL: Final = "#/$defs/"
@@ -102,7 +101,7 @@ def kinds(version: str) -> tuple[str, ...]:
 
 
 def of_kind(kind: str, version: str) -> dict[str, Any]:
-    """Return the schema of a kind, complete in itself."""
+    """Return the self-contained schema of a kind."""
     return {"$schema": _DIALECT, **schema(kind, version)}
 
 
@@ -128,9 +127,10 @@ def outputs() -> tuple[str, ...]:
 
 
 def of_output(command: str) -> dict[str, Any]:
-    """Return the schema of a command's JSON output, complete in itself: what it refers to stands in its `$defs`.
+    """Return the self-contained schema of a command's JSON output: referenced definitions are in its `$defs`.
 
-    That of `FAILURE` is what every command prints that ends with an error. Raises `KeyError` where there is none.
+    With `FAILURE` it is the schema of the output of a command that ends with an error. Raises `KeyError` if there is
+    none.
     """
     if command not in (*outputs(), FAILURE):
         raise KeyError(command)
@@ -147,7 +147,7 @@ def of_output(command: str) -> dict[str, Any]:
 
 
 def _localized(part: Any) -> Any:
-    """Return a schema whose references to the shared file lead into its own `$defs`."""
+    """Return a schema with references to the shared file replaced by references to its own `$defs`."""
     if isinstance(part, list):
         return [_localized(each) for each in part]
     if not isinstance(part, dict):

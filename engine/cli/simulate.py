@@ -2,9 +2,9 @@
 
 The trace is the openb trace of alibaba/clusterdata, or two lists with the same columns. The workload is made as the
 public simulator makes it: shuffled by the seed, then brought to `--tune` times the cluster's GPU capacity. Pods arrive
-one by one, none departs, and one that finds no node has failed for good. The load is the GPU request of all pods that
-have arrived, in percent of the cluster's GPUs; at each ten percent the allocation is printed, and the fragmentation:
-how much idle GPU the next pod could not use, in percent of the cluster's GPU and of its idle GPU.
+one by one, none departs, and an unschedulable pod is not tried again. The load is the GPU request of all pods that have
+arrived, in percent of the cluster's GPUs; at each ten percent the allocation is printed, and the fragmentation: how
+much idle GPU the next pod could not use, in percent of the cluster's GPU and of its idle GPU.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     report_idle(live.registry, {profile.name}, enabled)
     settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
     lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
-    # Processor time: what else runs on the machine is no fault of a plugin.
+    # Processor time, so that other load of the machine does not count.
     meter = DecisionMeter(time.thread_time) if options.report is not None else None
     with progress("replaying", len(workload.pods)) as done:
         result = simulate(workload, live, settings, clock=time.perf_counter, progress=done,

@@ -1,4 +1,4 @@
-"""Say what servers run: which version of which policies, since when, what is wrong with a newer one, what it costs."""
+"""Report the status of servers: the active version of each source, its time, problems of a newer one, and costs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 
 
 def healthy(answer: EndpointAnswer) -> bool:
-    """Return whether a server answers, decides, runs what its directories hold, and knows the cluster as it is."""
+    """Return whether a server responds, decides, runs the versions of its directories, and has a current cluster."""
     cluster, policies = answer.data.get("cluster") or {}, answer.data.get("policies") or {}
     return (answer.ok and bool(answer.data.get("ready")) and bool(policies.get("healthy"))
             and not cluster.get("stale"))

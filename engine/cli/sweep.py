@@ -1,4 +1,4 @@
-"""Run many experiments at once, each with other values of what AXIS names, and put their figures into one table.
+"""Run many experiments at once, one for each combination of the axes' values, and put their figures into one table.
 
 Over a trace (`--trace`) each experiment is one replay, as `simulate` runs it; the axes are `policy` (Random, DotProd,
 GpuClustering, GpuPacking, BestFit and FGD as the openb study has them, a folder of policies/trace, or a path),
@@ -6,7 +6,7 @@ GpuClustering, GpuPacking, BestFit and FGD as the openb study has them, a folder
 snapshot (`--cluster`) each counts hot nodes and the pods that would be pending or evicted, and measures how even the
 load is; the axes are `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`.
 
-Finished experiments are saved beside the table that `--out` names: a sweep that is started again continues there.
+Finished experiments are saved next to the table of `--out`: a sweep that is started again continues there.
 """
 
 from __future__ import annotations

@@ -102,14 +102,14 @@ def heading(text: str) -> None:
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under headers; a column whose cells are all numbers is aligned to the right.
 
-    Where the terminal is too narrow the last column is wrapped, then the others between words; never within a name,
-    which is there to be copied.
+    If the terminal is too narrow the last column is wrapped, then the others between words; never within a name, so
+    that names can be copied.
     """
     sys.stdout.write("\n".join(_table(headers, rows, _console())) + "\n")
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> list[str]:
-    """Return the lines of a table; they are longer than the console is wide where its words are."""
+    """Return the lines of a table; they exceed the console's width only if a word does."""
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -133,7 +133,7 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], console: Co
             console.print(grid)
     finally:
         console.width = width
-    # The last column is filled up with blanks, which are noise to whoever compares or copies the output.
+    # The last column is padded with blanks, which disturb comparing and copying the output.
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -142,7 +142,7 @@ def _cell(value: object) -> str:
 
 
 def bar(percent: float, width: int = 20, *, hot: float = 65.0) -> object:
-    """Return a bar of `width` cells for 0..100 percent, red from `hot` on where there is colour."""
+    """Return a bar of `width` cells for 0..100 percent, red from `hot` on if colour is supported."""
     from rich.text import Text  # noqa: PLC0415
 
     cells = max(0.0, min(100.0, percent)) / 100 * width
@@ -153,7 +153,7 @@ def bar(percent: float, width: int = 20, *, hot: float = 65.0) -> object:
 
 
 def write_finding(finding: Finding) -> None:
-    """Print an explanation; on a terminal as wide as that is, and in colour unless NO_COLOR is set."""
+    """Print an explanation; on a terminal in its width, and in colour unless NO_COLOR is set."""
     if not sys.stdout.isatty():
         write(finding.as_text())
         return
@@ -204,11 +204,11 @@ def write_file(path: Path, content: str | bytes) -> None:
         Stop: it cannot be written.
     """
     if isinstance(content, str):
-        # Names from files may hold half a character, which no encoding has.
+        # Names from files may contain lone surrogates, which cannot be encoded.
         content = content.encode("utf-8", "replace")
     try:
         if path.exists() and not path.is_file():
-            path.write_bytes(content)  # a device or a pipe cannot be replaced; a directory says that it is one
+            path.write_bytes(content)  # a device or a pipe cannot be replaced; a directory raises its own error
         else:
             write_whole(path, content)
     except OSError as error:

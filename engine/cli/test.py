@@ -1,8 +1,7 @@
-"""Run the unit tests of policies: PolicyTest documents in files and directories, each with the policies beside it.
-
-A case builds a small cluster, runs the policies with the code that runs them in production, and compares the results.
-Nothing passes by accident: a name that does not exist, a selection that is empty, or a case in which nothing was
-evaluated is a failure, and an error is never the same as false.
+"""Run the unit tests of policies: PolicyTest documents in files and directories, each with the policies of its
+directory. A case builds a small cluster, runs the policies with the production code, and compares the results. An
+unknown name, an empty selection, or a case in which nothing was evaluated is a failure, so that no case passes by
+accident; and an error is never equal to false.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 def watch(
     paths: Sequence[Path], again: Callable[[], None], wait: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Call `again` now and whenever a file of the paths changes, until somebody interrupts; `wait` takes seconds."""
+    """Call `again` now and whenever a file of the paths changes, until an interrupt; `wait` takes seconds."""
     seen: Mapping[Path, tuple[int, int]] | None = None
     try:
         while True:
@@ -133,7 +132,7 @@ def _stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
 def _run_and_tell(options: argparse.Namespace, builtins: Builtins) -> None:
     try:
         _run(options, builtins)
-    except (PolicyError, Stop) as error:  # somebody is writing just now: the next change may mend it
+    except (PolicyError, Stop) as error:  # a file is being written: the next change may correct it
         warn(str(error))
 
 
@@ -236,7 +235,7 @@ def _judged(
         from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
         from koordpolicy.engine.testing.coverage import percent  # noqa: PLC0415
 
-        # What nobody tests is covered by nothing, which must not look better than a test of half of it.
+        # Untested policies have no coverage, which must not look better than a partial test.
         compiled = {each.name: each for each in compile_documents(loaded.untested, extensions=functions)}
         reports = coverage.reports(loaded.suites, [
             (each, compiled[each.name]) for each in loaded.untested if each.name in compiled
@@ -338,7 +337,7 @@ def _write_coverage(options: argparse.Namespace, outcome: _RunOutcome) -> None:
         warn(f"coverage is in {file}")
     elif kind == "text" and options.output != "text":
         warn(text.rstrip())
-    elif options.output != "json":  # there it is part of the result
+    elif options.output != "json":  # in JSON it is part of the result
         write(text.rstrip())
 
 

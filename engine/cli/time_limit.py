@@ -1,4 +1,4 @@
-"""A bound on the wall-clock time of a command, whatever it is doing."""
+"""A limit on the wall-clock time of a command."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ _AGAIN_S: Final = 0.5
 
 
 class _ExceededError(BaseException):
-    """Not an `Exception`: what guards against faults of plugins must not take it for one."""
+    """Not an `Exception`: code that catches faults of plugins must not catch it."""
 
 
 class TimeLimit:
-    """Ends what runs within `holds` once `seconds` have passed since it was made; 0 is no limit.
+    """Ends the block of `holds` once `seconds` have passed since the limit was made; 0 is no limit.
 
-    For the main thread, by a timer of the process; elsewhere, and where there is no such timer, it does nothing.
+    Works in the main thread, by a timer of the process; in other threads, and on systems without such a timer, it does
+    nothing.
     """
 
     def __init__(self, seconds: float, option: str) -> None:
-        """`option` is what people set the limit with."""
+        """`option` is the name of the option that sets the limit."""
         self._seconds = seconds
         self._option = option
         self._end = time.monotonic() + seconds
         self.file = ""
-        """The file that is being read; while it is empty, what is being worked on is found by itself."""
+        """The file that is being read; if it is empty, the current file is found in the stack."""
 
     @contextmanager
     def holds(self, what: str) -> Iterator[None]:
-        """Raise `Stop` with the name of the file that is worked on where the block goes on for too long."""
+        """Raise `Stop` with the name of the current file if the block takes too long."""
         usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
         if not self._seconds or not usable:
             yield
@@ -55,7 +56,7 @@ class TimeLimit:
 
         before = signal.signal(signal.SIGALRM, exceeded)
         try:
-            # More than once: a callback of a library may lose what is raised in it.
+            # More than once: a callback of a library may swallow the exception.
             signal.setitimer(signal.ITIMER_REAL, max(0.001, self._end - time.monotonic()), _AGAIN_S)
             try:
                 yield
@@ -70,7 +71,7 @@ class TimeLimit:
 
 
 def _file_of(frame: FrameType | None) -> str:
-    """Return the name of the file that a stack works on: the innermost call with something of one has it."""
+    """Return the name of the current file of a stack: that of the innermost frame with a part of a file."""
     while frame is not None:
         for value in frame.f_locals.values():
             name = _name_of(value)

@@ -1,4 +1,4 @@
-"""Parts of verdicts as people read them: names, requests, reasons, errors. Whole ones are explained elsewhere."""
+"""Text of parts of verdicts: names, requests, reasons, errors. Whole verdicts are explained elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ERRORS_SHOWN = 20
 
 
 def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -> str:
-    """Return the first names and how many more there are; `all` where several are all of `all_of`."""
+    """Return the first names and the number of others; `all` if several are all of `all_of`."""
     if len(nodes) == all_of > 1:
         return "all"
     rest = len(nodes) - shown
@@ -31,7 +31,7 @@ def reason_of(refusal: RefusedNodes | Refusal) -> str:
 
 
 def show_errors(*verdicts: Verdict) -> None:
-    """Print what failed while deciding, if anything did; the same failure once, with how many pods it befell."""
+    """Print the failures of decisions, each once, with the number of affected pods."""
     found: dict[tuple[str, str, str, str], list[tuple[str, Sequence[str]]]] = {}
     for verdict in verdicts:
         for error in verdict.errors():
