@@ -1,6 +1,6 @@
 """Unguarded reads of keys and optional fields that may be absent, and the effect of the resulting errors.
 
-In CEL, reading an absent key or field is an error, and `failurePolicy` decides what it means. `false && error` is false
+In CEL, reading an absent key or field is an error, and `failurePolicy` determines its effect. `false && error` is false
 and `true || error` is true in either order, so a guard may stand on either side.
 """
 
@@ -85,7 +85,7 @@ _OF_EVERY_OBJECT: Final = frozenset(("apiVersion", "kind", "metadata", "spec", "
 _LONGEST: Final = 2_000
 _MOST_ELEMENTS: Final = 1_000
 _MOST_OPEN: Final = 64
-"""Of one variable."""
+"""The maximum number of reported reads of one variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Access:
 class _Scope:
     """The keys that are known to be present: those of one guard, and of the guards around it.
 
-    `counts` says how many of the terms of a chain of `&&` say so; a term does not guard itself (`own`).
+    `counts` is the number of terms of a chain of `&&` that guarantee a key; a term does not guard itself (`own`).
     """
 
     counts: Mapping[Key, int]
@@ -146,7 +146,7 @@ class _Reader:
         """Return the canonical text of a part."""
         if node.id not in self._keys:
             found = self._key(node)
-            # A variable may be read twice by the next one, and so on: what is longer is nobody's key.
+            # Nested definitions may grow exponentially: a longer text is never a key.
             self._keys[node.id] = found if len(found) <= _LONGEST else f"#{id(self.checked)}:{node.id}"
         return self._keys[node.id]
 
@@ -169,11 +169,11 @@ class _Reader:
             return f"#{id(self.checked)}:{node.id}"
 
     def key_text(self, node: Expr) -> str:
-        """Return the canonical text of a key: its value where that is always the same."""
+        """Return the canonical text of a key: its value if that is constant."""
         constant = self.analysis.constant(node)
         return repr(constant[0]) if constant is not None else self.key(node)
 
-    # -- what a condition guarantees -------------------------------------------------------------------------------
+    # -- guarantees of conditions -------------------------------------------------------------------------------
 
     def facts(self, node: Expr, *, truth: bool) -> frozenset[Key]:
         """Return the keys that are present if a condition is true (or false)."""
@@ -222,7 +222,9 @@ class _Reader:
         return _NO_KEYS
 
     def _told_by_loop(self, node: Comprehension, *, truth: bool) -> frozenset[Key]:
-        """Return what follows from `all` and `exists` over a list of constants: its condition, element by element."""
+        """Return the keys that `all` and `exists` over a list of constants guarantee: its condition, element by
+        element.
+        """
         if node.macro not in (Macro.ALL, Macro.EXISTS) or node.predicate is None or node.variable2 is not None:
             return _NO_KEYS
         constant = self.analysis.constant(node.range)
@@ -240,7 +242,9 @@ class _Reader:
             else found[0].intersection(*found[1:])
 
     def _compared(self, node: Call, *, same: bool) -> frozenset[Key]:
-        """Return what follows where a condition, or an optional value with a default, is (not) equal to a constant."""
+        """Return the keys that are present if a condition, or an optional value with a default, is (not) equal to a
+        constant.
+        """
         for one, other in (node.args, node.args[::-1]):
             constant = self.analysis.constant(other)
             if constant is not None and isinstance(constant[0], bool) and self.checked.types[one.id] == BOOL:
@@ -362,9 +366,9 @@ class _Reader:
 
 @functools.lru_cache(maxsize=4096)
 def _may_be_absent(kind: Type, name: str, *, maps: bool = False) -> bool:
-    """Return whether a field of an API object is optional and nobody fills it in.
+    """Return whether a field of an API object is optional without a default.
 
-    Maps are left out, unless `maps`: what is reported is the read of a key in them.
+    Maps are excluded, unless `maps`: reads of their keys are reported instead.
     """
     if not kind.name.startswith(_OBJECTS):
         return False
@@ -398,7 +402,7 @@ def _is_bool(node: Expr, *, value: bool) -> bool:
 
 
 def _is_read(checked: Checked, node: Expr) -> bool:
-    """Return whether a map is read from somewhere, or written as it is: of what functions return nothing is known."""
+    """Return whether a map is read or a literal: nothing is known of maps that functions return."""
     while True:
         if isinstance(checked.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
             return True
@@ -416,9 +420,9 @@ class Absences:
 
     subject: LintSubject
     there: set[Key] = field(default_factory=set)
-    """What the document's `match`, its conditions and its earlier rules guarantee."""
+    """The keys that the document's `match`, its conditions and its earlier rules guarantee."""
     elements_left: int = _MOST_ELEMENTS
-    """How many more elements of constant lists conditions may be looked at with."""
+    """The remaining number of elements of constant lists for which conditions are analysed."""
     _readers: dict[str, _Reader] = field(default_factory=dict)
     _open: dict[str, tuple[Access, ...]] = field(default_factory=dict)
 
@@ -502,7 +506,7 @@ def _is_field(access: Access) -> bool:
 
 
 def _reads_maps(subject: LintSubject, checked: Checked) -> bool:
-    """Return whether anything is read that could be absent: most expressions read amounts alone."""
+    """Return whether any read could be absent: most expressions read only amounts."""
     if "{" in checked.source.text:
         return True
     variables = checked.environment.variables
@@ -548,7 +552,7 @@ def _leads_to_a_map(kind: Type, path: tuple[str, ...]) -> bool:
 
 
 def _matched(subject: LintSubject) -> Iterator[Key]:
-    """Yield the labels that every pod and node has which the document is about."""
+    """Yield the labels of all pods and nodes that the document matches."""
     match = subject.spec.match
     for who, selector in (
         ("pod", match.pods.label_selector if match.pods is not None else None),
@@ -567,7 +571,7 @@ def _required(selector: LabelSelector) -> Iterator[str]:
 
 
 def _grouped(subject: LintSubject, absences: Absences) -> set[Key]:
-    """Return the groups that every row finds itself in: of aggregates over the rows that the rules run over."""
+    """Return the groups that contain every row: of aggregates over the rows of the rules."""
     found: set[Key] = set()
     for each in subject.compiled.aggregates if subject.compiled is not None else ():
         if each.over is not Over.NODES or each.group_by is None or isinstance(subject.compiled, CompiledQoS):
@@ -580,12 +584,12 @@ def _grouped(subject: LintSubject, absences: Absences) -> set[Key]:
 
 
 def _is_measured(aggregate: AggregateProgram) -> bool:
-    """Return whether an aggregate reads what was measured: rows without a metric are left out of it."""
+    """Return whether an aggregate reads measured values: it omits rows without a metric."""
     programs = (aggregate.program, aggregate.group_by)
     return any(path[0] in MEASURED for each in programs if each is not None for path in each.checked.reads)
 
 
-# -- what is reported ----------------------------------------------------------------------------------------------
+# -- reports ----------------------------------------------------------------------------------------------
 
 
 def _found(subject: LintSubject, placed: Placed, access: Access) -> Violation:
@@ -634,7 +638,7 @@ _TEXTUAL: Final = frozenset(("startsWith", "endsWith", "contains"))
 
 
 def _default(subject: LintSubject, access: Access) -> str:
-    """Return a default for an absent value that preserves the meaning; an empty text if there is none for certain."""
+    """Return a default for an absent value that preserves the meaning; an empty text if none is certain."""
     node, kind = access.node, access.checked.types[access.node.id].name
     holder = _holder(node)
     if access.key.startswith("aggregates["):
@@ -667,7 +671,7 @@ def _holder(node: Expr) -> Expr:
 
 
 def _safe(access: Access, default: str) -> str:
-    """Return the text that reads the same key, and `default` where it is absent."""
+    """Return the text that reads the same key, with `default` if it is absent."""
     checked, node = access.checked, access.node
     text, holder = checked.source.text, _holder(node)
     if isinstance(node, Select):

@@ -40,13 +40,13 @@ PLACE: Final = "place"
 DRAIN: Final = "drain"
 """Pods are evicted from nodes with more usage."""
 FILL: Final = "fill"
-"""Nodes that use less take pods of those that are drained."""
+"""Pods of drained nodes are moved to nodes with less usage."""
 UNTIL: Final = "until"
-"""Draining a node ends where it uses less."""
+"""Draining a node ends at less usage."""
 SUPPRESS: Final = "suppress"
-"""Best-effort pods get what keeps the node below."""
+"""Best-effort pods are limited so that the node stays below."""
 EVICT: Final = "evict"
-"""Pods are evicted from a node that uses more."""
+"""Pods are evicted from a node with more usage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +194,12 @@ def _selector_of(pool: YamlNode) -> NodeMatch | None:
     plain: Any = to_plain(node)
     labels = plain.get("matchLabels") if isinstance(plain, Mapping) else None
     if not isinstance(labels, Mapping) or plain.get("matchExpressions"):
-        return NodeMatch(names=frozenset())  # not understood: taken for disjoint of all others, so nothing is claimed
+        return NodeMatch(names=frozenset())  # not supported: treated as disjoint from all others, so nothing is claimed
     return NodeMatch(label_selector=LabelSelector({str(key): str(value) for key, value in labels.items()}))
 
 
-# -- who meets whom ----------------------------------------------------------------------------------------------------
+# -- overlapping matches
+# ----------------------------------------------------------------------------------------------------
 
 
 class _Pairs:
@@ -209,7 +210,7 @@ class _Pairs:
         self.first_left_out: Span | None = None
 
     def of(self, place: Span, others: Iterable[_T]) -> Iterator[_T]:
-        """Yield what is compared with the thing at a place, as long as there are pairs left."""
+        """Yield the others to compare with the item at a place, as long as there are pairs left."""
         for each in others:
             if not self.left:
                 self.first_left_out = self.first_left_out or place
@@ -218,7 +219,7 @@ class _Pairs:
             yield each
 
     def told(self) -> Iterator[Violation]:
-        """Report the place from which not every pair was compared, if any."""
+        """Report the place after which pairs were not compared, if any."""
         if self.first_left_out is not None:
             yield Violation(
                 f"the documents have more than {_MOST_PAIRS:,} pairs to compare here: from this one on they were not"
@@ -289,9 +290,9 @@ _HARMS: Final = {
 
 
 def watermarks_crossed(whole: Whole) -> Iterator[Violation]:
-    """Find scheduling up to a higher share than the one from which pods are evicted or suppressed.
+    """Find scheduling up to a higher share than that of evictions or suppression.
 
-    The lowest threshold of draining, eviction and suppression is reported each.
+    For draining, eviction and suppression, the lowest threshold each is reported.
     """
     levels, pairs = _levels(whole), _Pairs()
     harms: dict[str, list[UtilizationLevel]] = {}
@@ -316,7 +317,7 @@ def watermarks_crossed(whole: Whole) -> Iterator[Violation]:
 
 
 def off_by_a_hundred(whole: Whole) -> Iterator[Violation]:
-    """Find shares of 100 %, which turn nothing off: usage may be more than what a node has for pods."""
+    """Find shares of 100 %, which do not disable a threshold: usage may exceed a node's allocatable."""
     for each in _levels(whole):
         if each.percent == 100 and each.role != UNTIL and each.written:
             yield Violation(f"100 % of {each.resource} is not `off`: usage may be above what the node has for pods",
@@ -324,7 +325,7 @@ def off_by_a_hundred(whole: Whole) -> Iterator[Violation]:
 
 
 def thresholds_upside_down(whole: Whole) -> Iterator[Violation]:
-    """Find lower thresholds that are not under the upper ones of the same plugin."""
+    """Find lower thresholds that are not below the upper ones of the same plugin."""
     drains: dict[tuple[str, str], list[UtilizationLevel]] = {}
     for level in _levels(whole):
         if level.role == DRAIN:
@@ -352,7 +353,7 @@ def thresholds_upside_down(whole: Whole) -> Iterator[Violation]:
 
 
 def _required_labels(subject: LintSubject) -> Iterator[tuple[str, str, Span]]:
-    """Yield key, value and place of the node labels without which a filter refuses."""
+    """Yield key, value and place of the node labels that a filter requires."""
     for placed in subject.placed:
         if placed.role == "filter":
             yield from _equalities(placed.checked, placed.checked.root)
@@ -442,7 +443,8 @@ def _together(first: LintSubject, second: LintSubject) -> bool:
     )
 
 
-# -- plugins that fight ------------------------------------------------------------------------------------------------
+# -- conflicting plugins
+# ------------------------------------------------------------------------------------------------
 
 
 def _preferences(subject: LintSubject) -> dict[tuple[str, str], tuple[int, Span]]:

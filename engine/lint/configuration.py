@@ -34,7 +34,7 @@ class LintConfiguration:
     levels: Mapping[str, Severity | None] = field(default_factory=dict)
     silences: tuple[_Silence, ...] = ()
     directory: Path = Path()
-    """Where the file is: paths in it are relative to that."""
+    """The directory of the file: paths in it are relative to that."""
 
     def level(self, rule: LintRule) -> Severity | None:
         """Return the severity of a rule; None if it is off."""

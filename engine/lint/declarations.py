@@ -92,13 +92,13 @@ _LOOPS: Final = frozenset((Comprehension, Bind, OptionalMap))
 
 
 def misspelt_priority_classes(subject: LintSubject) -> Iterator[Violation]:
-    """Find priority classes that are almost those of Koordinator or Kubernetes: other ones a cluster may have."""
+    """Find misspelt priority classes of Koordinator or Kubernetes; a cluster may have other ones."""
     if subject.compiled is None or subject.spec.match.pods is None:
         return
     named = subject.spec.match.pods.priority_classes or frozenset()
     for name in sorted(named.difference(_PRIORITIES)):
         near = difflib.get_close_matches(name.lower()[:64], _PRIORITIES, n=1, cutoff=0.85)
-        # A cluster may well have classes of its own that are called after one of these, or beside it.
+        # A cluster may have its own classes with similar names.
         if near and near[0] not in named and not name.startswith(f"{near[0]}-"):
             yield Violation(
                 f"the priority class `{name}` is almost `{near[0]}`, and is none of Koordinator or Kubernetes",
@@ -125,7 +125,7 @@ def shadowing(subject: LintSubject) -> Iterator[Violation]:
                         f"the loop's variable `{name}` hides {what}", placed.span(node), "give it another name",
                     )
             below = children(node)
-            # What a loop runs over does not see its variable.
+            # The range of a loop does not see its variable.
             pending.extend((each, outer if number == 0 else outer | set(names)) for number, each in enumerate(below))
 
 
@@ -137,7 +137,7 @@ def _variables_of(node: Expr) -> tuple[str, ...]:
 
 
 def shadowed_params(whole: Whole) -> Iterator[Violation]:
-    """Find params of several references, of which the last one wins, and own ones that repeat a referenced value."""
+    """Find params with several origins, of which the last one wins, and own ones that repeat a referenced value."""
     shared = {each.document.name: each.params for each in whole.subjects if each.compiled is None}
     for subject in whole.subjects:
         if subject.compiled is None:
@@ -172,7 +172,7 @@ def missing_descriptions(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _keys_in_expressions(subject: LintSubject) -> Iterator[tuple[str, Span, str]]:
-    """Yield literal keys of labels, annotations, taints and resource lists, with place and what they are keys of."""
+    """Yield literal keys of labels, annotations, taints and resource lists, with their places and kinds."""
     for placed, node in subject.calls:
         if node.function in ("_[_]", "_[?_]"):
             holder, key = node.args
@@ -220,7 +220,7 @@ def _selectors(subject: LintSubject) -> Iterator[tuple[tuple[str, ...], LabelSel
 
 
 def _declared_keys(subject: LintSubject) -> Iterator[tuple[str, tuple[str | int, ...], str, str | None]]:
-    """Yield key, path, kind and (of labels) value of what the document itself declares."""
+    """Yield key, path, kind and (of labels) value of the document's own declarations."""
     metadata = subject.document.metadata
     for key, value in metadata.labels.items():
         yield key, ("metadata", "labels", key), "labels", value
@@ -291,7 +291,7 @@ def known_keys() -> frozenset[str]:
 
 @functools.cache
 def _near(key: str, kind: str = "") -> str:
-    """Return the known key that a key is a misspelling of; an empty text where it is none."""
+    """Return the known key that a key misspells, or an empty text."""
     if key in known_keys() or key.startswith(_OWN) or len(key) > _LONGEST:
         return ""
     if "koord" in key.lower() or "batch-" in key or "mid-" in key:
@@ -313,9 +313,9 @@ _MOST_SLIPS: Final = 2
 
 
 def _misspelt(key: str, known: str) -> int | None:
-    """Return by how many slips a key is another one, None where it is a key of its own.
+    """Return the edit distance of a key from a known one, None if it is too large.
 
-    Prefix and name each have to be close: one slip in a short name, two in a long one.
+    Prefix and name each must be close: one edit in a short name, two in a long one.
     """
     prefix, _, name = key.rpartition("/")
     known_prefix, _, known_name = known.rpartition("/")
@@ -334,10 +334,7 @@ def _misspelt(key: str, known: str) -> int | None:
 
 
 def _slips(one: str, other: str, most: int) -> int:
-    """Return how many letters were left out, added, replaced or swapped; more than `most` is any larger number.
-
-    The restricted Damerau-Levenshtein distance.
-    """
+    """Return the restricted Damerau-Levenshtein distance; any number above `most` stands for a larger one."""
     if abs(len(one) - len(other)) > most:
         return most + 1
     before: list[int] = []
@@ -372,7 +369,7 @@ def misspelt_keys(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the texts in plain data, with the way to them."""
+    """Yield the texts in plain data, with their paths."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

@@ -26,7 +26,7 @@ def removal(document: YamlNode, path: tuple[str | int, ...]) -> TextEdit | None:
     lead = text[line:start]
     if lead.strip(" ") not in ("", "-"):
         return None
-    if lead.strip(" ") == "-" and node.key is not None:  # the first field of an item stands behind its dash
+    if lead.strip(" ") == "-" and node.key is not None:  # the first field of an item follows its dash
         following = min(
             (each.place.start for each in parent.fields.values() if each.place.start > start), default=None,
         )
@@ -36,7 +36,7 @@ def removal(document: YamlNode, path: tuple[str | int, ...]) -> TextEdit | None:
 
 
 def _content_end(node: YamlNode) -> int:
-    """Return where the last character of a node stands; what the parser calls its end may lie behind comments."""
+    """Return the offset of a node's last character; the parser's end may include comments."""
     if isinstance(node.value, Mapping | tuple) and node.source.text[node.start] not in "[{":
         ends = [_content_end(each) for each in (*node.fields.values(), *node.items)]
         return max(ends, default=node.end)
@@ -85,5 +85,5 @@ def apply(edits: Iterable[TextEdit]) -> dict[str, str]:
 
 
 def _rooted(edit: TextEdit) -> TextEdit | None:
-    """Return the edit in the file; one inside a part is left out, where lines are not those of the file."""
+    """Return the edit in the file; None for one inside a part whose lines are not those of the file."""
     return edit if edit.source.parent is None else None

@@ -34,11 +34,11 @@ _QUANTITIES: Final = frozenset(("requests", "limits", "allocatable", "capacity",
 _ORDERINGS: Final = ("<", "<=", ">", ">=")
 _UNITS: Final = {"cpu": "milli-cores", "memory": "bytes", "ephemeral-storage": "bytes", "pods": "pods"}
 _NEAR: Final = 2
-"""An expression that may cost more than one in so many parts of the limit is near it."""
+"""An expression whose cost may exceed the limit divided by this number is near the limit."""
 
 
 def _by_intent(subject: LintSubject, placed: Placed) -> bool:
-    """Return whether a bare `true` or `false` says something: the document's `match` chooses what it is said of."""
+    """Return whether a bare `true` or `false` is intended: the document's `match` selects the rows."""
     match = subject.spec.match
     return isinstance(placed.checked.root, Literal) and (
         match.pods is not None or match.nodes is not None or bool(subject.spec.match_conditions)
@@ -46,7 +46,7 @@ def _by_intent(subject: LintSubject, placed: Placed) -> bool:
 
 
 def constant_conditions(subject: LintSubject) -> Iterator[tuple[Placed, Expr, bool | None]]:
-    """Yield the parts of expressions that are always the same, and (None) branches that are never taken."""
+    """Yield the constant parts of expressions, and (None) branches that are never taken."""
     for placed, node, value in subject.constant_truths:
         bare = isinstance(placed.checked.root, Literal)
         if not bare or (placed.role != "variable" and not _by_intent(subject, placed)):
@@ -90,7 +90,7 @@ def unreachable(subject: LintSubject) -> Iterator[Violation]:
 
 
 def filters_without_node(subject: LintSubject) -> Iterator[Violation]:
-    """Find filters whose answer is the same for all nodes."""
+    """Find filters with the same result for all nodes."""
     if not isinstance(subject.compiled, CompiledScheduler) or subject.spec.match.nodes is not None:
         return
     if any(each.role == "condition" and each.checked.scope is Scope.ROW for each in subject.placed):
@@ -108,7 +108,7 @@ def scores_without_node(subject: LintSubject) -> Iterator[Violation]:
     if not isinstance(subject.compiled, CompiledScheduler) or subject.spec.match.nodes is not None:
         return
     if any(each.role == "condition" and each.checked.scope is Scope.ROW for each in subject.placed):
-        return  # nodes that the document is not about get 0
+        return  # nodes that the document does not match get 0
     for placed in subject.placed:
         if placed.role == "score" and placed.checked.scope is not Scope.ROW:
             yield Violation(f"the score `{placed.name}` reads no node: all nodes get the same", placed.span(),
@@ -155,7 +155,7 @@ def _side(found: Range) -> str:
 
 
 def lossy_divisions(subject: LintSubject) -> Iterator[Violation]:
-    """Find divisions of integers whose lost fraction was meant to count."""
+    """Find divisions of integers that lose an intended fraction."""
     calls: dict[Placed, list[Call]] = {}
     for placed, node in subject.calls:
         calls.setdefault(placed, []).append(node)
@@ -184,7 +184,7 @@ def lossy_divisions(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "") -> bool:
-    """Return whether a part is a division of integers (but not by `but`, which rounds down on purpose)."""
+    """Return whether a part is a division of integers (except by `but`, which rounds down on purpose)."""
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
         below = checked.definition(reference.name)
@@ -194,7 +194,7 @@ def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "")
     if but and analysis.text(node.args[1]) == but:
         return False
     if _scaled(checked, node.args[0]):
-        return False  # what is lost is less than one of a hundred
+        return False  # the lost part is less than 1 %
     constants = [analysis.constant(each) for each in node.args]
     if constants[0] is not None and constants[1] is not None:
         return bool(constants[1][0]) and constants[0][0] % constants[1][0] != 0
@@ -205,9 +205,9 @@ _KEEPING: Final = frozenset(("_/_", "_+_", "_-_", "_?_:_", "greatest", "least", 
 
 
 def _scaled(checked: Checked, node: Expr) -> bool:
-    """Return whether a number was multiplied before, so that what its division loses does not count.
+    """Return whether a number was multiplied before, so that the loss of its division is negligible.
 
-    A quotient of such a number is one too, as is a sum of them: half of a percentage loses half a percent.
+    This includes quotients and sums of such numbers: half of a percentage loses half a percent.
     """
     pending, seen = [(checked, node)], set[str]()
     while pending:
@@ -265,7 +265,7 @@ _READING: Final = frozenset((
 
 
 def unreadable_params(subject: LintSubject) -> Iterator[Violation]:
-    """Find calls that can only fail with the params as they are written."""
+    """Find calls that always fail with the params as written."""
     if subject.compiled is None or not subject.params:
         return
     reading: dict[Placed, list[Call]] = {}
@@ -280,7 +280,7 @@ def unreadable_params(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _depends_on_params(checked: Checked, node: Expr) -> bool:
-    """Return whether a part reads a param, or the variable of a loop, which may run over one."""
+    """Return whether a part reads a param, or a loop's variable, whose range may be one."""
     return any(path[0] == "params" for path in reads_of(checked, node)) \
         or any(isinstance(checked.references.get(each.id), LocalReference) for each in parts(checked, node))
 
@@ -291,7 +291,7 @@ class _Unreadable:
     analysis: Analysis
 
     def below(self, node: Expr, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Violation]:
-        """Yield what is found in a part; `elements` are what variables of loops stand for, where that is known."""
+        """Yield the violations in a part; `elements` are the known values of loop variables."""
         checked = self.placed.checked
         if isinstance(node, Call) and node.function in ("_&&_", "_||_", "_?_:_"):
             yield from self._reached(node, elements)
@@ -316,7 +316,7 @@ class _Unreadable:
             yield from self.below(each, elements)
 
     def _reached(self, node: Call, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Violation]:
-        """Yield what is found in the parts that are evaluated with these params."""
+        """Yield the violations in the parts that are evaluated with these params."""
         if node.function == "_?_:_":
             truth = self.analysis.truth(node.args[0])
             for value, branch in ((True, node.args[1]), (False, node.args[2])):
@@ -361,7 +361,7 @@ class _Unreadable:
 
 
 def _fails(overload: Overload, arguments: tuple[object, ...], number: int) -> str:
-    """Return why a call can only fail because of one of its arguments; an empty text where it may have a value."""
+    """Return why a call always fails because of one of its arguments; an empty text if it may have a value."""
     try:
         if overload.validate is not None:
             overload.validate(arguments)
@@ -377,7 +377,7 @@ def _fails(overload: Overload, arguments: tuple[object, ...], number: int) -> st
 
 
 def quantities_as_text(subject: LintSubject) -> Iterator[Violation]:
-    """Find quantities that are compared or converted as the texts that they are."""
+    """Find quantities that are compared or converted as texts."""
     hint = "use `quantity(a).isLessThan(quantity(b))`, or the ready numbers: `requests.cpu`, `allocatable.cpu`"
     for placed, node in subject.calls:
         if COMPARISONS.get(node.function) in _ORDERINGS:
@@ -420,10 +420,10 @@ def _loops(node: Comprehension) -> bool:
 
 
 def near_limit(subject: LintSubject) -> Iterator[Violation]:
-    """Find expressions that may cost nearly as much as is allowed."""
+    """Find expressions with a cost near the limit."""
     for placed, nodes in subject.parts:
         if not any(isinstance(node, Comprehension) and _loops(node) for node in nodes):
-            continue  # one loop over as much as is assumed costs a hundredth of the limit
+            continue  # one loop over the assumed size costs a hundredth of the limit
         limit = placed.checked.environment.limits.estimated_cost
         cost = estimate(placed.checked).high
         if cost * _NEAR > limit:

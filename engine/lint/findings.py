@@ -42,7 +42,7 @@ class Ignore:
     start: int
     end: int
     line: int
-    """The line that it is about."""
+    """The line to which it applies."""
     rules: tuple[LintRule, ...]
     reason: str
     unknown: tuple[str, ...]
@@ -58,9 +58,9 @@ def check(
     whole: Whole, sources: Iterable[Source], configuration: LintConfiguration,
     done: Callable[[int], None] = lambda _: None,
 ) -> tuple[LintFinding, ...]:
-    """Return what the rules find in a set, without what comments and the configuration ignore.
+    """Return the findings of the rules in a set, without those that comments and the configuration ignore.
 
-    `sources` are the files, whose comments are looked at. `done` is told how many documents have been checked.
+    `sources` are the files, for their comments. `done` is called with the number of checked documents.
     """
     rules = [rule for rule in RULES.values() if configuration.level(rule) is not None]
     ignores = [each for source in sources for each in ignores_of(source)]
@@ -112,7 +112,7 @@ def _ignored(finding: LintFinding, by_line: dict[tuple[str, int], list[Ignore]])
 
 
 def ignores_of(source: Source) -> Iterator[Ignore]:
-    """Yield the comments of a file that ask for something to be ignored."""
+    """Yield the ignore comments of a file."""
     if _MARK not in source.text:
         return
     for match in _IGNORE.finditer(source.text):
@@ -120,7 +120,7 @@ def ignores_of(source: Source) -> Iterator[Ignore]:
         words = [word for word in re.split(r"[,\s]+", said) if word]
         rules = tuple(rule for word in words if (rule := find(word)) is not None)
         line = source.position(match.start())[0]
-        if not source.line(line)[: source.position(match.start())[1] - 1].strip():  # alone on its line: about the next
+        if not source.line(line)[: source.position(match.start())[1] - 1].strip():  # alone: applies to the next line
             line = _next_line(source, line)
         end = match.start() + len(match[0].rstrip())
         yield Ignore(source, match.start(), end, line, rules, reason.strip(" :") if because else "",

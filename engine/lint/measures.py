@@ -28,13 +28,13 @@ class Origin(enum.IntEnum):
     CLUSTER = -1
     """A sum over many nodes."""
     CAPACITY = 0
-    """What a node has."""
+    """The capacity of a node."""
     NODE = 1
-    """What all on a node use or request together."""
+    """The total usage or requests on a node."""
     POD = 2
-    """What one pod requests."""
+    """The request of one pod."""
     MEASURED = 3
-    """What a part of what runs on a node was seen to use, which may be next to nothing."""
+    """The measured usage of a part of a node's pods, which may be very small."""
 
 
 _UNITS: Final[Mapping[str, tuple[str, Fraction]]] = {
@@ -61,18 +61,17 @@ _CONVERTED: Final[Mapping[str, Mapping[Fraction, str]]] = {
     "pods": {ONE: "pods"},
     "instant": {ONE: "seconds since 1970", Fraction(1000): "milliseconds since 1970"},
 }
-"""By dimension the units that a factor stands for. Any other factor is a part or a multiple of the first unit."""
+"""The units by dimension and factor. Any other factor is a part or a multiple of the first unit."""
 _SHARES: Final[Mapping[Fraction, str]] = {ONE: "a fraction", PERCENT: "a percentage", Fraction(1000): "per mille"}
 _COUNTED: Final = frozenset(("pods", "gpu"))
-"""Counts are plain numbers to many: they may be mixed with shares, in scores above all."""
+"""Counts are often used as plain numbers: they may be mixed with shares, mainly in scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """The measure of a number: `factor` times the amounts of `dimensions`; None if the factor is not known.
 
-    `loose`: a param is a factor, which may carry a unit of its own. `of_whole`: of a share, that 1 is all that there
-    is.
+    `loose`: a factor is a param, which may have its own unit. `of_whole`: a share of which 1 is the whole.
     """
 
     dimensions: Dimensions
@@ -93,7 +92,7 @@ class Measure:
 
     @property
     def unit(self) -> str:
-        """The unit by name: of an amount the one that its factor stands for."""
+        """The unit's name; that of an amount follows from its factor."""
         if self.is_share:
             return _SHARES.get(self.factor, "a share") if self.factor is not None else "a share"
         units = _CONVERTED.get(self.dimension)
@@ -108,7 +107,7 @@ class Measure:
 
 
 def share(factor: Fraction, *, of_whole: bool = True) -> Measure:
-    """Return a share whose number is `factor` where it is all of the whole: 1 for fractions, 100 for percentages."""
+    """Return a share of which `factor` is the whole: 1 for fractions, 100 for percentages."""
     return Measure((), factor, of_whole=of_whole)
 
 
@@ -141,7 +140,7 @@ def product(left: Measure, right: Measure, *, divided: bool = False) -> Measure 
     else:
         of_whole = left.of_whole and right.of_whole
     if any(name == "gpu" and power != 1 for name, power in dimensions):
-        return None  # a number of devices times what is wanted of each is an amount again
+        return None  # a number of devices times the request of each is an amount again
     return Measure(dimensions, factor, max(left.origin, right.origin), left.loose or right.loose, of_whole)
 
 
@@ -186,7 +185,7 @@ class UnitFault:
 
 
 def unlike(left: Measure, right: Measure, *, joined: bool) -> UnitFault | None:
-    """Return why two measures cannot be compared or (`joined`) added, where that is certain.
+    """Return why two measures cannot be compared or (`joined`) added, if that is certain.
 
     The message names both units.
     """
@@ -199,7 +198,7 @@ def unlike(left: Measure, right: Measure, *, joined: bool) -> UnitFault | None:
             return _fault(left, right, f"multiply {both[0].unit} by {_number(times)}")
         return None
     if left.loose or right.loose:
-        return None  # a param may carry the unit that is missing
+        return None  # a param may have the missing unit
     if left.dimensions == right.dimensions:
         if left.dimension and left.unit != right.unit and left.in_unit and right.in_unit:
             return _fault(left, right, f"convert one of them: {_conversion(left, right)}")
@@ -218,7 +217,7 @@ def unlike(left: Measure, right: Measure, *, joined: bool) -> UnitFault | None:
         if kinds <= _COUNTED or left.factor != right.factor or left.factor not in (ONE, PERCENT):
             return None
         return _fault(left, right, "bring both to shares first: `percent(part, whole)`")
-    # A factor may be so many of one per one of the other, as in `requests.memory <= requests.cpu * 4294967`.
+    # A factor may be a ratio of two units, as in `requests.memory <= requests.cpu * 4294967`.
     if left.factor != right.factor and not (
         kinds.isdisjoint(_COUNTED) and 1 / _LIKELY_PART <= left.factor / right.factor <= _LIKELY_PART
     ):
@@ -227,7 +226,7 @@ def unlike(left: Measure, right: Measure, *, joined: bool) -> UnitFault | None:
 
 
 _LIKELY_PART: Final = 200
-"""A number of milli-cores is no number of bytes, whatever the percentage is."""
+"""Up to this number, comparing milli-cores with bytes may be a comparison of percentages."""
 _SHARE_HELP: Final = {
     "cpu": "compare shares with shares: `percent(usage.cpu, allocatable.cpu)`",
     "bytes": "compare shares with shares: `percent(usage.memory, allocatable.memory)`",
@@ -249,25 +248,25 @@ def _number(value: Fraction) -> str:
 
 
 _CORE_COUNTS: Final = frozenset((12, 16, 24, 32, 48, 64, 96, 128, 192, 256))
-"""Numbers of cores that machines have, and nobody measures milli-cores by."""
+"""Common numbers of cores, which are unlikely as milli-cores."""
 _LEAST_CPU: Final = {
     Origin.CLUSTER: 100, Origin.CAPACITY: 100, Origin.NODE: 10, Origin.POD: 10, Origin.MEASURED: 5,
 }
 _LEAST_BYTES: Final = {
     Origin.CLUSTER: 1 << 26, Origin.CAPACITY: 1 << 26, Origin.NODE: 10**6, Origin.POD: 10**6, Origin.MEASURED: 10**5,
 }
-"""Milli-cores and bytes below which nobody draws a line; 10 of a whole node may mean that it is idle."""
+"""Milli-cores and bytes that are implausibly small as thresholds; 10 for a whole node may mean that it is idle."""
 _MOST_CPU: Final = 10**7
-"""Of one node: 10,000 cores."""
+"""The maximum of one node: 10,000 cores."""
 _MOST_DEVICES: Final = 100
 _GUARDS: Final = frozenset((">=", "<", "==", "!=", "clamp"))
-"""Compared in these ways, 1 is a way to say `any` or to keep a divisor from being 0."""
+"""With these comparisons, 1 may mean `any` or guard a divisor against 0."""
 _DAY: Final = 86400
 _LONG: Final = 900 * _DAY
 
 
 def absurd(measure: Measure, value: Fraction, operator: str) -> UnitFault | None:
-    """Return why a measure cannot sensibly be compared with a number, where that is certain.
+    """Return why a measure cannot sensibly be compared with a number, if that is certain.
 
     `operator` is `<`, `<=`, `>`, `>=`, `==`, `!=`, `clamp` (an argument of greatest or least) or `offset` (added or
     subtracted).
@@ -312,7 +311,7 @@ def _absurd_share(measure: Measure, factor: Fraction, value: Fraction) -> UnitFa
 
 
 def _absurd_ratio(measure: Measure, value: Fraction) -> UnitFault | None:
-    """Return what is wrong with a hundred times an amount, divided by an amount of another kind."""
+    """Return the fault of a hundred times an amount, divided by an amount of another kind."""
     powers = dict(measure.dimensions)
     if measure.factor != PERCENT or value > 1000 or sorted(powers.values()) != [-1, 1]:
         return None
@@ -436,7 +435,7 @@ _LEAST_OF_CAPACITY: Final = Fraction(1, 100)
 
 
 def absurd_part(left: Measure, right: Measure) -> UnitFault | None:
-    """Return what is wrong where an amount is compared with a part of what a node has that is no part."""
+    """Return the fault of comparing an amount with a part of a node's capacity that exceeds the whole."""
     if left.dimensions != right.dimensions or not left.dimension or left.factor is None or right.factor is None:
         return None
     for used, whole in ((left, right), (right, left)):

@@ -1,7 +1,7 @@
 """Certain knowledge about the values of expressions: constants, intervals, and constant conditions.
 
-A result is true of every row for which the expression has a value; if nothing is certain, nothing is claimed. Params
-are unknown unless they are given: a profile may change them.
+A result holds for every row for which the expression has a value; if nothing is certain, nothing is claimed. Params are
+unknown unless they are given, as profiles may change them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MEASURED: Final = frozenset((
     "usage", "podUsage", "estimated", "bestEffortUsage", "nonBestEffortUsage", "systemUsage", "containerUsage",
     "classUsage", "metricAge", "nodeMetric",
 ))
-"""What was measured moves freely of what is declared: a node may use more than it allocates."""
+"""Measured values are independent of declared ones: a node may use more than its pods request."""
 COMPARISONS: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">=", "_==_": "==", "_!=_": "!="}
 MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _NEGATED: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -62,8 +62,8 @@ _COUNTS: Final = frozenset((
 class Range:
     """The numbers from `low` to `high`, both included.
 
-    `exact`: both ends are reached by some input. `groups` are the kinds of inputs that were read, which may not be
-    taken for independent of one another when they meet again. `unit` is the resource whose amount this is.
+    `exact`: both ends are reached by some input. `groups` are the kinds of inputs that were read; ranges with a common
+    group are not independent. `unit` is the resource whose amount this is.
     """
 
     low: Number
@@ -90,10 +90,10 @@ class Known:
     ranges: Mapping[str, Range] = field(default_factory=dict)
     texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
     local: frozenset[str] = frozenset()
-    """Which of the parts mention variables of loops."""
+    """The parts that mention variables of loops."""
 
     def inside_loop(self) -> Known:
-        """Return what still holds inside another loop, whose variable may have the name of one outside."""
+        """Return the knowledge that is valid inside another loop, whose variable may hide one outside."""
         if not self.local:
             return self
         return Known(
@@ -112,7 +112,7 @@ class Analysis:
     checked: Checked
     params: Mapping[str, Any] | None = None
     _left: list[int] = field(default_factory=lambda: [_MOST_STEPS])
-    """How many more looks it may take: nested conditions are looked at under ever other assumptions."""
+    """The remaining steps: nested conditions are analysed under many assumptions."""
     _folding: Folding = field(default_factory=Folding)
     _texts: dict[int, str] = field(default_factory=dict)
     _definitions: dict[str, Analysis] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Analysis:
     # -- constants -------------------------------------------------------------------------------------------------
 
     def constant(self, node: Expr) -> tuple[Any] | None:
-        """Return the value of an expression that has the same one always, as a tuple of one."""
+        """Return the value of a constant expression, as a tuple of one; None for others."""
         if node.id not in self._constants:
             self._constants[node.id] = self._constant(node)
         return self._constants[node.id]
@@ -162,7 +162,7 @@ class Analysis:
     # -- numbers ---------------------------------------------------------------------------------------------------
 
     def range(self, node: Expr, known: Known = NOTHING) -> Range | None:
-        """Return the numbers that an int or double may be; None where nothing is known."""
+        """Return the range of an int or double; None if nothing is known."""
         if known is NOTHING:
             if node.id not in self._ranges:
                 self._ranges[node.id] = self._range(node, known)
@@ -270,7 +270,7 @@ class Analysis:
                     least = 0 if each.low <= 0 <= each.high else min(abs(each.low), abs(each.high))
                     return replace(each, low=least, high=max(abs(each.low), abs(each.high)), exact=False)
                 return _extreme(ranges, greatest=name == "math.greatest")
-            if ranges and name.startswith("math."):  # one that is known bounds the result from one side
+            if ranges and name.startswith("math."):  # a known argument bounds the result on one side
                 if name == "math.greatest":
                     return Range(max(each.low for each in ranges), INT64_MAX, exact=False) if kind == INT else None
                 return Range(INT64_MIN, min(each.high for each in ranges), exact=False) if kind == INT else None
@@ -279,7 +279,7 @@ class Analysis:
     # -- truths ----------------------------------------------------------------------------------------------------
 
     def truth(self, node: Expr, known: Known = NOTHING) -> Truth:
-        """Return what a bool may be, where it has a value."""
+        """Return the possible values of a bool, if it has a value."""
         if known is not NOTHING:
             return self._truth(node, known)
         if node.id not in self._truths:
@@ -330,7 +330,7 @@ class Analysis:
         left, right = node.args
         operator = COMPARISONS[node.function]
         kinds = [self.checked.types.get(each.id) for each in node.args]
-        if DOUBLE not in kinds and self.text(left) == self.text(right):  # a double may be NaN, which is no number
+        if DOUBLE not in kinds and self.text(left) == self.text(right):  # a double may be NaN, which has no equal
             return ALWAYS if operator in ("==", "<=", ">=") else NEVER
         if operator in ("==", "!="):
             for one, other in ((left, right), (right, left)):
@@ -352,7 +352,7 @@ class Analysis:
         return frozenset(constant[0])
 
     def given(self, condition: Expr, known: Known, *, truth: bool) -> Known:
-        """Return what is known where a condition holds (or does not)."""
+        """Return the knowledge under a condition that holds (or does not)."""
         ranges, texts, local = dict(known.ranges), dict(known.texts), set(known.local)
         for node, operator, value in self._facts(condition, truth=truth):
             key = self.text(node)
@@ -399,7 +399,7 @@ class Analysis:
     # -- names -----------------------------------------------------------------------------------------------------
 
     def text(self, node: Expr) -> str:
-        """Return the canonical text of a part, by which equal parts are known."""
+        """Return the canonical text of a part, which is the same for equal parts."""
         if node.id not in self._texts:
             try:
                 self._texts[node.id] = unparse(node)
@@ -408,7 +408,7 @@ class Analysis:
         return self._texts[node.id]
 
     def definition(self, name: str) -> Analysis:
-        """Return what can be said of a variable that the expression reads."""
+        """Return the analysis of a variable that the expression reads."""
         if name not in self._definitions:
             below = Analysis(self.checked.definition(name), self.params)
             below._definitions, below._left, below._folding = self._definitions, self._left, self._folding
@@ -494,7 +494,7 @@ def _met(found: Range | None, left: Range, right: Range, *, whole: bool) -> Rang
     if found is None:
         return WHOLE if whole else None
     low, high = found.low, found.high
-    if whole:  # what lies beyond is the error of an overflow, no value
+    if whole:  # larger numbers are overflow errors, not values
         low, high = max(low, INT64_MIN), min(high, INT64_MAX)
     exact = left.exact and right.exact and found.exact and left.groups.isdisjoint(right.groups)
     return replace(found, low=low, high=high, exact=exact, groups=left.groups | right.groups)
@@ -561,7 +561,7 @@ _ARITHMETIC: Final[Mapping[str, Callable[..., Range | None]]] = {
 
 
 def parts(checked: Checked, node: Expr | None = None) -> Iterator[Expr]:
-    """Yield an expression and all parts of it that are evaluated (no function's name), outermost first."""
+    """Yield an expression and all of its evaluated parts (without function names), outermost first."""
     pending = [checked.root if node is None else node]
     while pending:
         each = pending.pop()

@@ -43,7 +43,7 @@ class ReportEntry:
 
     @property
     def place(self) -> tuple[str, int, int, int, int]:
-        """File, line, column, and line and column behind the end; the start of no file where there is no place."""
+        """File, line, column, and line and column after the end; an empty file if there is no place."""
         if self.problem.span is None:
             return "", 1, 1, 1, 1
         root = self.problem.span.root()
@@ -52,7 +52,7 @@ class ReportEntry:
 
     @property
     def text(self) -> str:
-        """Message and what to do, in one line."""
+        """Message and help, in one line."""
         return self.problem.message + (f" ({self.problem.help})" if self.problem.help else "")
 
 
@@ -235,7 +235,7 @@ def _xml_text(text: str) -> str:
 
 
 def as_github(report: LintReport) -> str:
-    """Return workflow commands, which GitHub shows beside the lines of a pull request."""
+    """Return workflow commands, which GitHub shows at the lines of a pull request."""
     kinds = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
     lines = []
     for each in report.entries:
@@ -266,7 +266,7 @@ def as_gitlab(report: LintReport) -> str:
     for each in report.entries:
         mark = _fingerprint(each)
         seen[mark] = seen.get(mark, 0) + 1
-        if seen[mark] > 1:  # the same words on the same line text twice: GitLab drops what has one fingerprint
+        if seen[mark] > 1:  # equal messages on equal lines: GitLab drops entries with the same fingerprint
             mark = hashlib.sha256(f"{mark} {seen[mark]}".encode()).hexdigest()[:32]
         file, line, column, end_line, end_column = each.place
         issues.append({
@@ -297,7 +297,7 @@ def as_lsp(report: LintReport) -> str:
                 for other in each.related
             ]
         if each.rule is not None and each.rule.id in ("KP001", "KP002", "KP012"):
-            diagnostic["tags"] = [1]  # unnecessary: editors show it paler
+            diagnostic["tags"] = [1]  # the tag `Unnecessary`: editors fade the text
         by_file.setdefault(span.root().source.name if span else "", []).append(diagnostic)
     return _json([{"uri": _uri(file), "diagnostics": found} for file, found in by_file.items()])
 

@@ -1,7 +1,7 @@
 """The table of rules: id, name, severity, examples to avoid and to prefer, and the reason.
 
-`docs/lint.md` is generated from it, and every example in it is a test: what is to be avoided triggers exactly its rule,
-what is preferred triggers none. Ids are never reused.
+`docs/lint.md` is generated from it, and every example in it is a test: the one to avoid triggers exactly its rule, the
+preferred one triggers none. Ids are never reused.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .subject import LintSubject, Violation, Whole
 class LintRule:
     """A rule. One of `each` (called for every document) and `whole` (called once, for all) is given.
 
-    `avoid` and `prefer` are policy files; `configuration` tells that they are component configurations instead, and
-    `beside` stands for policy files that are checked with them.
+    `avoid` and `prefer` are policy files; with `configuration` they are component configurations instead, and `beside`
+    are policy files that are checked with them.
     """
 
     id: str

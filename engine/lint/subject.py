@@ -32,7 +32,7 @@ class TextEdit:
 class Violation:
     """A violation of a rule: a lower-case fragment, its place, the help, and related places.
 
-    `fix` is asked only when somebody wants to have it fixed.
+    `fix` is called only with `--fix`.
     """
 
     message: str
@@ -46,7 +46,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """An expression at its place. `role` is the name of its list (`filter`, `score`, `message`, ...)."""
+    """An expression with its place. `role` is the name of its list (`filter`, `score`, `message`, ...)."""
 
     role: str
     checked: Checked
@@ -67,7 +67,7 @@ def span_of(checked: Checked, node: Expr | None = None) -> Span:
 
 @dataclass(eq=False)
 class LintSubject:
-    """A valid document. For PolicyParams `compiled` is None; `params` are its own with those that it takes over."""
+    """A valid document. For PolicyParams `compiled` is None; `params` are its own merged with referenced ones."""
 
     document: Document
     compiled: Compiled | None
@@ -81,12 +81,12 @@ class LintSubject:
 
     @cached_property
     def placed(self) -> tuple[Placed, ...]:
-        """All expressions of the document but its variables."""
+        """All expressions of the document except its variables."""
         return tuple(_placed(self.compiled)) if self.compiled is not None else ()
 
     @cached_property
     def definitions(self) -> Mapping[str, Checked]:
-        """Its variables as the first expression sees them that can read them."""
+        """Its variables, as seen by the first expression that can read them."""
         found: dict[str, Checked] = {}
         for each in self.placed:
             for name, checked in each.checked.definitions.items():
@@ -101,7 +101,7 @@ class LintSubject:
 
     @cached_property
     def analyses(self) -> tuple[tuple[Placed, Analysis], ...]:
-        """The analysis of each expression, whatever the params are."""
+        """The analysis of each expression, for unknown params."""
         return tuple((each, Analysis(each.checked)) for each in self.everything)
 
     @cached_property
@@ -121,9 +121,8 @@ class LintSubject:
 
     @cached_property
     def constant_truths(self) -> tuple[tuple[Placed, Expr, bool | None], ...]:
-        """The outermost parts that are always true or never, and (None) branches that are never taken.
-
-        A bare `true` or `false` is one too.
+        """The outermost parts that are always or never true, and (None) branches that are never taken; includes a bare
+        `true` or `false`.
         """
         found: list[tuple[Placed, Expr, bool | None]] = []
         for placed, analysis in self.analyses:
@@ -151,17 +150,17 @@ class LintSubject:
 
     @cached_property
     def params_read(self) -> frozenset[str] | None:
-        """The params that expressions read; None where they are read as a whole."""
+        """The params that expressions read; None if they are read as a whole."""
         paths = {path for each in self.everything for path in each.checked.reads if path[0] == "params"}
         return None if ("params",) in paths else frozenset(path[1] for path in paths)
 
     @cached_property
     def node(self) -> YamlNode | None:
-        """The YAML node of the document. It is read once more: only who complains needs it."""
+        """The YAML node of the document. The text is read again: only reports need it."""
         return node_of(self.document)
 
     def place(self, *path: str | int) -> Span:
-        """Return the place of a field, or of the name where there is no such field."""
+        """Return the place of a field, or of the name if there is no such field."""
         node = self.node.at(*path) if self.node is not None else None
         return node.place if node is not None else self.document.span
 
@@ -211,7 +210,7 @@ def _rules(role: str, rules: Iterable[Rule]) -> Iterator[Placed]:
 
 @dataclass(eq=False)
 class Whole:
-    """All valid documents together, the component configurations beside them, and the plugins that exist."""
+    """All valid documents, the component configurations, and the existing plugins."""
 
     subjects: tuple[LintSubject, ...]
     configurations: tuple[YamlNode, ...] = ()

@@ -71,7 +71,7 @@ _SAME: Final = frozenset((
     "double", "int", "math.ceil", "math.floor", "math.round", "math.trunc", "math.abs", "-_", "sort", "reverse",
     "slice", "distinct", "first", "last", "value", "optional.of", "flatten", "min", "max", "dyn",
 ))
-"""What a call of these returns counts what its first argument does."""
+"""Functions whose result has the measure of their first argument."""
 _SPANS: Final = {
     "getMilliseconds": "milliseconds", "getSeconds": "seconds", "getMinutes": "minutes", "getHours": "hours",
 }
@@ -81,7 +81,7 @@ _TEXTUAL: Final = frozenset(("_==_", "_!=_"))
 _LOGIC: Final = frozenset(("_&&_", "_||_", "!_"))
 _LOCALS: Final[Mapping[str, Measure]] = MappingProxyType({})
 _JOINS: Final = frozenset(("max", "min", "sum", "math.greatest", "math.least"))
-"""Calls that make one number of the elements of a list."""
+"""Functions that combine the elements of a list to one number."""
 _TESTS: Final = frozenset((Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE))
 _RANGES: Final = frozenset((Macro.FILTER, Macro.SORT_BY))
 
@@ -134,7 +134,7 @@ class _Walk:
                 return None
 
     def _elements(self, node: ListLiteral, known: Mapping[str, Measure], *, joined: bool) -> Measure | None:
-        """Return what the elements of a list count; `joined`: a call makes one number of them."""
+        """Return the common measure of a list's elements; `joined`: a call combines them to one number."""
         found = [self.measure(each, known) for each in node.elements]
         return self._alike(found, node.elements, joined=joined)
 
@@ -238,7 +238,7 @@ class _Walk:
             left, right = found[:2]
             if left is None or right is None:
                 return None
-            if left.dimensions != right.dimensions:  # both are quantities, which no factor changes
+            if left.dimensions != right.dimensions:  # both are quantities, which have no factor
                 left, right = replace(left, factor=ONE), replace(right, factor=ONE)
             self._mixed(node, left, right, "compared")
             return None
@@ -276,7 +276,7 @@ class _Walk:
         return below
 
     def _quantity(self, text: Expr) -> Measure | None:
-        """Return what a quantity of an API object is: there, cpu is in cores."""
+        """Return the measure of a quantity of an API object, where cpu is in cores."""
         holder = text.operand if isinstance(text, Select) else None
         name = text.field if isinstance(text, Select) else ""
         if isinstance(text, Call) and text.function == "_[_]" and isinstance(text.args[1], Literal):
@@ -288,7 +288,7 @@ class _Walk:
         return amount("cores" if unit == "milli-cores" and name == "cpu" else unit, origin) if unit else None
 
     def _joined(self, nodes: tuple[Expr, ...], found: list[Measure | None]) -> Measure | None:
-        """Return what one of two values counts; a constant counts what the other one does."""
+        """Return the common measure of two values; a constant has the measure of the other one."""
         left, right = found
         if left is None and right is not None and self._constant(nodes[0]) is not None:
             return right
@@ -299,7 +299,7 @@ class _Walk:
     def _alike(
         self, found: list[Measure | None], nodes: tuple[Expr, ...], *, joined: bool = True,
     ) -> Measure | None:
-        """Return what values count that are taken together: the greatest of them, the elements of a list."""
+        """Return the common measure of combined values: arguments of `greatest`, elements of a list."""
         first: Measure | None = None
         known = True
         for measure, node in zip(found, nodes, strict=True):
@@ -315,7 +315,7 @@ class _Walk:
         return first if known else None
 
     def _constant(self, node: Expr) -> Fraction | None:
-        """Return the number that a part always is, with the params as they are written."""
+        """Return the constant number of a part, with the params as written."""
         constant = self.analysis.constant(node)
         value = constant[0] if constant is not None else None
         if isinstance(value, bool) or not isinstance(value, int | float) or value - value != 0:
@@ -323,7 +323,7 @@ class _Walk:
         return Fraction(str(value))
 
     def _plain(self, node: Expr) -> bool:
-        """Return whether a constant is written in the expression and comes from no param."""
+        """Return whether a constant is written in the expression and does not come from a param."""
         return not reads_of(self.checked, node)
 
     def _percent(self, node: Call, found: list[Measure | None]) -> Measure:
@@ -377,7 +377,7 @@ class _Walk:
             return measure
         return None
 
-    # -- what is found ---------------------------------------------------------------------------------------------
+    # -- findings ---------------------------------------------------------------------------------------------
 
     def _compare(
         self, node: Call, nodes: tuple[Expr, ...], found: list[Measure | None], operator: str,
@@ -392,7 +392,7 @@ class _Walk:
             self._hold(right, nodes[1], nodes[0], MIRRORED[operator])
 
     def _hold(self, measure: Measure, node: Expr, other: Expr, operator: str) -> None:
-        """Hold a measure against a number, or against the interval that it lies in."""
+        """Compare a measure with a number, or with the interval that contains it."""
         value = self._constant(other)
         if value is not None:
             fault = absurd(measure, value, operator)
@@ -414,7 +414,7 @@ class _Walk:
             self._tell(other, replace(faults[1], meant=""))
 
     def _offset(self, node: Expr) -> tuple[Fraction, Expr] | None:
-        """Return what an amount was raised or lowered by before it is compared."""
+        """Return the offset that is added to an amount before it is compared."""
         if isinstance(node, Call) and node.function in ("_+_", "_-_") and len(node.args) == 2:
             for each in node.args[::-1]:
                 value = self._constant(each)
@@ -423,7 +423,7 @@ class _Walk:
         return None
 
     def _mixed(self, node: Expr, left: Measure, right: Measure, how: str) -> bool:
-        """Report, and return, whether two measures do not belong together."""
+        """Return whether two measures are incompatible, and report it."""
         fault = unlike(left, right, joined=how != "compared")
         if fault is not None:
             self._tell(node, replace(fault, message=f"{fault.message} cannot be {how}"))
@@ -446,22 +446,22 @@ class Units:
     _aggregates: dict[str, Measure | None] = field(default_factory=dict)
 
     def walk(self, checked: Checked, analysis: Analysis | None = None) -> _Walk:
-        """Return the walk over an expression, not yet begun."""
+        """Return a new walk over an expression."""
         return _Walk(self, checked, analysis or Analysis(checked, self.subject.params))
 
     def learn(self, name: str, measure: Measure | None) -> None:
-        """Take note of what a variable counts."""
+        """Record the measure of a variable."""
         self._definitions[name] = measure
 
     def definition(self, name: str, reader: Checked) -> Measure | None:
-        """Return what a variable counts."""
+        """Return the measure of a variable."""
         if name not in self._definitions:
             below = reader.definition(name)
             self._definitions[name] = self.walk(below).measure(below.root)
         return self._definitions[name]
 
     def aggregate(self, name: str) -> Measure | None:
-        """Return what an aggregate counts, or the values of a grouped one."""
+        """Return the measure of an aggregate, or of the values of a grouped one."""
         if name not in self._aggregates:
             self._aggregates[name] = None
             for program in self.subject.compiled.aggregates if self.subject.compiled is not None else ():
@@ -480,7 +480,7 @@ class Units:
 
 
 def wrong_units(subject: LintSubject) -> Iterator[Violation]:
-    """Find what cannot be compared or added, and numbers that a measure cannot sensibly be compared with."""
+    """Find values that cannot be compared or added, and numbers that a measure cannot sensibly be compared with."""
     if subject.compiled is None:
         return
     units = Units(subject)
@@ -501,14 +501,14 @@ def wrong_units(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _written(placed: Placed, finding: _UnitFinding) -> TextEdit | None:
-    """Return the edit that writes the number that was meant, as an int or a double as before."""
+    """Return the edit that writes the intended number, as an int or a double as before."""
     node = finding.node
     old = placed.checked.source.text[node.start : node.end]
     return replacement(placed.span(node), old, finding.fault.meant)
 
 
 def _of_result(placed: Placed, measure: Measure | None, compiled: Compiled) -> UnitFault | None:
-    """Return what is wrong with what an expression yields where the place it stands in has a unit."""
+    """Return the fault of an expression's result if its slot requires another unit."""
     if measure is None:
         return None
     if placed.role == "score" and isinstance(placed.item, ScoreItem):

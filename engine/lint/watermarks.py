@@ -1,7 +1,7 @@
 """Watermarks: comparisons of a node's usage with a percentage of its allocatable; and the direction of scores.
 
 `usage.cpu * 100 / allocatable.cpu < 65`, `usage.cpu < allocatable.cpu * params.percent / 100` and
-`double(usage.cpu) / double(allocatable.cpu) < 0.65` all say the same, and are read as the same: cpu, below 65 %.
+`double(usage.cpu) / double(allocatable.cpu) < 0.65` are equivalent, and give the same watermark: cpu, below 65 %.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LISTS: Final = frozenset(("usage", "estimated", "allocatable", "requested", "re
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The measured usage of a resource is held against `percent` of what the node has for pods.
+    """A comparison of the measured usage of a resource with `percent` of the node's allocatable.
 
     `below`: the comparison is true for nodes that use less. `node` is the comparison, in the tree of `checked`.
     """
@@ -53,7 +53,7 @@ class _Product:
 
 
 def watermarks(analysis: Analysis) -> Iterator[Watermark]:
-    """Yield the watermarks of a condition: those that are joined by `&&` and `||`, negated ones turned round."""
+    """Yield the watermarks of a condition: those joined by `&&` and `||`, with negated ones inverted."""
     yield from _found(analysis, analysis.checked.root, positive=True)
 
 
@@ -83,7 +83,7 @@ def _found(analysis: Analysis, node: Expr, *, positive: bool) -> Iterator[Waterm
 
 
 def _ratio(product: _Product) -> tuple[str, Fraction, bool] | None:
-    """Return resource, percentage and whether usage stands above, for a product that is compared with 1."""
+    """Return resource, percentage and whether usage is the numerator, for a product that is compared with 1."""
     if len(product.above) != 1 or len(product.under) != 1 or product.factor <= 0:
         return None
     (top, resource), (bottom, other) = product.above[0], product.under[0]
@@ -139,14 +139,14 @@ def suppression(analysis: Analysis) -> tuple[str, Fraction, Expr] | None:
     return product.above[0][1], product.factor * 100, node
 
 
-# -- what a score follows ----------------------------------------------------------------------------------------------
+# -- directions of scores ----------------------------------------------------------------------------------------------
 
 Slopes: TypeAlias = dict[Leaf, int]
-"""By amount: 1 where more of it makes the value larger, -1 where it makes it smaller, 0 where that depends."""
+"""By amount: 1 if more of it makes the value larger, -1 if smaller, 0 if that depends."""
 
 
 def slopes(analysis: Analysis) -> Slopes:
-    """Return which amounts a number follows, and which way. Amounts are never negative."""
+    """Return the amounts on which a number depends, with the direction. Amounts are never negative."""
     return _slopes(analysis, analysis.checked.root, {})
 
 
