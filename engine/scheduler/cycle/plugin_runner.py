@@ -42,7 +42,9 @@ from koordpolicy.engine.framework.scheduler import (
 
 from ..profiles.profile import Active, Profile
 from ..queue.nominator import Nominations
-from ..result_cache.result_cache import CombinedResult, ResultCache, among, recomputed, step_of
+from ..result_cache.combined_result import CombinedResult, among
+from ..result_cache.refusals import recomputed, step_of
+from ..result_cache.result_cache import ResultCache
 from .rowwise import describe, failed, sound
 from .verdict import NOWHERE, DeferredSteps, Failure, Filtered, PodRejection, Scored, in_fixed_words
 

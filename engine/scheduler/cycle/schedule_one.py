@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
@@ -43,7 +44,6 @@ from ..profiles.profile import Profile, ProfileSpec
 from ..profiles.profile_set import HotSwap, ProfileSet
 from ..queue.events import EventHub, Subscriber
 from ..queue.nominator import Nominations
-from ..result_cache.result_cache import all_rows
 from .binding import BindingCycle, BindingCycles, BindingPhase
 from .executor import Executor, InlineExecutor
 from .own_cluster import OwnCluster

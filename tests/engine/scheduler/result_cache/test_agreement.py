@@ -20,7 +20,7 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload.build import Builder
 from koordpolicy.engine.scheduler.cycle import plugin_runner
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide, filter_nodes, score_nodes
-from koordpolicy.engine.scheduler.result_cache import result_cache
+from koordpolicy.engine.scheduler.result_cache import combined_result, result_cache, store
 from koordpolicy.engine.source import PolicyError, Source
 
 from . import worlds
@@ -78,9 +78,12 @@ class Journey(RuleBasedStateMachine):
         self.nominated = {}
         self.cached = self.scheduler(Cluster(self.objects, cache_results_from=0, following_from=following_from))
         self.plain = self.scheduler(Cluster(self.objects, cache_results_from=NEVER))
-        for name, least in (("_MOST_SHAPES", 2), ("_MOST_KEYS", 3), ("_CHEAP", 2), ("_FEWEST", 1), ("_MOST_BYTES", 1)):
+        for module, name, least in (
+            (result_cache, "_MOST_SHAPES", 2), (store, "_MOST_KEYS", 3), (result_cache, "CHEAP", 2),
+            (combined_result, "CHEAP", 2), (store, "_FEWEST", 1), (store, "_MOST_BYTES", 1),
+        ):
             if small:
-                self.patches.enter_context(mock.patch.object(result_cache, name, least))
+                self.patches.enter_context(mock.patch.object(module, name, least))
 
     def __init__(self):
         super().__init__()

@@ -309,24 +309,6 @@ def test_of_more_shapes_than_are_kept_those_that_came_last_are_still_known(monke
     assert asked == [*names, "s0"]
 
 
-def test_a_column_that_groups_share_counts_once_against_the_memory_bound(monkeypatch):
-    monkeypatch.setattr(caching, "_FEWEST", 1)
-    shared, other = caching.CachedColumn(1_000, np.int8), caching.CachedColumn(1_000, np.int8)
-    groups = caching._Groups()
-
-    def add(key, column):
-        group = caching.CombinedResult(np.zeros(10, np.int64), [], [], [])
-        group.columns.append(column)
-        groups.add(key, group)
-        return list(groups)
-
-    of_group = caching.CombinedResult(np.zeros(10, np.int64), [], [], []).bytes
-    monkeypatch.setattr(caching, "_MOST_BYTES", shared.bytes + 3 * of_group)
-    assert [add(key, shared) for key in "abcd"] == [["a"], ["a", "b"], ["a", "b", "c"], ["b", "c", "d"]]
-    # With the last group that has it, the shared column goes, and its memory is free again.
-    assert [add(key, other) for key in "efgh"] == [["e"], ["e", "f"], ["e", "f", "g"], ["f", "g", "h"]]
-
-
 class Counts:
     """Refuses nodes with an odd number of pods; names what that depends on, and records its calls."""
 
