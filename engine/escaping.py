@@ -18,7 +18,8 @@ _FORBIDDEN: Final = (
 )
 _HIDDEN: Final = re.compile(f"[{_FORBIDDEN}]")
 _COMMAND: Final = re.compile(r"(?m)^([^\S\n]*)::|##(?=(?:vso|teamcity|section|command)?\[)")
-"""GitHub reads `::` at the start of a line, and as Azure Pipelines and TeamCity do, `##[` and `##name[` anywhere."""
+"""Commands of CI systems: GitHub reads `::` at the start of a line; GitHub, Azure Pipelines and TeamCity read `##[` and
+`##name[` anywhere."""
 _BREAKS: Final = re.compile(r"\s*\n\s*")
 
 

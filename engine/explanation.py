@@ -21,7 +21,7 @@ _BINARY: Final = (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024
 _WHOLE: Final = 1 - 0.0005 / 1024
 _LONGEST: Final = 300
 MOST_PARTS: Final = 1_000_000
-"""Elements and entries of a value that are written out."""
+"""The maximum number of elements and entries of a value that are written out."""
 _REST: Final = "..."
 _NARROWEST: Final = 30
 

@@ -95,7 +95,7 @@ def make_own_directory(path: Path) -> None:
     Raises `OSError`.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_owner(path.lstat(), path)  # of a link: whoever laid it may lead it elsewhere
+    _check_owner(path.lstat(), path)  # of the link itself: its owner may redirect it
     _check_owner(path.stat(), path)
 
 

@@ -1,7 +1,7 @@
 """Audit: policies and rules that have no effect in a cluster, refuse everything, or fail, and the coverage of policies.
 
-Every rule is evaluated by itself on all nodes, for every kind of pod that runs or waits, so that a refusal by another
-rule does not hide its result. System pods that are exempt from a policy do not count for it.
+Every rule is evaluated alone on all nodes, for every kind of running or pending pod, so that a refusal by another rule
+does not hide its result. System pods that are exempt from a policy do not count for it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class AuditFinding:
     """The number of pods or nodes concerned beyond the examples."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; what does not apply is left out."""
+        """Return plain data; fields that do not apply are omitted."""
         texts = {"policy": self.policy, "framework": self.framework, "rule": self.rule, "origin": self.origin}
         return {"level": self.level.value, "finding": self.what.value, "message": self.message,
                 **{name: text for name, text in texts.items() if text}, "examples": list(self.examples),
@@ -97,8 +97,8 @@ class AuditFinding:
 class RuleUse:
     """The results of one rule: the pairs of a pod and a node that it evaluated, refused and failed for.
 
-    A rule of a preFilter is asked once for each pod, which counts for all nodes. `matchConditions` are one rule, told
-    where they fail.
+    A rule of a preFilter is evaluated once for each pod, which counts for all nodes. `matchConditions` are one rule,
+    reported if they fail.
     """
 
     name: str
@@ -172,8 +172,8 @@ def audit(
 ) -> Audit:
     """Audit the documents of a registry over a cluster at `now` (ns since the epoch).
 
-    A policy that is about fewer than `few_percent` of the nodes or pods is told. The other arguments are those of
-    `outcome`; the cluster is left as it was.
+    A policy that matches fewer than `few_percent` of the nodes or pods is reported. The other arguments are those of
+    `outcome`; the cluster is not changed.
 
     Raises:
         PolicyError: a plugin of the registry cannot be made.
@@ -486,7 +486,7 @@ _HARMLESS_WATCHED: Final = frozenset((What.REFUSES_EVERYTHING, What.STRANDS_PODS
 
 @dataclass(slots=True)
 class _Subject:
-    """A SchedulerPlugin document, and each of its rules as a document of its own."""
+    """A SchedulerPlugin document, and each of its rules as a separate document."""
 
     coverage: PolicyCoverage
     compiled: CompiledScheduler

@@ -1,7 +1,5 @@
-"""Two outcomes held against each other: who changes node, which nodes are lost or gained and by which rule, who waits,
-who is evicted, who is held back, how scores shift.
-
-Both outcomes answer the same question: the same cluster, pods, moment and seed.
+"""The difference of two outcomes: pods that change node, nodes that are lost or gained and by which rule, pending and
+evicted pods, limits, and shifts of scores. Both outcomes are of the same cluster, pods, time and seed.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ _BUDGET: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(%?)")
 class Moved:
     """A pod that is placed under both, on different nodes.
 
-    `cause` is who refuses the old node now, with the cluster as it is; None where it is only outdone by the new one.
-    The scores are the weighted totals of either node under its own set, None where a node passed alone.
+    `cause` is the refusal of the old node under the new policies, in the current cluster; None if the new node only
+    scores higher. The scores are the weighted totals of each node under its own set, None if only one node passed.
     """
 
     pod: str
@@ -40,7 +38,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """A pod that is placed under one of the two only: on `node`; `reasons` are those of the other one."""
+    """A pod that is placed under only one of the two, on `node`; `reasons` are those of the other one."""
 
     pod: str
     node: str
@@ -51,7 +49,7 @@ class Stranded:
 class Eligibility:
     """Nodes that are refused to some pods for one cause under one of the two, and open to them under the other.
 
-    `pods` and `nodes` are all that are concerned, each once; `pairs` counts the pods of every node.
+    `pods` and `nodes` are all affected ones, each once; `pairs` counts the pods of every node.
     """
 
     cause: Cause
@@ -62,7 +60,7 @@ class Eligibility:
 
 @dataclass(frozen=True, slots=True)
 class BoundChange:
-    """A changed limit of a node; None where there is no limit."""
+    """A changed limit of a node; None if there is no limit."""
 
     node: str
     subject: str
@@ -73,7 +71,7 @@ class BoundChange:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Pods of one kind for which another node is the best of the cluster as it is."""
+    """Pods of one kind for which another node of the current cluster is the best."""
 
     pod: str
     pods: int
@@ -83,7 +81,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """The scores of a plugin before and now; None where it does not exist."""
+    """The scores of a plugin before and now; None if it does not exist."""
 
     plugin: str
     old: Scorer | None
@@ -133,11 +131,11 @@ class Difference:
     watched: tuple[WatchedRefusals, ...]
     """Plugins with Warn or Audit that would refuse more or less than before, most first."""
     totals_changed: int
-    """Pairs of a kind of pod and a node that is open to it under both, whose weighted total is another one."""
+    """The number of pairs of a kind of pod and a node that is eligible under both, with different weighted totals."""
     totals: int
-    """All such pairs."""
+    """The number of all such pairs."""
     mean_shift: float
-    """By how much the weighted totals of all such pairs are higher on average; 0 where there are none."""
+    """The mean increase of the weighted totals of all such pairs; 0 if there are none."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -161,7 +159,7 @@ class Difference:
         return not any(self.counts.values()) and not self.rescored and not self.watched
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data: everything."""
+        """Return plain data with all differences."""
         return {
             "old": self.old.summary.to_json(), "new": self.new.summary.to_json(), "counts": self.counts,
             "moved": [{"pod": each.pod, "old": each.old, "new": each.new, "oldScore": each.old_score,
@@ -181,7 +179,7 @@ class Difference:
 
 
 def difference(old: Outcome, new: Outcome) -> Difference:
-    """Return what is otherwise in `new`.
+    """Return the differences of `new` from `old`.
 
     Raises:
         ValueError: they are about different nodes or pods.
@@ -218,7 +216,7 @@ def difference(old: Outcome, new: Outcome) -> Difference:
 def _pairs(old: Outcome, new: Outcome) -> list[tuple[PodShape, PodShape, tuple[str, ...]]]:
     """Return the kinds of pods under both with the pods that they share: the kinds of the two sets may differ."""
     if old.shapes is new.shapes:
-        return []  # taken over: nothing can be otherwise
+        return []  # reused results have no differences
     of_pod = {pod: number for number, shape in enumerate(new.shapes) for pod in shape.pods}
     found: list[tuple[PodShape, PodShape, tuple[str, ...]]] = []
     for before in old.shapes:
@@ -230,7 +228,7 @@ def _pairs(old: Outcome, new: Outcome) -> list[tuple[PodShape, PodShape, tuple[s
 
 
 class _Refusals:
-    """Gathers which nodes one of the two refuses and the other does not, by cause."""
+    """Collects the nodes that only one of the two refuses, by cause."""
 
     def __init__(self, refusing: Outcome) -> None:
         self._refusing = refusing
@@ -260,7 +258,7 @@ class _Refusals:
 def _placements(
     old: Outcome, new: Outcome, pairs: Iterable[tuple[PodShape, PodShape, tuple[str, ...]]],
 ) -> tuple[tuple[Stranded, ...], tuple[Stranded, ...], tuple[Moved, ...]]:
-    """Return the pods that wait now, those that do not any more, and those that go elsewhere."""
+    """Return the pods that are pending only now, those pending only before, and those with another node."""
     rows = {name: row for row, name in enumerate(new.nodes)}
     kinds = {pod: after for _, after, pods in pairs if not after.running for pod in pods}
     waiting, placed, moved = [], [], []
@@ -298,7 +296,7 @@ def _identity(fault: FailureCount) -> tuple[str, str, str, str]:
 def _bounds(
     old: Outcome, new: Outcome,
 ) -> tuple[tuple[BoundChange, ...], tuple[BoundChange, ...], tuple[BoundChange, ...]]:
-    """Return what is held back now only, before only, and under both to another extent."""
+    """Return the limits that exist only now, only before, and under both with different values."""
     before, after = _tightest(old), _tightest(new)
     held, freed, bounds = [], [], []
     for key in sorted(before.keys() | after.keys()):
@@ -465,7 +463,7 @@ _COUNTED: Final = {
 
 
 def spend(found: Difference, budgets: Mapping[str, ChangeBudget]) -> tuple[BudgetSpent, ...]:
-    """Return what a difference takes of budgets, by the names of `BUDGETS`; what went back is not set off."""
+    """Return the spent part of budgets, by the names of `BUDGETS`; improvements are not deducted."""
     counts = found.counts
     return tuple(
         BudgetSpent(BUDGETS[name][0], budget, counts[_COUNTED[name]], getattr(found.new.summary, BUDGETS[name][1]))

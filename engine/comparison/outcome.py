@@ -54,7 +54,7 @@ _DESCHEDULED, _ROUNDS, _SHAPES = 0.05, 0.25, 0.65
 class Cause:
     """The cause of a refusal: the plugin, its rule, and the fixed text of the rule's reason.
 
-    `rule` is empty where the plugin has none, or failed as a whole.
+    `rule` is empty if the plugin has no rules, or failed as a whole.
     """
 
     plugin: str
@@ -68,10 +68,10 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The node of a pod when the pods are scheduled one after the other; `node` is None where none fits.
+    """The node of a pod when the pods are scheduled one after the other; `node` is None if none fits.
 
-    `score` is the weighted total of that node and `scores` are its parts by plugin, unweighted; both are empty where
-    one node passed alone. `reasons` says why the others were refused, by how many nodes, where no node was found.
+    `score` is the weighted total of that node and `scores` are its parts by plugin, unweighted; both are empty if only
+    one node passed. If no node was found, `reasons` are the reasons of refusals with their numbers of nodes.
     """
 
     pod: str
@@ -84,10 +84,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodShape:
-    """Pods that the policies cannot distinguish, and their results on every node of the cluster as it is.
+    """Pods that the policies cannot distinguish, and their results on every node of the current cluster.
 
-    Where the pods run already, the node of each is asked about without it, as if it were to be placed there anew; its
-    scores are those of the nodes as they are.
+    The node of a running pod is evaluated without that pod, as if it were pending; scores are those of the unchanged
+    nodes.
     """
 
     name: str
@@ -96,11 +96,11 @@ class PodShape:
     profile: str
     running: bool
     refused_by: NDArray[np.int16]
-    """By node: which of `Outcome.causes` refuses it first, or `ELIGIBLE`."""
+    """By node: the index in `Outcome.causes` of its first refusal, or `ELIGIBLE`."""
     totals: NDArray[np.int64]
-    """By node: the weighted sum of the scores; -1 where the node is refused."""
+    """By node: the weighted sum of the scores; -1 if the node is refused."""
     best: str | None
-    """The node with the highest sum, the first by name of several; None where none is eligible."""
+    """The node with the highest sum, the first by name among equals; None if none is eligible."""
     watched: Mapping[int, int] = field(default_factory=dict)
     """The number of nodes that plugins with Warn or Audit would refuse, by index of the cause."""
 
@@ -121,8 +121,8 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class PredictedEviction:
-    """A pod that would be evicted: by which framework (`descheduler`, `qos`, or `scheduler` where a pod of higher
-    priority takes its place), plugin and rule, and why.
+    """A pod that would be evicted, with the framework (`descheduler`, `qos`, or `scheduler` for a preemption), plugin,
+    rule and reason.
     """
 
     pod: str
@@ -137,7 +137,7 @@ class PredictedEviction:
 class Suppression:
     """A limit or write of a QoS plugin on a node, other than an eviction; one for each subject.
 
-    `values` says how far (`target` in milli-cores of cpu); `best_effort` is how many such pods are on the node.
+    `values` are the limits (`target` in milli-cores of cpu); `best_effort` is the number of such pods on the node.
     """
 
     node: str
@@ -184,7 +184,8 @@ class FailureCount:
 class Scorer:
     """The scores of a plugin over all shapes and the nodes that they may run on, unweighted (0..100).
 
-    `shapes` is how often it was asked about more than one node, `constant` how often it said the same of all of them.
+    `shapes` is the number of kinds of pods with more than one scored node, `constant` the number of those with equal
+    scores for all nodes.
     """
 
     plugin: str
@@ -211,9 +212,9 @@ class OutcomeSummary:
 
     nodes: int
     running: int
-    """Pods on nodes."""
+    """The number of pods on nodes."""
     asked: int
-    """Pods that were to be placed."""
+    """The number of pods to place."""
     placed: int
     pending: int
     """The pods among these that found no node."""
@@ -223,14 +224,15 @@ class OutcomeSummary:
     suppressed: int
     """Nodes on which pods would be limited."""
     hot: int
-    """Nodes whose load, after placements and evictions, is above the mark."""
+    """Nodes whose load, after placements and evictions, is above the threshold."""
     measured: int
     """Nodes with a fresh metric; the load of the others is unknown."""
     requested: Mapping[str, Spread]
-    """Of cpu, memory and GPUs (`GPU_SPREAD`), after placements and evictions; a resource that no node has is absent."""
+    """The requests of cpu, memory and GPUs (`GPU_SPREAD`), after placements and evictions; a resource that no node has
+    is absent."""
     usage: Mapping[str, Spread]
-    """Of cpu and memory over the measured nodes: the measured use with what placed pods are expected to add and without
-    what evicted ones used; empty where nothing is measured."""
+    """The usage of cpu and memory over the measured nodes: the measured usage plus the estimates of placed pods, minus
+    that of evicted pods; empty without metrics."""
     faults: int
 
     def to_json(self) -> dict[str, Any]:
@@ -253,11 +255,11 @@ class Outcome:
     """The outcome of a set of policies: plain values and arrays that stay valid when the cluster changes."""
 
     digests: Mapping[Framework, str]
-    """By framework; equal where its plugins are."""
+    """By framework; equal if its plugins are equal."""
     nodes: tuple[str, ...]
-    """Names, sorted: the rows of all arrays."""
+    """The nodes' names, sorted: the rows of all arrays."""
     placements: Mapping[str, Placement]
-    """By pod, in the order of the decisions."""
+    """The placements by pod, in the order of the decisions."""
     shapes: tuple[PodShape, ...]
     causes: tuple[Cause, ...]
     misfits: tuple[Misfit, ...]
@@ -268,7 +270,7 @@ class Outcome:
     cycle: CycleResult
     """The descheduler's dry cycle."""
     qos: Mapping[str, QoSUse]
-    """By active QoS plugin."""
+    """The rounds by active QoS plugin."""
     summary: OutcomeSummary
 
 
@@ -282,18 +284,18 @@ def outcome(
 
     `pods` are scheduled one after the other in this order, each placement counting for those after it; None takes the
     cluster's pending pods as kube-scheduler does, by priority and then by arrival. They must not be bound to a node.
-    `settings` holds the scheduling profiles, the tie-break and the seed of what is left to chance; the same arguments
-    give the same outcome. Arguments of single plugins are given through its profiles (`ProfileSpec.args`), those of
-    descheduling plugins through `descheduler`, whose profile without a file is that of the documents.
+    `settings` has the scheduling profiles, the tie-break and the seed of random choices; the same arguments give the
+    same outcome. Arguments of single plugins are given through its profiles (`ProfileSpec.args`), those of descheduling
+    plugins through `descheduler`, whose profile without a file is that of the documents.
 
-    Eligibility, scores, misfits, evictions and QoS are those of the cluster as it is, before anything is placed. One
+    Eligibility, scores, misfits, evictions and QoS are those of the current cluster, before any placement. One
     descheduling cycle is run as if the cluster had been in this state for as many cycles as any document requires
     (`anomaly`); Python plugins that count by themselves run `cycles` of them, of which the last is reported. QoS
     plugins run on nodes with a fresh metric. Only enforced results count. `hot_percent` is
     of the allocatable cpu. `before` is an outcome of another registry with the same other arguments: its results for a
     framework with the same plugins are reused. `progress` is called with the part that is done, from 0 to 1.
 
-    The cluster is left as it was. It must not be used by others meanwhile.
+    The cluster is unchanged afterwards. It must not be used by others meanwhile.
 
     Raises:
         PolicyError: a plugin of the registry cannot be made.
@@ -364,17 +366,17 @@ def _digest(registry: Registry, framework: Framework) -> str:
 
 
 class _Onlooker:
-    """A client that writes nothing and records evictions (fulfils `Client`)."""
+    """A client that writes nothing and records evictions (implements `Client`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.evictions: list[PredictedEviction] = []
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
-        """Leave the object as it is."""
+        """Do nothing."""
 
     def bind(self, pod: PodInfo, node: str) -> None:
-        """The pod is assumed there already."""
+        """Do nothing: the pod is already assumed on the node."""
 
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Remember the pod, which stays."""
@@ -392,7 +394,7 @@ def _place(
 ) -> None:
     """Record the nodes of the pods, placed one after the other; they are removed again.
 
-    The scheduler tells by itself what becomes of those that a permit held for a while.
+    The scheduler reports the final verdicts of pods that waited for a permit.
     """
     try:
         for number, pod in enumerate(pods, start=1):
@@ -428,7 +430,7 @@ class _Faults:
         self.found: dict[tuple[str, str, str, str], list[Any]] = {}
 
     def add(self, key: tuple[str, str, str, str], subject: str, times: int = 1) -> None:
-        """Take in a failure: plugin, point, rule, message."""
+        """Count a failure: plugin, point, rule, message."""
         if key in self.found:
             self.found[key][0] += times
         else:
@@ -440,7 +442,7 @@ class _Faults:
             self.add((each.plugin, each.point.value, each.rule, each.message), subject, max(1, len(each.nodes)))
 
     def take_over(self, faults: Iterable[FailureCount], frameworks: Collection[Framework]) -> None:
-        """Take over what failed in the plugins of these frameworks."""
+        """Add the failures of the plugins of these frameworks."""
         for each in faults:
             if _framework_of(each.point) in frameworks:
                 self.add((each.plugin, each.point, each.rule, each.message), each.example, each.times)
@@ -499,7 +501,7 @@ class Causes:
 
 @dataclass(slots=True)
 class _Look:
-    """Asks about every kind of pod on every node."""
+    """Evaluates every kind of pod on every node."""
 
     scheduler: Scheduler
     snapshot: Snapshot
@@ -510,7 +512,7 @@ class _Look:
     _columns: dict[bytes, NDArray[Any]] = field(default_factory=dict)
 
     def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[tuple[PodShape, ...], tuple[Misfit, ...]]:
-        """Return the kinds of pods that wait and that run, and the running ones whose node would refuse them."""
+        """Return the kinds of pending and of running pods, and the running pods whose node would refuse them."""
         running = [pod for row in range(self.snapshot.size) for pod in self.snapshot.pods(row)]
         groups = shapes_of((*pods, *running), self.reading)
         shapes: list[PodShape] = []
@@ -530,7 +532,7 @@ class _Look:
         self.faults.add_verdict(verdict)
         refused_by = self._refused_by(verdict)
         if first.node_name:
-            # One of the replicas on each node: without it the node is what any of those there would meet.
+            # One of the replicas on each node: removing any of them gives the same node.
             there = {pod.node_name: pod for pod in reversed(group)}
             alone = [there] if self.reading.asks_alone(pod, self.snapshot) else [
                 {node: other} for node, other in there.items()
@@ -554,12 +556,12 @@ class _Look:
     def _shared(self, column: NDArray[Any]) -> NDArray[Any]:
         """Return the first stored column with this content.
 
-        Where a policy distinguishes every pod there are as many kinds as pods, and most of their columns are equal.
+        If a policy distinguishes every pod, there are as many kinds as pods, and most of their columns are equal.
         """
         return self._columns.setdefault(blake2b(column.tobytes(), digest_size=16).digest(), column)
 
     def _ask_without(self, pods: Mapping[str, PodInfo], pod: PodInfo, refused_by: NDArray[np.int16]) -> None:
-        """Ask about the nodes that these pods are on, without them."""
+        """Evaluate the nodes of these pods, without these pods."""
         snapshot = self.snapshot.overlay({node: NodeChange(remove=[other.key]) for node, other in pods.items()})
         rows = np.array(sorted(self.snapshot.index[node] for node in pods), np.intp)
         verdict = filter_nodes(self.scheduler.profile_of(pod), pod, snapshot, among=rows)
@@ -588,7 +590,7 @@ class _Look:
             plugin, _, refusal = verdict.refusal
             refused_by[:] = self.causes.number(Cause(plugin, refusal.rule, refusal.brief or refusal.message))
             return refused_by
-        for step in reversed(verdict.filters):  # who refuses first has the last word
+        for step in reversed(verdict.filters):  # reversed, so that the first refusal is written last
             if step.enforcement is Enforcement.ENFORCE:
                 for cause, refused in self._by_cause(step):
                     refused_by[refused] = cause
@@ -709,7 +711,7 @@ def _of_rounds(
 def _loads(
     snapshot: Snapshot, evictions: Iterable[PredictedEviction], hot_percent: int,
 ) -> tuple[int, int, dict[str, Spread], dict[str, Spread]]:
-    """Return how many nodes are hot and how many measured, and how requests and use are spread."""
+    """Return the numbers of hot and of measured nodes, and the spreads of requests and usage."""
     gone: dict[str, list[str]] = {}
     for each in evictions:
         gone.setdefault(each.node, []).append(each.pod)

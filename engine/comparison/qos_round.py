@@ -1,9 +1,9 @@
 """One dry cycle of the QoS manager over a snapshot, on each node with a metric.
 
-A NodeMetric is one moment, and thresholds may want to hold for a while: the cluster is taken to have looked like this
-for as long as any of them wants. Control groups are taken to be as they are without any policy: best-effort pods may
-use all CPUs. Where the cluster does not say how a node's CPUs are laid out (NodeResourceTopology), they are taken to be
-single-threaded cores of one socket. A window has one sample, which is the average and every percentile of it.
+A NodeMetric is of one time, but thresholds may have a duration: the cluster is assumed to have been in this state for
+the longest one. Control groups are assumed to be those without any policy: best-effort pods may use all CPUs. Without a
+NodeResourceTopology, a node's CPUs are assumed to be single-threaded cores of one socket. A window has one sample,
+which is its average and every percentile.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _SnapshotRecording(MetricsRecording):
         }
 
     def _processors(self, node: str, allocatable: int) -> int:
-        """Return the number of processors of the node; a missing topology is made up."""
+        """Return the number of processors of the node; a missing topology is generated."""
         known = self.objects.get((_TOPOLOGY, node))
         count = min(max(1, -(-allocatable // _MILLI)), _MOST_CPUS)
         try:
@@ -106,7 +106,7 @@ def qos_rounds(
 ) -> Iterator[NodeRound]:
     """Yield the results of the active QoS plugins, by node, plugin and round; nothing is written.
 
-    A second round is run where a threshold is true and does not hold yet.
+    A second round is run if a threshold is true and does not hold yet.
 
     `progress` is called with the part that is done, from 0 to 1.
 
@@ -126,7 +126,7 @@ def qos_rounds(
                 report, enforced = manager.run(name, readings)
                 yield NodeRound(node, name, report, enforced)
                 if all(each.holds for each in report.thresholds if each.true):
-                    break  # nothing waits for its time to come
+                    break  # no threshold waits for its duration
         progress(number / len(recording.nodes))
 
 

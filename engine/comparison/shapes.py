@@ -30,17 +30,17 @@ _LOCAL: Final = frozenset((
     "NodeVolumeLimits", "VolumeBinding", "LoadAwareScheduling", "GpuShare", "DeviceShare", "NodeNUMAResource",
     "ElasticQuota", "Coscheduling",
 ))
-"""Built-in plugins whose result for a node depends on that node and the pod alone, or on no node at all.
+"""Built-in plugins whose result for a node depends only on that node and the pod, or on no node.
 
 `Cacheable` does not imply that: a plugin without cacheable results may still read one node only.
 """
 _OF_AFFINITY: Final = "InterPodAffinity"
-"""The built-in plugin that reads other nodes where the pod's affinity requires it."""
+"""The built-in plugin that reads other nodes if the pod has affinity."""
 _OF_SPREAD: Final = "PodTopologySpread"
-"""The built-in plugin that reads other nodes where it does not skip the pod: its arguments may require it, too."""
+"""The built-in plugin that reads other nodes unless it skips the pod; its arguments may require that, too."""
 _OF_NEIGHBOURS: Final = frozenset((_OF_AFFINITY, _OF_SPREAD))
 _OF_CLAIMS: Final = frozenset(("NodeVolumeLimits", "VolumeBinding"))
-"""Built-in plugins that look at the volumes which a pod claims."""
+"""Built-in plugins that read a pod's volume claims."""
 _READ_OF_ANNOTATIONS: Final = ("koordinator.sh", "alibabacloud.com")
 """Domains of the annotations that built-in plugins and the rows of nodes read."""
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -64,7 +64,7 @@ class FieldReads:
     affinity: bool
     """True if pods may refer to others by affinity."""
     spreads: tuple[Any, ...]
-    """The plugins that look at others unless they skip the pod."""
+    """The plugins that read other nodes unless they skip the pod."""
     claims: bool
     """True if a plugin reads the volumes that pods claim."""
 
@@ -76,7 +76,7 @@ class FieldReads:
 
     @classmethod
     def of(cls, profiles: Iterable[Profile]) -> FieldReads:
-        """Return what the plugins of profiles look at."""
+        """Return the reads of the plugins of profiles."""
         profiles = tuple(profiles)
         checks = {each.name: each.plugin for of in profiles for each in (*of.pre_filters, *of.filters)}
         others = {each.name: each.plugin for of in profiles for each in of.scores}
@@ -136,7 +136,7 @@ def _key(pod: PodInfo, paths: Iterable[Path], *, claims: bool) -> bytes | str:
     try:
         parts = [*_parts(pod, paths), *(_claims(pod) if claims else ())]
     except (AttributeError, TypeError):
-        return pod.key  # malformed where nothing reads it: a kind of its own
+        return pod.key  # malformed in a field that is not read: a separate kind
     try:
         return marshal.dumps(parts, _WITHOUT_REFERENCES)
     except ValueError:  # a value of no JSON type, as YAML may hold
@@ -144,7 +144,7 @@ def _key(pod: PodInfo, paths: Iterable[Path], *, claims: bool) -> bytes | str:
 
 
 def _parts(pod: PodInfo, paths: Iterable[Path]) -> list[object]:
-    """Return what makes a pod's kind; raise AttributeError or TypeError where its object is malformed."""
+    """Return the parts of a pod's kind; raise `AttributeError` or `TypeError` if its object is malformed."""
     metadata, spec, gpu = pod.object["metadata"], pod.object["spec"], pod.gpu
     annotations = metadata.get("annotations") or {}
     parts: list[object] = [

@@ -21,7 +21,7 @@ _MOST_VALUES: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A name, and the values that it takes, in the order in which they are written."""
+    """The name of an axis, and its values, in the written order."""
 
     name: str
     values: tuple[Value, ...]
@@ -91,7 +91,7 @@ def _value(text: str) -> Value:
 
 
 def _range(text: str, first: str, last: str, step: str | None) -> Iterator[Value]:
-    # Decimals: 0.1 added ten times is 1, and the last value is not lost.
+    # Decimals: ten times 0.1 is exactly 1, so the last value is not lost.
     low, high, by = Decimal(first), Decimal(last), Decimal(step or 1)
     if by <= 0:
         raise ValueError(f"the step of `{text}` must be above 0")

@@ -48,7 +48,7 @@ class Texts:
         return cls(tuple((source.name, source.text) for source in sources))
 
     def __add__(self, other: Texts) -> Texts:
-        # A file that was named twice is one file.
+        # A file that is named twice counts once.
         return Texts(tuple(dict((*self.files, *other.files)).items()))
 
     @property
@@ -66,15 +66,15 @@ class Packed:
 
     content: bytes
     digest: str
-    """A fingerprint of the value: the same in every process, which the content is not (of sets, for one)."""
+    """A fingerprint of the value, the same in every process; the content may differ (sets, for example)."""
 
     @classmethod
     def of(cls, value: object, text: str) -> Packed:
-        """Pack a value; `text` is one that differs where the value does."""
+        """Pack a value; `text` differs if the value differs."""
         return cls(zlib.compress(pickle.dumps(value), 1), hashlib.sha256(text.encode()).hexdigest())
 
     def value(self) -> Any:
-        """Return the value, not to be changed; of the last two the same one is returned."""
+        """Return the value, read-only; the last two are cached."""
         return _unpacked(self.content)
 
 
@@ -97,7 +97,7 @@ def check_all(asked: Iterable[tuple[Texts, tuple[tuple[str, Value], ...]]], buil
     """Make each of these registries once, as `registry_of` does; raises what it raises."""
     seen: set[object] = set()
     for texts, params in asked:
-        # To Python 1, 1.0 and true are one value; a param takes only one of them.
+        # In Python 1, 1.0 and True are equal; for a param they are different.
         key = texts, tuple((name, value.__class__, value) for name, value in params)
         if key not in seen:
             seen.add(key)

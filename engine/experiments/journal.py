@@ -40,13 +40,13 @@ class ExperimentOutcome:
 
 
 def key_of(point: Point, inputs: str) -> str:
-    """Return what an experiment is known under: the same for the same point over the same inputs."""
+    """Return the key of an experiment: the same for the same point over the same inputs."""
     text = json.dumps([inputs, dict(point)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Busy(Exception):
-    """Somebody else is writing this journal."""
+    """Another process is writing this journal."""
 
 
 class Journal:
@@ -73,7 +73,7 @@ class Journal:
         self._read()
 
     def add(self, key: str, point: Point, outcome: ExperimentOutcome) -> None:
-        """Write down what an experiment came to; when this returns, it is on the disk."""
+        """Append the outcome of an experiment; it is on the disk when this returns."""
         line = json.dumps({"key": key, "experiment": dict(point), **outcome.to_json()}, allow_nan=False)
         self._file.write(line.encode() + b"\n")
         self._file.flush()
@@ -81,7 +81,7 @@ class Journal:
         self.finished[key] = outcome
 
     def close(self) -> None:
-        """Let others have the file."""
+        """Close and unlock the file."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -95,7 +95,7 @@ class Journal:
     def _read(self) -> None:
         self._file.seek(0)
         whole = 0
-        begins = True  # a line that is longer than any of ours is read, and left out, in parts
+        begins = True  # an overlong line is read in parts and ignored
         while line := self._file.readline(_LONGEST_LINE):
             ended = line.endswith(b"\n")
             if begins and ended and (found := _finished(line)) is not None:
@@ -108,7 +108,7 @@ class Journal:
 
 
 def _finished(line: bytes) -> tuple[str, ExperimentOutcome] | None:
-    """Return key and outcome of a line; None where it is none of ours: nothing is known of it, and it does no harm."""
+    """Return key and outcome of a line; None for a line in another format, which is ignored."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

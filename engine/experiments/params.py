@@ -1,4 +1,4 @@
-"""Params of documents, with other values: what an axis `params.NAME` or `params.DOCUMENT.NAME` varies."""
+"""Changed params of documents, for the axes `params.NAME` and `params.DOCUMENT.NAME`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ def vary(documents: Sequence[Document], values: Mapping[str, Value]) -> tuple[Do
     """Return the documents with these params in place of their own.
 
     `NAME` changes every document that has such a param, `DOCUMENT.NAME` that document; `NAME.FIELD` reaches into a
-    param that is an object. What a document takes over from PolicyParams is changed there.
+    param that is an object. Referenced params are changed in their PolicyParams.
 
-    Raises:
-        ValueError: no document has such a param, or it is a number there and the value is none.
+    Raises: ValueError: no document has such a param, or it is a number there and the value is not.
     """
     changed = list(documents)
     for path, value in values.items():
@@ -55,7 +54,7 @@ def _ways(document: Document, steps: Sequence[str]) -> Iterable[Sequence[str]]:
     """Return the path below the document's params that the steps name there, if they do."""
     if _has(document, steps):
         return (steps,)
-    # Names of documents may have dots of their own.
+    # Names of documents may contain dots.
     for end in range(len(steps) - 1, 0, -1):
         if ".".join(steps[:end]) == document.name and _has(document, steps[end:]):
             return (steps[end:],)
@@ -93,7 +92,7 @@ def _at(params: Any, steps: Sequence[str]) -> Any:
 
 
 def _check_kind(path: str, before: object, value: Value) -> None:
-    """A number that became a text would be reported as a fault of the expression that reads it."""
+    """Raise `ValueError` for a text in place of a number, which would be reported as a fault of an expression."""
     numbers = isinstance(before, int | float) and not isinstance(before, bool)
     if numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise ValueError(f"`{path}` is {before} in the policies, and `{value}` is no number")

@@ -43,16 +43,16 @@ class Panel:
     lines: tuple[Line, ...]
     points: bool = False
     start: float | None = None
-    """From which x on it is shown."""
+    """The lowest x that is shown; None for all."""
     from_zero: bool = False
     """True if y begins at 0, so that small differences look small."""
 
 
 @dataclass(frozen=True, slots=True)
 class BarGroups:
-    """Values side by side in groups: for each label one value and its deviation per group.
+    """Grouped values: for each label one value and its deviation per group.
 
-    Bars where they begin at zero, else points: a bar that is cut off shows a proportion that is not there.
+    Drawn as bars if they begin at zero, else as points: a truncated bar shows a wrong proportion.
     """
 
     title: str

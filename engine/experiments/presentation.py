@@ -1,4 +1,4 @@
-"""Presentation of a sweep: the axis that repeats, the one that makes the lines, and the figures shown."""
+"""Presentation of a sweep: the repeating axis, the axis of the lines, and the figures shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Manner:
     figures: tuple[str, ...]
     meanings: Mapping[str, str]
     curves: Mapping[str, str] = field(default_factory=dict)
-    """Title by curve."""
+    """The titles by curve."""
 
 
 REPLAYS: Final = Manner(
@@ -48,10 +48,10 @@ SNAPSHOTS: Final = Manner(
 
 @dataclass(frozen=True, slots=True)
 class SweepSummary:
-    """A row per group of experiments that differ in nothing but the axis that repeats: mean and deviation."""
+    """A row per group of experiments that differ only in the repeating axis: mean and deviation."""
 
     axes: tuple[str, ...]
-    """The axes that differ, without the one that repeats."""
+    """The axes that differ, without the repeating one."""
     figures: tuple[str, ...]
     rows: tuple[tuple[tuple[Value, ...], int, tuple[tuple[float, float] | None, ...]], ...]
     """The axes' values, how many experiments, and each figure."""
@@ -73,7 +73,7 @@ def summary(finished: Sequence[Finished], manner: Manner) -> SweepSummary:
 
 
 def panels(finished: Sequence[Finished], manner: Manner) -> dict[str, list[Panel | BarGroups]]:
-    """Return what is drawn, by heading: curves by load for each workload, and figures by each numeric axis."""
+    """Return the panels by heading: curves by load for each workload, and figures by each numeric axis."""
     found: dict[str, list[Panel | BarGroups]] = {}
     overview = _by_workload(finished, manner) + _by_numbers(finished, manner)
     if overview:
@@ -103,7 +103,7 @@ def _by_load(finished: Sequence[Finished], manner: Manner) -> list[Panel | BarGr
 
 def _curve(label: str, group: Sequence[Finished], name: str) -> Line:
     curves = [each.outcome.curves.get(name, ()) for each in group]
-    # The last percents may be reached by some of the seeds only: a mean over others would jump there.
+    # Only some of the seeds may reach the last percents, where the mean would jump.
     length = min(map(len, curves), default=0)
     points = [mean_and_deviation(curve[x] for curve in curves) or _NOTHING for x in range(length)]
     return Line(label, tuple(map(float, range(length))), tuple(each[0] for each in points),
@@ -129,7 +129,7 @@ def _by_workload(finished: Sequence[Finished], manner: Manner) -> list[Panel | B
 
 
 def _by_numbers(finished: Sequence[Finished], manner: Manner) -> list[Panel | BarGroups]:
-    """Return a panel per figure over the first numeric axis that differs and does not repeat; nothing without one."""
+    """Return a panel per figure over the first numeric axis that differs and does not repeat; empty without one."""
     names = without_constant([each.point for each in finished])
     axis = next((name for name in names if name != REPEATED and all(
         isinstance(each.point.get(name), int | float) and not isinstance(each.point.get(name), bool)
@@ -154,7 +154,7 @@ def _by_numbers(finished: Sequence[Finished], manner: Manner) -> list[Panel | Ba
 
 
 def _series(finished: Sequence[Finished], without: Sequence[str]) -> list[tuple[str, list[Finished]]]:
-    """Return the experiments by the axes that differ, without some, under the label of a line."""
+    """Return the experiments by the label of their line, made of the differing axes except some."""
     names = [name for name in without_constant([each.point for each in finished]) if name not in without]
     groups: dict[_Key, list[Finished]] = {}
     for each in finished:

@@ -1,7 +1,7 @@
 """Experiments over a trace: one replay for each point, as the openb study runs them.
 
-Axes: `policy`, `workload`, `seed`, `tune`, `tieBreak` and `params.NAME`. A policy is one of the study's six by its name
-there, a folder of `policies/trace`, or a path of one's own; a workload is one of the lists of pods beside each other.
+Axes: `policy`, `workload`, `seed`, `tune`, `tieBreak` and `params.NAME`. A policy is one of the study's six, a folder
+of `policies/trace`, or a path; a workload is one of the lists of pods in the directory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .runners import NotRun
 
 SHIPPED: Final = Path(__file__).parents[2] / "policies" / "trace"
 _ONLY_GIVEN: Final = "-"
-"""On the policy axis: nothing but what takes part in every experiment."""
+"""The value of the policy axis for no additional policy."""
 DEFAULTS: Final = (Axis("workload", ("default",)),
                    Axis("policy", ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD")),
                    Axis("seed", (42,)))
@@ -51,7 +51,7 @@ FIGURES: Final[Mapping[str, str]] = {
 CURVES: Final[tuple[str, ...]] = (
     "cpu_alloc_pct", "memory_alloc_pct", "gpu_alloc_pct", "frag_amount_pct", "frag_ratio_pct",
 )
-"""By whole percent of load, from 0 on."""
+"""The meanings of the curves, by whole percent of load from 0."""
 
 _EVERY: Final = "*"
 _PREFIX: Final = "openb_pod_list_"
@@ -60,7 +60,7 @@ _SUFFIX: Final = ".csv"
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The plugins of an experiment: documents beside the built-in plugins, and their settings in a profile."""
+    """The plugins of an experiment: documents and built-in plugins, with their settings in a profile."""
 
     texts: Texts = NO_TEXTS
     profile: ProfileSpec = field(default_factory=ProfileSpec)
@@ -74,12 +74,12 @@ STUDY: Final[Mapping[str, tuple[str, ProfileSpec]]] = {
     "BestFit": ("best-fit", ProfileSpec()),
     "FGD": ("", ProfileSpec(enabled=(PluginChoice("FragmentationGradient"),))),
 }
-"""The study's policies: a folder of the shipped documents, and what the profile enables."""
+"""The study's policies: a folder of the shipped documents, and the plugins that the profile enables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayExperiment:
-    """One experiment, complete: it can be run by any process that has this package."""
+    """One self-contained experiment, which any process with this package can run."""
 
     point: Point
     policy: Policy
@@ -113,9 +113,9 @@ class Replays:
         self, axes: Sequence[Axis], folder: Path, *, builtins: Builtins, nodes: Path | None = None,
         policies: Sequence[str] = (), enabled: Sequence[PluginChoice] = (), limit: int | None = None,
     ) -> None:
-        """`policies` take part in every experiment beside the one of the axis, and so do the plugins `enabled`.
+        """`policies` and the plugins `enabled` take part in every experiment, in addition to the policy of the axis.
 
-        Axes that are not given have the values of `DEFAULTS`.
+        Missing axes have the values of `DEFAULTS`.
 
         Raises:
             ValueError: an axis or one of its values does not exist.
@@ -124,7 +124,7 @@ class Replays:
         given = {axis.name for axis in axes}
         alone = Axis("policy", (_ONLY_GIVEN,))
         default = [alone if axis.name == alone.name else axis for axis in DEFAULTS] if policies or enabled else DEFAULTS
-        # Fixed values are shown too: a table that names its seed can be understood in a year.
+        # Fixed values are shown too, so that a table names its seed.
         self.axes = (*(axis for axis in default if axis.name not in given), *axes)
         self._builtins, self._limit = builtins, limit
         by_name = {axis.name: axis for axis in self.axes}
@@ -154,7 +154,7 @@ class Replays:
                          str(self._limit)))
 
     def check(self, points: Iterable[Point]) -> None:
-        """Compile the policies of all points: faults are reported before hours of work, and not after.
+        """Compile the policies of all points, so that faults are reported before hours of work.
 
         Raises:
             ValueError: no policy has such a param.

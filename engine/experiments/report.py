@@ -1,4 +1,4 @@
-"""A sweep as one page that needs nothing but itself: the means, and the plots of the openb study."""
+"""A sweep as one self-contained page: the means, and the plots of the openb study."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def page(swept: Swept, axes: Sequence[Axis], manner: Manner, *, title: str, abou
         parts += ["<h2>Means</h2>", _means(found, manner)]
         for number, (heading, drawn) in enumerate(panels(swept.finished, manner).items()):
             parts.append(f"<h2>{escape(f'Workload {heading}' if heading else 'Overview')}</h2>")
-            # Drawn in black on white, by day and by night.
+            # The plots are black on white, also in dark mode.
             parts.append(f'<div class="drawn">{svg(drawn, name=f"plot-{number}")}</div>')
     return framed(title, about, parts)
 
@@ -79,7 +79,7 @@ def _means(found: SweepSummary, manner: Manner) -> str:
 
 
 def _best(found: SweepSummary) -> Mapping[tuple[tuple[Value, ...], str], float]:
-    """Return the highest mean of a figure that is better the higher it is, among rows that share all but the policy."""
+    """Return the best means of figures for which higher is better, among rows that differ only in the policy."""
     if _POLICY not in found.axes:
         return {}
     best: dict[tuple[tuple[Value, ...], str], float] = {}

@@ -61,7 +61,7 @@ class Here:
 
 
 class Processes:
-    """Runs on this machine, in so many processes."""
+    """Runs on this machine, in several processes."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -70,7 +70,7 @@ class Processes:
         self, function: Callable[[Task], Found], tasks: Iterable[Task],
     ) -> Iterator[tuple[Task, Found | NotRun]]:
         """See `Runner`."""
-        # Spawned, not forked: a fork would copy the threads' locks of the progress bar in whatever state they are.
+        # Spawned, not forked: a fork could copy held locks of the progress bar's threads.
         pool = ProcessPoolExecutor(self._count, mp_context=get_context("spawn"), initializer=_end_with_parent)
         waiting: dict[Future[Found], Task] = {}
         pending = iter(tasks)
@@ -101,8 +101,8 @@ class Distributed:
     def run(
         self, function: Callable[[Task], Found], tasks: Iterable[Task],
     ) -> Iterator[tuple[Task, Found | NotRun]]:
-        """See `Runner`; raises ModuleNotFoundError where `distributed` is not installed."""
-        # A third of a second, an optional extra, and not typed.
+        """See `Runner`; raises `ModuleNotFoundError` if `distributed` is not installed."""
+        # Imported here: it takes a third of a second, is an optional extra, and is not typed.
         dask: Any = importlib.import_module("distributed")
         try:
             client = dask.Client(self._address, timeout="10s", set_as_default=False)
@@ -118,7 +118,7 @@ class Distributed:
 
             def give(most: int) -> None:
                 for task in itertools.islice(pending, most):
-                    # Two tasks are never the same, and to hash one takes longer than to send it.
+                    # Tasks are never equal, and hashing one takes longer than sending it.
                     future = client.submit(function, task, pure=False)
                     given[future] = task
                     running.add(future)
@@ -136,7 +136,7 @@ class Distributed:
 
 
 def _end_with_parent() -> None:
-    """See to it that this process ends when the one that started it is killed: it would wait for work for ever."""
+    """End this process when its parent is killed: it would wait for work forever."""
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_wait_for, args=(parent.join,), daemon=True).start()

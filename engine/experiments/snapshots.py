@@ -51,7 +51,7 @@ _HOT: Final = "hotPercent"
 
 @dataclass(frozen=True, slots=True)
 class SnapshotExperiment:
-    """One experiment, complete: it can be run by any process that has this package."""
+    """One self-contained experiment, which any process with this package can run."""
 
     point: Point
     texts: Texts

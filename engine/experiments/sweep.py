@@ -15,7 +15,7 @@ Task = TypeVar("Task")
 
 
 class Space(Protocol[Task_co]):
-    """The experiments that there are: `replays.Replays`, `snapshots.Snapshots`."""
+    """The experiments of some axes: `replays.Replays`, `snapshots.Snapshots`."""
 
     @property
     def axes(self) -> Sequence[Axis]:
@@ -23,7 +23,7 @@ class Space(Protocol[Task_co]):
         ...
 
     def task(self, point: Point) -> Task_co:
-        """Return the experiment at a point, complete and picklable."""
+        """Return the experiment at a point, self-contained and picklable."""
         ...
 
     def inputs(self, point: Point) -> str:

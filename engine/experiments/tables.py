@@ -1,4 +1,4 @@
-"""The result table: a row per experiment, written whole or not at all; and means over what is only repeated.
+"""The result table: a row per experiment, written atomically; and means over the repeating axis.
 
 The border to `pyarrow`: nothing else imports it.
 """
@@ -41,12 +41,12 @@ def rows_of(finished: Iterable[Finished], *, step: int = 0) -> list[Row]:
 
 
 def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Write a table in the form that the path's ending names.
+    """Write a table in the format of the path's ending.
 
     Raises:
-        ValueError: it names none.
+        ValueError: the ending is unknown.
         ModuleNotFoundError: it is Parquet, and pyarrow is not installed.
-        OSError: the file cannot be written; then whatever was there is there still.
+        OSError: the file cannot be written; an existing file is unchanged.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     match path.suffix:
@@ -57,7 +57,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
             writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
             write_whole(path, text.getvalue().encode())
         case ".parquet":
-            # An optional extra, and not typed.
+            # Imported here: it is an optional extra, and not typed.
             arrow: Any = importlib.import_module("pyarrow")
             parquet: Any = importlib.import_module("pyarrow.parquet")
             columns = {name: _one_type([row.get(name) for row in rows]) for name in names}
@@ -69,7 +69,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _one_type(values: Sequence[Cell]) -> list[Cell]:
-    """Return a column whose values are of one type, as Parquet requires: texts where they are mixed."""
+    """Return a column whose values are of one type, as Parquet requires: texts if they are mixed."""
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) < 2:
         return list(values)
@@ -79,7 +79,7 @@ def _one_type(values: Sequence[Cell]) -> list[Cell]:
 
 
 def grouped(finished: Iterable[Finished], repeated: str) -> dict[tuple[tuple[str, Value], ...], list[Finished]]:
-    """Return the experiments by all of their point but the axis that only repeats them, in order."""
+    """Return the experiments by their point without the repeating axis, in order."""
     groups: dict[tuple[tuple[str, Value], ...], list[Finished]] = {}
     for each in finished:
         key = tuple((name, value) for name, value in each.point.items() if name != repeated)
@@ -88,7 +88,7 @@ def grouped(finished: Iterable[Finished], repeated: str) -> dict[tuple[tuple[str
 
 
 def mean_and_deviation(values: Iterable[float | None]) -> tuple[float, float] | None:
-    """Return mean and sample deviation (0 of a single one) of the values that there are, None where there are none."""
+    """Return mean and sample deviation (0 for a single value) of the values that are not None; None without any."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -99,7 +99,7 @@ Figure: TypeAlias = Callable[[Finished], float | None]
 
 
 def figure(name: str) -> Figure:
-    """Return what reads a figure of an experiment."""
+    """Return the function that reads a figure of an experiment."""
     return lambda each: each.outcome.figures.get(name)
 
 

@@ -21,7 +21,7 @@ from .quantity import Quantity
 LARGEST_AMOUNT: Final = 2**56
 """Larger amounts, and sums of amounts, count as this one: 64 PiB, or 72 million million cores.
 
-A hundred times as much still fits 64 bits, and so do sums of a few: columns of amounts are computed with as they are.
+A hundred times as much, or a sum of a few, still fits 64 bits, so that arithmetic on columns needs no checks.
 """
 NANOSECONDS: Final = 1_000_000_000
 LATEST: Final = 2**62 - 1

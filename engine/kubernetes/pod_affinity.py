@@ -26,7 +26,7 @@ _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
 class AffinityTerm:
     """One term: pods that `selector` matches, in some namespaces, and the node label whose values are the domains.
 
-    `weight` is 0 for a required term. Terms that say the same are equal.
+    `weight` is 0 for a required term. Equivalent terms are equal.
     """
 
     topology_key: str
@@ -53,7 +53,7 @@ class AffinityTerm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AffinityTerms:
-    """All terms of a pod. Equal only to itself: whoever compares pods compares terms, or keeps one of each."""
+    """All terms of a pod. Equal only to itself: to compare pods, compare the terms."""
 
     required_affinity: tuple[AffinityTerm, ...] = ()
     required_anti_affinity: tuple[AffinityTerm, ...] = ()
@@ -113,9 +113,8 @@ def _term(term: Json, weight: int, namespace: str, labels: Mapping[str, str]) ->
 def merge_label_keys(
     selector: Json | None, keys: Sequence[str], operator: str, labels: Mapping[str, str],
 ) -> Json | None:
-    """Return the selector that also wants the pod's own values (`In`), or others than those (`NotIn`), under keys.
-
-    Keys that the pod does not have are left out, and so are those that the selector already holds in that way.
+    """Return the selector extended by requirements of the pod's own values (`In`), or of other values (`NotIn`), for
+    keys. Keys that the pod lacks, or that the selector already has in that form, are skipped.
     """
     if selector is None:
         return None

@@ -20,7 +20,7 @@ from koordpolicy.engine.cel.check.types import Type
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 _SMALL_DIGITS: Final = 18
-_LARGEST_EXPONENT: Final = 400  # beyond a double's range, and cheap to compute with
+_LARGEST_EXPONENT: Final = 400  # beyond a double's range, and fast to compute
 _LONGEST: Final = 1_000
 
 _SHAPE: Final = re.compile(r"([+-]?)([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*(?:[+-]?[0-9]+)?)", re.ASCII)
@@ -32,7 +32,7 @@ _BINARY_SUFFIX: Final = ("", *_BINARY)
 
 
 class QuantityFormat(enum.Enum):
-    """The family of suffixes a quantity was written with, and is printed with again."""
+    """The family of suffixes in which a quantity was written, and is printed."""
 
     DECIMAL = "DecimalSI"
     BINARY = "BinarySI"
@@ -43,7 +43,7 @@ class QuantityFormat(enum.Enum):
 class Quantity:
     """The amount `digits` x 10^`scale`, exact; equal to any other of the same amount, however written.
 
-    `small` says that Kubernetes' library holds the amount in its int64 form.
+    `small` is true if Kubernetes' library stores the amount in its int64 form.
     """
 
     cel_type: ClassVar[Type] = Type("kubernetes.Quantity")
@@ -55,12 +55,12 @@ class Quantity:
 
     @staticmethod
     def parse(text: str) -> Quantity:
-        """Return the quantity that a text stands for; raise ValueError for a text that is none."""
+        """Return the quantity of a text; raise `ValueError` for any other text."""
         return _parse(text)
 
     @staticmethod
     def of(units: int) -> Quantity:
-        """Return so many base units."""
+        """Return a quantity of `units` base units."""
         return Quantity(units, small=_INT64_MIN <= units <= _INT64_MAX)
 
     @property
@@ -86,7 +86,7 @@ class Quantity:
         return -(-self.digits // divisor) if self.digits >= 0 else self.digits // divisor
 
     def integer(self) -> int | None:
-        """Return the amount where Kubernetes calls it an integer (Go's `AsInt64`), else None.
+        """Return the amount if Kubernetes treats it as an integer (Go's `AsInt64`), else None.
 
         `50k` is one; `1000m` and amounts that were written with more than 18 digits are not.
         """
@@ -96,7 +96,9 @@ class Quantity:
         return amount if _INT64_MIN <= amount <= _INT64_MAX else None
 
     def __float__(self) -> float:
-        """Return what Go's `AsApproximateFloat64` does: the digits rounded, times a power of ten; may be infinite."""
+        """Return the result of Go's `AsApproximateFloat64`: the digits rounded, times a power of ten; may be
+        infinite.
+        """
         try:
             base = float(self.digits)
         except OverflowError:
@@ -172,7 +174,7 @@ class Quantity:
 
 
 def _power_of_ten(exponent: int) -> float:
-    """Return what Go's `math.Pow10` does: the product or quotient of two table entries, each of them rounded."""
+    """Return the result of Go's `math.Pow10`: the product or quotient of two table entries, each rounded."""
     if exponent < -323:
         return 0.0
     if exponent > 308:
@@ -236,7 +238,7 @@ def _parse(text: str) -> Quantity:
     if not match[2] and not point:  # only the int64 form reads a bare suffix as zero
         raise ValueError(f"`{text}` is not a quantity: it has no digits")
     if digits:
-        # As big decimals all amounts are counted in nanos.
+        # Big decimals are all in nanos.
         if scale < -9:
             divisor = 10 ** (-9 - scale)
             digits = -(-digits // divisor) if digits >= 0 else digits // divisor

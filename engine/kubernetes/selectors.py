@@ -18,7 +18,7 @@ def matches_labels(selector: Json | None, labels: Mapping[str, str], *, absent: 
     """Return whether a LabelSelector matches the labels; an empty one matches all, `absent` is the result for none.
 
     Raises:
-        ValueError: an operator that there is not, or values that do not fit it.
+        ValueError: an unknown operator, or values that do not match it.
     """
     if selector is None:
         return absent
@@ -51,7 +51,7 @@ def _meets(requirement: Json, labels: Mapping[str, str]) -> bool:
 
 
 def _compares(operator: str, label: str | None, values: Sequence[str]) -> bool:
-    # Kubernetes: both must be whole numbers, else nothing matches.
+    # Kubernetes: both must be integers, else the requirement does not match.
     try:
         left, right = int(label or ""), int(values[0])
     except (ValueError, IndexError):

@@ -18,7 +18,7 @@ from koordpolicy.engine.cel.check.types import Field, ObjectType, parse_type
 
 FILES = ("core.json", "koordinator.json")
 
-# Beside this package, in the work tree as in a wheel: `schemas` stands where `engine` does.
+# `schemas` is a sibling of `engine`, in the work tree as in a wheel.
 _DIRECTORY = Path(__file__).parents[2] / "schemas" / "kubernetes"
 
 

@@ -26,9 +26,9 @@ PREEMPTIBLE_LABEL: Final = "quota.scheduling.koordinator.sh/preemptible"
 """`"false"`: the pod may not be preempted."""
 RESERVATION_IGNORED_LABEL: Final = "scheduling.koordinator.sh/reservation-ignored"
 SCHEDULER_NAME_LABEL: Final = "scheduling.koordinator.sh/scheduler-name"
-"""Wins over `spec.schedulerName`."""
+"""Has precedence over `spec.schedulerName`."""
 EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
-"""Exactly `"true"`: priority based evictions may take the pod."""
+"""Exactly `"true"`: priority-based evictions may evict the pod."""
 EVICTION_POLICY_ANNOTATION: Final = "koordinator.sh/eviction-policy"
 """JSON list of the features that may evict the pod."""
 EVICTION_PRIORITY_ANNOTATION: Final = "koordinator.sh/eviction-priority"
@@ -140,7 +140,7 @@ def qos_class(pod: Mapping[str, Any]) -> str:
 def raw_priority_band(pod: Mapping[str, Any]) -> str:
     """Return the band that the pod's label names, or without the label, the one its `spec.priority` lies in.
 
-    Empty where it lies in none, and where the label names none: then the number is not asked.
+    Empty if it is in none, or if the label names none; the number is then ignored.
     """
     labels = _labels(pod)
     if PRIORITY_CLASS_LABEL in labels:
@@ -162,7 +162,7 @@ def priority_band(pod: Mapping[str, Any]) -> str:
 
 
 def priority_value(pod: Mapping[str, Any]) -> int:
-    """Return `spec.priority`, or where it is absent or 0, the default of the pod's band."""
+    """Return `spec.priority`; if it is absent or 0, the default of the pod's band."""
     priority = (pod.get("spec") or {}).get("priority")
     return priority if isinstance(priority, int) and priority else DEFAULT_PRIORITIES[priority_band(pod)]
 
@@ -179,7 +179,8 @@ def classes_of(pod: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def resource_name(name: str, band: str) -> str:
-    """Return under which name pods of a band ask for `cpu` or `memory`: their own for batch and mid, none for free.
+    """Return the name under which pods of a band request `cpu` or `memory`: special ones for batch and mid, none for
+    free.
 
     Other names, and those of the prod band and of no band, stay as they are. (TranslateResourceNameByPriorityClass.)
     """
@@ -189,10 +190,10 @@ def resource_name(name: str, band: str) -> str:
 
 
 def kubernetes_qos_class(pod: Mapping[str, Any]) -> str:
-    """Return Guaranteed, Burstable or BestEffort: as `status.qosClass` says, else as Kubernetes computes it.
+    """Return Guaranteed, Burstable or BestEffort: that of `status.qosClass`, else as Kubernetes computes it.
 
-    Only cpu and memory count, and only amounts above 0. Resources of the pod as a whole, where it has any, are asked
-    instead of its containers'. (Kubernetes' ComputePodQOS.)
+    Only cpu and memory count, and only amounts above 0. Pod-level resources, if there are any, replace those of the
+    containers. (Kubernetes' ComputePodQOS.)
 
     Raises:
         ValueError: a quantity cannot be read.
@@ -231,6 +232,6 @@ def _asks(resources: Mapping[str, Any]) -> bool:
 
 
 def _positive(amounts: Mapping[str, Any] | None) -> dict[str, Quantity]:
-    """Return the amounts of cpu and memory that are above 0; a bare number is read as its text is."""
+    """Return the amounts of cpu and memory that are above 0; a bare number is read like its text."""
     read = {name: Quantity.parse(str((amounts or {})[name])) for name in _COUNTED if name in (amounts or {})}
     return {name: quantity for name, quantity in read.items() if quantity.sign > 0}

@@ -56,4 +56,4 @@ TAINTS: Final = frozenset((
 RESOURCES: Final = frozenset(("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu"))
 
 KEYS: Final = LABELS | ANNOTATIONS | TAINTS
-"""Keys are told apart by no prefix: a taint's may be a label's too."""
+"""All keys in one set: the key of a taint may also be that of a label."""

@@ -226,7 +226,7 @@ def unlike(left: Measure, right: Measure, *, joined: bool) -> UnitFault | None:
 
 
 _LIKELY_PART: Final = 200
-"""Up to this number, comparing milli-cores with bytes may be a comparison of percentages."""
+"""The largest ratio of factors that may be a part or a percentage; a larger one may convert units."""
 _SHARE_HELP: Final = {
     "cpu": "compare shares with shares: `percent(usage.cpu, allocatable.cpu)`",
     "bytes": "compare shares with shares: `percent(usage.memory, allocatable.memory)`",

@@ -1,1 +1,3 @@
-"""The replay of a recording: pods come when they came, wait, run, are evicted, and leave, in virtual time."""
+"""The replay of a recording: pods arrive at their recorded times, wait, run, are evicted, and leave, in virtual
+time.
+"""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from koordpolicy.engine.scheduler.cycle.verdict import Failure
 
 SECOND: Final = 1_000_000_000
-"""Nanoseconds."""
+"""One second in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A part of the replay's time, in seconds since the recording began, and what it was like."""
+    """A part of the replay's time, in seconds since the recording began, with its figures."""
 
     start: float
     end: float
     cpu: float
     memory: float
     gpu: float
-    """Means over the span, in percent of what the cluster has."""
+    """Means over the span, in percent of the cluster's capacity."""
     running: float
     pending: float
-    """Means over the span, of pods."""
+    """Means over the span, in pods."""
     most_pending: int
     evicted: int
 
@@ -66,7 +66,7 @@ _IN_JSON: Final = {"most_pending": "mostPending"}
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Waiting times of some pods, in seconds: the mean, and percentiles by nearest rank; all 0 where there are none."""
+    """Waiting times of some pods, in seconds: the mean, and percentiles by nearest rank; all 0 if there are none."""
 
     pods: int
     mean: float
@@ -90,7 +90,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEviction:
-    """A pod that had to leave its node: when and why, and after how many seconds it ran again (None: it did not)."""
+    """An evicted pod: time and reason of the eviction, and the seconds until it ran again (None: it did not)."""
 
     time: float
     pod: str
@@ -103,7 +103,9 @@ class RecordedEviction:
 
 @dataclass(frozen=True, slots=True)
 class NeverRan:
-    """A pod that left, or was still waiting at the end, without having run: how long, and why (nodes by reason)."""
+    """A pod that left, or was still pending at the end, without having run: its wait, and the reasons (nodes by
+    reason).
+    """
 
     pod: str
     waited: float
@@ -118,17 +120,17 @@ class RecordingResult:
     capacity: Amounts
     arrivals: int
     waits: Waits
-    """Of the pods that ran, from their creation until they first had a node."""
+    """The waits of the pods that ran, from their creation until they first had a node."""
     waits_again: Waits
-    """Of those that were evicted and ran again, from the eviction until they had a node."""
+    """The waits of evicted pods that ran again, from the eviction until they had a node."""
     never_ran: tuple[NeverRan, ...]
-    """In the order of their creation."""
+    """The pods that never ran, in the order of their creation."""
     evictions: tuple[RecordedEviction, ...]
     cycles: int
     """The number of descheduling cycles."""
     steps: Sequence[Step]
     end: int
-    """When the last pod had left or, of those that wait, nothing could help any more; in nanoseconds."""
+    """The time when the last pod had left, or no event could help the pending ones any more; in nanoseconds."""
     errors: tuple[Failure, ...]
     """Failures of plugins and expressions of the scheduler, each kind once."""
     descheduler_errors: tuple[str, ...]
@@ -141,7 +143,7 @@ class RecordingResult:
 
     @property
     def start(self) -> int:
-        """When the first pod came, in nanoseconds; `end` where none did."""
+        """The time of the first arrival, in nanoseconds; `end` if there was none."""
         return self.steps[0].time if self.steps else self.end
 
     def use(self) -> Use:

@@ -25,4 +25,4 @@ KUBERNETES: Final[tuple[Function, ...]] = (
 __all__ = ["FUNCTIONS", "KOORDINATOR", "KUBERNETES", "NETWORK"]
 
 FUNCTIONS: Final = table(STANDARD, STRINGS_V2, SETS, OPTIONALS, EXTENDED_LISTS, KUBERNETES)
-"""Everything that an expression may call in Kubernetes' base environment, by name."""
+"""The functions of Kubernetes' base environment, by name."""

@@ -1,6 +1,6 @@
 """The function `gpuWorth`: how much of a node's free GPUs pods of known shapes could use.
 
-Policies use it to place a pod where the next ones lose least (docs/beyond-fgd.md).
+Policies use it to place a pod where later ones lose least (docs/beyond-fgd.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Shape:
 
 
 class _Workload:
-    """Shapes of pods, and what was found about free GPUs so far."""
+    """Shapes of pods, and cached results for free GPUs."""
 
     def __init__(self, pods: Sequence[object]) -> None:
         self.pods = pods
@@ -41,7 +41,7 @@ class _Workload:
         self._shapes = _shapes(pods)
 
     def worth(self, cpu: int, free: Iterable[int], model: str) -> float:
-        # Which of the devices has how much makes no difference, and an empty one is none.
+        # The order of devices is irrelevant, and devices without free capacity are dropped.
         devices = tuple(sorted(filter(None, free)))
         key = cpu, devices, model
         found = self._worth.get(key)
@@ -100,7 +100,8 @@ _WORKLOADS: dict[int, _Workload] = {}
 
 
 def _gpu_worth(pods: Sequence[object], cpu: int, free: Sequence[int], model: str) -> float:
-    # The list is one object from decision to decision: it is a plugin's params. Kept with it, its id is its own.
+    # The list is a plugin's params, so it is the same object in all decisions. It is cached too, so that its id stays
+    # unique.
     workload = _WORKLOADS.get(id(pods))
     if workload is None or workload.pods is not pods:
         if len(_WORKLOADS) >= _MOST_WORKLOADS:

@@ -36,11 +36,11 @@ _ASSUMED_TAINTS: Final = 50
 _ASSUMED_REQUIREMENTS: Final = 100
 _SAFE: Final = 2**54
 _PER_PAIR: Final = 3
-"""What comparing a toleration with a taint, or a label with a requirement, costs."""
+"""The cost of comparing a toleration with a taint, or a label with a requirement."""
 
 
 def _said(read: Callable[[], _Value]) -> _Value:
-    """Return what is read, or say what is wrong with the object in an expression's words."""
+    """Return the result of `read`; raise its `ValueError` as an `EvaluationError`."""
     try:
         return read()
     except ValueError as error:
@@ -172,7 +172,7 @@ def _percent(part: int, whole: int) -> int:
 
 
 def _percents(part: Any, whole: Any) -> tuple[Any, Any]:
-    # Beyond these bounds, and for what is negative, the numbers are left to the function of one row.
+    # Numbers beyond these bounds, and negative ones, are left to the scalar function.
     sound = (part >= 0) & (part < _SAFE) & (whole > 0) & (whole < _SAFE)
     return (200 * part + whole) // (2 * whole), sound
 

@@ -33,7 +33,7 @@ _KINDS: Final = frozenset({bool, int, Uint, float, str, bytes, Timestamp, Durati
 
 
 def _order(left: object, right: object) -> int | None:
-    """Return -1, 0 or 1; None for two values that have no order, which these functions pass over as Kubernetes does."""
+    """Return -1, 0 or 1; None for two values without an order, which these functions skip as Kubernetes does."""
     try:
         return compare(left, right)
     except EvaluationError:

@@ -63,7 +63,7 @@ _CIDR: Final = CIDR.cel_type
 
 @lru_cache(maxsize=4096)
 def _address(text: str) -> _IPAddress:
-    """Return an address; raise ValueError for what Kubernetes does not take for one."""
+    """Return an address; raise `ValueError` for texts that Kubernetes rejects."""
     if "%" in text:
         raise ValueError(f"IP address `{text[:64]}` with zone value is not allowed")
     try:
@@ -146,7 +146,7 @@ def _contains_cidr(block: CIDR, part: CIDR) -> bool:
 
 def _containment(*, whole: bool) -> Callable[[CIDR, object], int]:
     def measure(block: CIDR, other: object) -> int:
-        """Return what comparing with a block costs: its length twice, and once more if it is masked (`whole`)."""
+        """Return the cost of comparing with a block: its length twice, and once more if it is masked (`whole`)."""
         size = block.cel_size
         cost = math.ceil(0.2 * size) + (math.ceil(0.1 * size) + 1 if whole else 0)
         return cost + (math.ceil(0.1 * len(other)) if isinstance(other, str) else 0)
@@ -282,4 +282,4 @@ NETWORK_EXTENSION: Final = tuple(
     ))
     for function in NETWORK
 )
-"""The same as cel-go's network extension has it: it reads IPv4-mapped addresses, which Kubernetes refuses."""
+"""The variants of cel-go's network extension: they accept IPv4-mapped addresses, which Kubernetes rejects."""

@@ -24,7 +24,7 @@ def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
     for match in compile_pattern(pattern).finditer(text):
         if 0 <= count <= len(found):
             break
-        # As in Go, an empty match does not follow right behind another match.
+        # As in Go, an empty match directly after another match is skipped.
         if match.end() == match.start() == last_end:
             continue
         last_end = match.end()

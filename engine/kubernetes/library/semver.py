@@ -20,7 +20,7 @@ _LARGEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Semver:
-    """A version; build metadata is kept for its text only."""
+    """A version; build metadata counts only for its text."""
 
     cel_type: ClassVar[Type] = Type("kubernetes.Semver")
 
@@ -32,7 +32,7 @@ class Semver:
 
     @staticmethod
     def parse(text: str, *, normalize: bool = False) -> Semver:
-        """Return the version of a text; raise ValueError for a text that is none.
+        """Return the version of a text; raise `ValueError` for any other text.
 
         `normalize` drops a leading `v` and leading zeros and fills up missing numbers.
         """

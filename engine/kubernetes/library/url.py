@@ -38,7 +38,7 @@ class URL:
 
     @staticmethod
     def parse(text: str) -> URL:
-        """Return the URL of a text; raise ValueError for what is none."""
+        """Return the URL of a text; raise `ValueError` for any other text."""
         return _parse(text)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class URL:
 
     @property
     def port(self) -> str:
-        """The port, empty where none is written."""
+        """The port; empty if there is none."""
         tail = self.host.rpartition("]")[2]
         return tail.rpartition(":")[2] if ":" in tail else ""
 
@@ -64,7 +64,7 @@ class URL:
         return "".join(chr(each) if each in _PATH_PLAIN else f"%{each:02X}" for each in octets)
 
     def parameters(self) -> dict[str, list[str]]:
-        """Return the query's parameters, unescaped; those that cannot be are left out."""
+        """Return the query's parameters, unescaped; malformed ones are omitted."""
         result: dict[str, list[str]] = {}
         for part in self.query.split("&"):
             if not part or ";" in part or _ESCAPE.search(part):

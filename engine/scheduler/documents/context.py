@@ -82,7 +82,7 @@ class Inputs(Mapping[str, object]):
 def bindings_of(program: Program, frame: NodeFrame, row: int | None) -> dict[str, object]:
     """Return the variables that a program reads, at a row of a frame.
 
-    Raises `EvaluationError` where one of them has no value there.
+    Raises `EvaluationError` if one of them has no value there.
     """
     variables = program.checked.environment.variables
     found: dict[str, object] = {}

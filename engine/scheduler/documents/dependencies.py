@@ -31,7 +31,7 @@ class Dependencies:
     """The paths of the pod that the programs read."""
     programs: tuple[Program, ...]
     always: frozenset[Path]
-    """The paths of the node that are read whatever the pod is."""
+    """The paths of the node that are read for every pod."""
     evaluator_of: Callable[[NodeFrame], RowEvaluator | None]
     """Returns the row evaluator for all pods whose values at `of_pod` are those of a frame; None if there is none."""
     stable_for_shape: bool

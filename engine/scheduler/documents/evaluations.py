@@ -17,7 +17,7 @@ class Evaluations:
     """
 
     point: str
-    """Its key in the document."""
+    """The point's key in the document."""
     rule: str
     program: Program
     evaluated: int = 0

@@ -22,7 +22,7 @@ from .refusals import fixed_message, messages_of, refusal_of
 
 @dataclass(slots=True)
 class FilterEvaluation:
-    """One evaluation of a filter: remembers which rule refused which row, so that reasons are computed on demand."""
+    """One evaluation of a filter: records the rule that refused each row, so that reasons are computed on demand."""
 
     rules: Sequence[Rule]
     evaluations: Mapping[int, Evaluations]
@@ -38,7 +38,7 @@ class FilterEvaluation:
         remaining = rows if context.nodes is None else rows[context.nodes[rows]]
         refused_by: NDArray[np.int16] | None = None
         errors = context.errors(remaining)
-        # An error that is ignored refuses nothing: a later rule may, for a reason of its own.
+        # An ignored error does not refuse the row; a later rule may.
         blamed: dict[int, EvaluationError] = {}
         for unknown in errors.values():
             failed = np.isin(remaining, list(unknown))

@@ -85,7 +85,7 @@ class DocumentScheduler:
             *(("score", each.item.name, each.program) for each in compiled.score),
         ]
         self.evaluations = {id(program): Evaluations(point, rule, program) for point, rule, program in named}
-        """By the identity of the program."""
+        """The counters by the identity of the program."""
 
     def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod must wait, or None."""
@@ -139,10 +139,10 @@ class DocumentScheduler:
         return scores if matching is rows else scores.spread(np.searchsorted(rows, matching), len(rows))
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:
-        """Return what the result about a node depends on: all that its expressions read of the pod and of the node.
+        """Return the dependencies of the result about a node: all that its expressions read of the pod and of the node.
 
-        None if it depends on more than that: other nodes (aggregates, normalised scores, items that are omitted for
-        all nodes if they fail on one), the time, an impure function.
+        None if there are others: other nodes (aggregates, normalised scores, items that are omitted for all nodes if
+        they fail on one), the time, an impure function.
         """
         found = self._filter_dependencies if point is Point.FILTER else self._score_dependencies
         if found is _NOT_COLLECTED:
@@ -166,7 +166,7 @@ class DocumentScheduler:
         return cache_key
 
     def _dependencies_at(self, point: Point) -> Dependencies | None:
-        """Return the dependencies of the results at a point; None if those are more than the pod and the node."""
+        """Return the dependencies of the results at a point; None if there are others than the pod and the node."""
         compiled = self._compiled
         rules: list[Rule | ScoreProgram] = [*compiled.conditions]
         if point is Point.FILTER:
@@ -261,7 +261,7 @@ class DocumentScheduler:
         return [self.evaluations[id(rule.program)] for rule in rules], columns if plans else None
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:
-        """Return what these rules read of the pod, the node and the time, and what `match` and conditions read."""
+        """Return the paths of the pod, the node and the time that these rules, `match` and conditions read."""
         compiled = self._compiled
         candidates = [*compiled.conditions, *compiled.pre_enqueue, *compiled.pre_filter, *compiled.filter]
         programs = [rule.program for rule in candidates if rule.name in rules or rule in compiled.conditions]
@@ -343,7 +343,7 @@ class DocumentScheduler:
 
     def _context(self, state: State, pod: PodInfo, snapshot: Snapshot) -> EvaluationContext:
         known = state.get(self)
-        # A what-if runs on a clone of the state, and a transformer may change the pod: then it is computed again.
+        # Recomputed if a what-if runs on a clone of the state, or a transformer changed the pod.
         if isinstance(known, EvaluationContext) and known.snapshot is snapshot and known.pod is pod:
             return known
         of, shared = state.get(_Shared, (None, {}))

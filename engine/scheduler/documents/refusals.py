@@ -51,7 +51,7 @@ def fixed_message(rule: Rule, _: NodeFrame, rows: Rows) -> dict[str, Rows]:
 
 
 def message_of(rule: Rule) -> str:
-    """Return a rule's message where none is computed."""
+    """Return a rule's message if none is computed."""
     return rule.message or f"`{one_line(rule.expression.text)}` is false"
 
 
