@@ -13,7 +13,6 @@ User text never becomes Python text: names are numbered, strings are constants, 
 
 from __future__ import annotations
 
-import ast as py
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP,
 from ..library.core import CORE, divide_int
 from ..syntax import ast
 from ..syntax.ast import Expr, Macro
+from . import python_nodes as py
 from . import python_tree as tree
 from .budget import Meter
 from .codegen_runtime import GLOBALS, LOOP_LIMIT, MeteredCalls, dispatcher
@@ -112,12 +112,12 @@ def emit(
         body = emitter.function_body()
     except RecursionError:
         raise RefusedError from None
-    parameters = [py.arg(emitter.parameters[name]) for name in names]
-    fallback = py.Return(py.Call(tree.name("otherwise"), [tree.name(each.arg) for each in parameters], []))
+    parameters = [emitter.parameters[name] for name in names]
+    fallback = py.Return(tree.call("otherwise", *map(tree.name, parameters)))
     guarded = py.Try(body, [py.ExceptHandler(tree.name("Exception"), None, [*emitter.account(), fallback])], [], [])
     statements: list[py.stmt] = [*emitter.opening(), guarded]
-    function = py.FunctionDef("rule", py.arguments([], parameters, None, [], [], None, []), statements, [])
-    module = py.fix_missing_locations(py.Module([function], []))
+    function = py.FunctionDef("rule", tree.parameters(parameters), statements, [])
+    module = py.Module([function], [])
     metered = emitter.metered
     scope: dict[str, object] = {
         **emitter.constants, **GLOBALS, "otherwise": otherwise, "meter": meter, "equal": metered.equal,

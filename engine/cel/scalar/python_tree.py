@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import ast as py
 from collections.abc import Sequence
 from typing import Final
+
+from . import python_nodes as py
 
 
 def name(text: str) -> py.Name:
     """Return the read of a name."""
     return py.Name(text, py.Load())
+
+
+def parameters(names: Sequence[str]) -> py.arguments:
+    """Return positional parameters."""
+    return py.arguments([], [py.arg(each) for each in names], None, [], [], None, [])
 
 
 def assign(target: str, value: py.expr) -> py.Assign:
