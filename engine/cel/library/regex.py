@@ -17,6 +17,9 @@ _LONGEST_PATTERN: Final = 10_000
 _MOST_STATES: Final = 50_000_000
 """Limit of characters times states of a pattern for one search: about 0.1 s. `(.{0,900}b){3}` has 8,000 states."""
 _STATES_PER_STEP: Final = 500
+_SHORT: Final = 256
+"""Characters of the longest text whose results are cached."""
+_MOST_RESULTS: Final = 16_384
 _QUICKLY_COMPILED: Final = 2_000
 """Limit of the states of a pattern: compiled within about 2 ms."""
 _STATES_COMPILED_PER_STEP: Final = 10
@@ -81,17 +84,39 @@ def steps(text: str, pattern: str, *_: object) -> int:
     return compiling + len(text) * states // _STATES_PER_STEP
 
 
-@lru_cache(maxsize=16_384)
-def _matches_short(text: str, pattern: str) -> bool:
-    return searcher(pattern)(text) is not None
+class _Results:
+    """Results of searches in short texts by pattern and text; all are dropped when they are too many."""
+
+    __slots__ = ("by_pattern", "count")
+
+    def __init__(self) -> None:
+        self.by_pattern: dict[str, dict[str, bool]] = {}
+        self.count = 0
+
+    def add(self, text: str, pattern: str, found: bool) -> None:
+        """Store a result."""
+        if self.count >= _MOST_RESULTS:
+            self.by_pattern.clear()
+            self.count = 0
+        self.by_pattern.setdefault(pattern, {})[text] = found
+        self.count += 1
+
+
+_RESULTS: Final = _Results()
+_BY_PATTERN: Final = _RESULTS.by_pattern
 
 
 def matches(text: str, pattern: str) -> bool:
     """Return whether a pattern is found anywhere in a text."""
     # A call of RE2 through its wrapper takes some microseconds: results are cached, as names and images repeat.
-    if len(text) <= 256:
-        return _matches_short(text, pattern)
-    return searcher(pattern)(text) is not None
+    try:
+        return _BY_PATTERN[pattern][text]
+    except KeyError:
+        pass
+    found = searcher(pattern)(text) is not None
+    if len(text) <= _SHORT:
+        _RESULTS.add(text, pattern, found)
+    return found
 
 
 _COST: Final = Cost(0, ((0, _PER_TEXT),))
