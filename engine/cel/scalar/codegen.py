@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from ..check.checked_ast import (
@@ -38,6 +39,7 @@ from .budget import Meter
 from .codegen_runtime import GLOBALS, LOOP_LIMIT, MeteredCalls, dispatcher
 from .interpreter import is_constant, literal_value
 from .list_types import list_field
+from .paths import repeated_paths
 from .reading import reader
 from .traversal import nothing
 from .values import INT64_MAX, INT64_MIN
@@ -58,6 +60,8 @@ _STANDARD: Final = {overload.id: overload for function in CORE for overload in f
 _INT_ARITHMETIC: Final[dict[str, type[py.operator]]] = {
     "add_int64": py.Add, "subtract_int64": py.Sub, "multiply_int64": py.Mult,
 }
+_INT_FUNCTIONS: Final = frozenset({"_+_", "_-_", "_*_", "_/_", "_%_"})
+_INT_RELATIONS: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _INT_OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "add_int64": int.__add__, "subtract_int64": int.__sub__, "multiply_int64": int.__mul__,
 }
@@ -157,7 +161,14 @@ class _Emitter:
         self._definitions: dict[Checked, str] = {}
         self._nodes = 0
         self._unchecked: set[int] = set()
+        self._typed: set[int] = set()
+        """Operations whose operands are all known to be ints."""
         self._root_uses = _uses_of_definitions(checked)
+        self._repeated = repeated_paths([checked, *self._root_uses])
+        self._present: dict[int, tuple[object, str]] = {}
+        """By the identity of a presence test: the path, and the local that holds its value where the test holds."""
+        self._fields: dict[object, str] = {}
+        """The local of every path whose presence was tested in all branches that lead here; its value is unchecked."""
 
     def function_body(self) -> list[py.stmt]:
         """Return the statements of the function."""
@@ -167,6 +178,8 @@ class _Emitter:
             self.constants["UNSET"] = object()
         if not self._any_loop:
             return [*prologue, *self._block, py.Return(value)]
+        if isinstance(value, py.Name | py.Constant):
+            return [*prologue, *self._block, *self.account(), py.Return(value)]
         return [*prologue, *self._block, tree.assign("result", value), *self.account(), py.Return(tree.name("result"))]
 
     def opening(self) -> list[py.stmt]:
@@ -207,13 +220,19 @@ class _Emitter:
 
     @contextmanager
     def _branch(self) -> Iterator[list[py.stmt]]:
+<<<<<<< HEAD
         """Generate into a new block, which may not run."""
         outer, known = self._block, self._known
         self._block, self._known = [], dict(known)
+=======
+        """Generate into a block of its own, which may not run."""
+        outer, known, fields = self._block, self._known, self._fields
+        self._block, self._known, self._fields = [], dict(known), dict(fields)
+>>>>>>> a5e964b (Generate fewer tests for values of unknown kinds)
         try:
             yield self._block
         finally:
-            self._block, self._known = outer, known
+            self._block, self._known, self._fields = outer, known, fields
 
     def _type(self, node: Expr) -> Type:
         return self._checked.types[node.id]
@@ -309,6 +328,8 @@ class _Emitter:
         unchecked = chain and (is_object or declared.name in {"dyn", "map"})
         if declared.name == "dyn" and not chain and isinstance(node, ast.Select) and self._object(node.operand):
             # A null in a declared field counts as absent.
+            if path is not None and path in self._fields:
+                return value
             first, again = self._kept(value)
             value = py.IfExp(tree.compare(first, py.IsNot, tree.constant(None)), again, tree.GIVE_UP)
         elif not unchecked:
@@ -320,6 +341,8 @@ class _Emitter:
         # The check may have stored the value in a local already.
         if isinstance(value, py.IfExp) and isinstance(value.body, py.Name) and value.orelse is tree.GIVE_UP:
             self._known[path, chain and unchecked] = value.body.id
+            return value
+        if id(node) not in self._repeated:
             return value
         name = self._fresh()
         self._known[path, chain and unchecked] = name
@@ -358,6 +381,9 @@ class _Emitter:
             kept = self._known.get((path, chain)) or self._known.get((path, False))
             if kept is not None:
                 return tree.name(kept)
+            field_local = self._fields.get(path)
+            if field_local is not None:
+                return self._read(tree.name(field_local), node, path, chain=chain)
         operand = self._chain(node.operand)
         declared = self._object(node.operand)
         field = tree.constant(node.field)
@@ -371,14 +397,35 @@ class _Emitter:
         if self._is_optional(node.operand):
             raise RefusedError
         field = tree.constant(node.field)
+        path = self._path(node.operand)
+        # What is read later, where it is present, is read here.
+        repeated = path is not None and id(node) in self._repeated
+        found: py.expr
         if self._object(node.operand) is not None:
+            absent = tree.constant(None)
             found = tree.call_method(self._chain(node.operand), "get", field)
-            return tree.compare(found, py.IsNot, tree.constant(None))
-        operand = self._value(node.operand)
-        if self._type(node.operand).name == "map":
-            return tree.compare(field, py.In, operand)
-        first, again = self._kept(operand)
-        return py.IfExp(tree.has_class(first, "dict"), tree.compare(field, py.In, again), tree.GIVE_UP)
+        elif repeated:
+            absent = tree.ABSENT
+            found = tree.call_method(self._chain(node.operand), "get", field, absent)
+        else:
+            operand = self._value(node.operand)
+            if self._type(node.operand).name == "map":
+                return tree.compare(field, py.In, operand)
+            first, again = self._kept(operand)
+            return py.IfExp(tree.has_class(first, "dict"), tree.compare(field, py.In, again), tree.GIVE_UP)
+        if repeated:
+            local = self._fresh()
+            self._present[id(node)] = ((path, node.field), local)
+            found = tree.walrus(local, found)
+        return tree.compare(found, py.IsNot, absent)
+
+    def _is_present(self, test: Expr | None) -> None:
+        """Record what holds where a condition is true: the fields whose presence it tests can be read of locals."""
+        for term in _terms(test, "_&&_") if test is not None else ():
+            found = self._present.get(id(term))
+            if found is not None:
+                path, local = found
+                self._fields[path] = local
 
     def _index(self, node: ast.Call, *, chain: bool) -> py.expr:
         container, key = node.args
@@ -414,6 +461,9 @@ class _Emitter:
 
     def _dynamic_index(self, container: py.expr, key: py.expr) -> py.expr:
         """Return an element of a list or a map by a key of any kind."""
+        if isinstance(key, py.Name):
+            # Only a map has a string as a key: anything else raises.
+            return py.IfExp(tree.has_class(key, "str"), tree.item(container, key), tree.call("index", container, key))
         (first, again), (key_first, key_again) = self._kept(container), self._kept(key)
         if not isinstance(key, py.Constant):
             test = tree.all_of([tree.has_class(first, "dict"), tree.has_class(key_first, "str")])
@@ -483,7 +533,8 @@ class _Emitter:
             blocks = [outermost]
             # Each further term has a block of its own; one without statements is appended to the expression before it.
             chain: list[tuple[list[py.stmt], py.expr]] = []
-            for term in terms[1:]:
+            for before, term in pairwise(terms):
+                self._is_present(before if both else _denied(before))
                 self._block = []
                 blocks.append(self._block)
                 chain.append((self._block, self._condition(term)))
@@ -510,8 +561,10 @@ class _Emitter:
     def _conditional(self, node: ast.Call) -> py.expr:
         condition = self._condition(node.args[0])
         with self._branch() as then_block:
+            self._is_present(node.args[0])
             then = self._value(node.args[1])
         with self._branch() as else_block:
+            self._is_present(_denied(node.args[0]))
             otherwise = self._value(node.args[2])
         if not then_block and not else_block:
             return py.IfExp(condition, then, otherwise)
@@ -530,6 +583,10 @@ class _Emitter:
             return self._equality(nodes[0], nodes[1], negated=node.function == "_!=_")
         if node.function == "@in":
             return self._membership(nodes[0], nodes[1], reference.overloads)
+        if node.function in _INT_FUNCTIONS or node.function in _INT_RELATIONS:
+            integers = self._integers(node)
+            if integers is not None:
+                return integers
         overloads = reference.overloads
         if overloads[0].id == "optional_orValue_value":
             return self._or_value(nodes[0], nodes[1])
@@ -590,6 +647,104 @@ class _Emitter:
         if not tests:
             return py.Call(dispatch, again, [])
         return py.IfExp(tree.all_of(tests), self._applied(node, usual, again, nodes), py.Call(dispatch, again, []))
+
+    def _integers(self, node: ast.Call) -> py.expr | None:
+        """Return operations on values of unknown kinds: those of ints if all of them are ints, else dispatched calls.
+
+        None if a value is known to be something else, or if all are known to be ints.
+        """
+        leaves: list[Expr] = []
+        if node.id in self._typed or not self._find_leaves(node, leaves):
+            return None
+        if self._loops and self._adds(node):
+            raise RefusedError  # texts that grow in a loop are metered
+        values = self._in_order([partial(self._readable, each) for each in leaves])
+        tests: list[py.expr] = []
+        plain: dict[int, py.expr] = {}
+        exact: dict[int, py.expr] = {}
+        tested: set[str] = set()
+        for leaf, value in zip(leaves, values, strict=True):
+            first, again = self._kept(value)
+            plain[id(leaf)], exact[id(leaf)] = again, value
+            if isinstance(value, py.Constant) or (isinstance(value, py.Name) and self._type(leaf) == INT):
+                continue
+            if isinstance(again, py.Name) and again.id not in tested:
+                tested.add(again.id)
+                tests.append(tree.has_class(first, "int"))
+        # The values are read again for the other calls: a test that fails ends the reading.
+        return py.IfExp(_joined(tests, both=True), self._of_ints(node, plain), self._of_any(node, exact))
+
+    def _find_leaves(self, node: ast.Call, leaves: list[Expr]) -> bool:
+        """Find the operands of nested operations from left to right; True if they may be ints, and not all must be."""
+        if self._usual_of(node) is None:
+            return False
+        inner, pending, unknown = [node.id], list(node.args[::-1]), False
+        while pending:
+            each = pending.pop()
+            kind = self._type(each).name
+            if isinstance(each, ast.Call) and each.function in _INT_FUNCTIONS and kind in {"dyn", INT.name}:
+                if self._usual_of(each) is None:
+                    return False
+                inner.append(each.id)
+                pending.extend(each.args[::-1])
+                continue
+            if isinstance(each, ast.Literal):
+                if type(each.value) is not int or each.unsigned:
+                    return False
+            elif kind == "dyn":
+                unknown = True
+            elif kind != INT.name:
+                return False
+            leaves.append(each)
+        if not unknown:
+            self._typed.update(inner)
+        return unknown
+
+    def _adds(self, node: Expr) -> bool:
+        """Return whether nested operations have a sum of values of unknown kinds, which may be texts."""
+        return isinstance(node, ast.Call) and node.function in _INT_FUNCTIONS | _INT_RELATIONS and (
+            (node.function == "_+_" and any(self._type(each).name == "dyn" for each in node.args))
+            or any(map(self._adds, node.args))
+        )
+
+    def _readable(self, node: Expr) -> py.expr:
+        """Return a value that may be read twice: what is computed is stored in a local by a statement."""
+        value = self._value(node)
+        if isinstance(value, py.Name | py.Constant) or self._path(node) is not None:
+            return value
+        name = self._fresh()
+        self._block.append(tree.assign(name, value))
+        return tree.name(name)
+
+    def _of_ints(self, node: ast.Call, values: Mapping[int, py.expr]) -> py.expr:
+        usual = self._usual_of(node)
+        assert usual is not None
+        self._leave_unchecked(usual, node.args)
+        arguments = [
+            values[id(each)] if id(each) in values else self._of_ints(each, values)  # type: ignore[arg-type]
+            for each in node.args
+        ]
+        found = self._inline(node, usual.id, arguments, node.args)
+        assert found is not None
+        return found
+
+    def _usual_of(self, node: ast.Call) -> Overload | None:
+        """Return the overload of a call for ints, if it has one."""
+        reference = self._checked.references.get(node.id)
+        if not isinstance(reference, CallReference):
+            return None
+        usual = _usual(reference.overloads, len(node.args))
+        return usual if usual is not None and _STANDARD.get(usual.id) is usual and usual.parameters[0] == INT else None
+
+    def _of_any(self, node: ast.Call, values: Mapping[int, py.expr]) -> py.expr:
+        reference = self._checked.references[node.id]
+        assert isinstance(reference, CallReference)
+        found = dispatcher(reference.overloads, self._checked.environment.types)
+        arguments = [
+            values[id(each)] if id(each) in values else self._of_any(each, values)  # type: ignore[arg-type]
+            for each in node.args
+        ]
+        return py.Call(self._global(self._bounded(found, reference.overloads, node.args)), arguments, [])
 
     def _applied(
         self, node: Expr, overload: Overload, arguments: list[py.expr], nodes: tuple[Expr, ...],
@@ -688,9 +843,8 @@ class _Emitter:
             if id(node) in self._unchecked or self._fits(id_, nodes):
                 return result
             first, again = self._kept(result)
-            in_range = py.Compare(
-                tree.constant(INT64_MIN), [py.LtE(), py.LtE()], [first, tree.constant(INT64_MAX)],
-            )
+            # Half the time of two comparisons; the lowest int has 64 bits, and is left to the interpreter.
+            in_range = tree.compare(tree.call_method(first, "bit_length"), py.Lt, tree.constant(64))
             return py.IfExp(in_range, again, tree.GIVE_UP)
         if id_ in _DOUBLE_ARITHMETIC:
             return py.BinOp(arguments[0], _DOUBLE_ARITHMETIC[id_](), arguments[1])
@@ -755,8 +909,9 @@ class _Emitter:
             divisor_again: py.expr = divisor
         else:
             kept, divisor_again = self._kept(divisor)
+            test = tree.compare(kept, py.Gt, tree.constant(0))
             # `&`, as both have to be computed.
-            positive = py.BinOp(positive, py.BitAnd(), tree.compare(kept, py.Gt, tree.constant(0)))
+            positive = _joined([positive, test], both=True) if kept is divisor else tree.all_of([positive, test])
         ordinary = py.BinOp(dividend_again, operator, divisor_again)
         return py.IfExp(positive, ordinary, tree.call(exact, dividend_again, divisor_again))
 
@@ -782,8 +937,13 @@ class _Emitter:
             result = tree.negated(result)
         if not kinds <= {"dyn", INT.name}:
             return tree.negated(tree.call("equal", *values)) if negated else tree.call("equal", *values)
-        kind = "int" if INT.name in kinds else "str"
-        tests = [tree.has_class(first, kind) for first, _ in pairs if not isinstance(first, py.Constant)]
+        if INT.name not in kinds:
+            # A string is equal to strings only, so the kind of the other one does not matter.
+            first, again = self._kept(values[0])
+            result = tree.call("equal", again, values[1])
+            ordinary = tree.compare(again, operator, values[1])
+            return py.IfExp(tree.has_class(first, "str"), ordinary, tree.negated(result) if negated else result)
+        tests = [tree.has_class(first, "int") for first, _ in pairs if not isinstance(first, py.Constant)]
         return py.IfExp(tree.all_of(tests), tree.compare(pairs[0][1], operator, pairs[1][1]), result)
 
     def _is_null_allowed(self, node: Expr) -> bool:
@@ -799,12 +959,10 @@ class _Emitter:
             classes = {each.__class__ for each in plain}
             if (item_kind, classes) in ((STRING.name, {str}), (INT.name, {int})):
                 value = self._value(item)
-                keys = frozenset(plain) if len(plain) > 3 else tuple(plain)
-                return tree.compare(value, py.In, self._global(keys))
+                return tree.compare(value, py.In, tree.constants(plain))
             if (item_kind, classes) == ("dyn", {str}):
-                first, again = self._kept(self._value(item))
-                known = tree.compare(again, py.In, self._global(frozenset(plain)))
-                return _joined([tree.has_class(first, "str"), known], both=True)
+                # No other value is equal to a string.
+                return tree.compare(self._value(item), py.In, tree.constants(plain))
         values = self._arguments((item, container))
         if kind == "list":
             if self._loops:
@@ -823,8 +981,11 @@ class _Emitter:
         found = dispatcher(overloads, self._checked.environment.types)
         dispatch = self._global(self._bounded(found, overloads, (item, container)))
         (first, again), (second, second_again) = map(self._kept, values)
-        test = tree.all_of([tree.has_class(first, "str"), tree.has_class(second, "dict")])
-        return py.IfExp(test, tree.compare(again, py.In, second_again), py.Call(dispatch, [again, second_again], []))
+        tests: list[py.expr] = [tree.has_class(first, "str"), tree.has_class(second, "dict")]
+        ordinary = tree.compare(again, py.In, second_again)
+        if isinstance(values[0], py.Name) and self._path(container) is not None:
+            return py.IfExp(_joined(tests, both=True), ordinary, py.Call(dispatch, values, []))
+        return py.IfExp(tree.all_of(tests), ordinary, py.Call(dispatch, [again, second_again], []))
 
     # literals, loops
 
@@ -876,7 +1037,8 @@ class _Emitter:
                 loop_over = tree.call_method(loop_over, "items")
                 kinds.append((second, declared.parameters[1]))
         elif declared.name == "dyn" and second is None:
-            self._block.append(tree.assign(items, tree.call("items", tree.name(items))))
+            other = tree.compare(py.Attribute(tree.name(items), "__class__", py.Load()), py.IsNot, tree.name("list"))
+            self._block.append(py.If(other, [tree.assign(items, tree.call("items", tree.name(items)))], []))
             kinds.append((first, Type("dyn")))
         else:
             raise RefusedError
@@ -1012,11 +1174,13 @@ class _Emitter:
 
     def _count_turns(self, items: str, units: int) -> None:
         """Generate the bound of all loops: the iterations over a list or map, of a number of units each."""
-        self._any_loop = True
         count: py.expr = tree.call("len", tree.name(items))
         if units > 1:
             count = py.BinOp(count, py.Mult(), tree.constant(units))
-        self._block.append(tree.assign("turns", py.BinOp(tree.name("turns"), py.Add(), count)))
+        if self._any_loop:
+            count = py.BinOp(tree.name("turns"), py.Add(), count)
+        self._any_loop = True  # the first loop in the text is also the first that runs
+        self._block.append(tree.assign("turns", count))
         self._block.append(
             py.If(tree.compare(tree.name("turns"), py.Gt, tree.constant(LOOP_LIMIT)), [py.Expr(tree.GIVE_UP)], []),
         )
@@ -1085,6 +1249,11 @@ def _terms(node: Expr, function: str) -> list[Expr]:
         else:
             terms.append(each)
     return terms
+
+
+def _denied(node: Expr) -> Expr | None:
+    """Return the condition that a node is the negation of, if it is one."""
+    return node.args[0] if isinstance(node, ast.Call) and node.function == "!_" else None
 
 
 def _plain(node: Expr) -> object:

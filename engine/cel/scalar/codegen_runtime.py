@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Final, NoReturn
 
 from ..check.call_cost import call_cost
@@ -40,13 +40,16 @@ def as_map(value: object) -> object:
     raise Extraordinary
 
 
-def items_of(value: object) -> list[object]:
-    """Return the elements or keys that a loop over a value of unknown kind iterates."""
+def items_of(value: object) -> Collection[object]:
+    """Return what a loop over a value of unknown kind iterates: the elements of a list, or the keys of a map."""
     if type(value) is list:
         return value
-    if is_map(value):
-        return [key if key.__class__ is str else key_value(key) for key in value]  # type: ignore[attr-defined]
-    raise Extraordinary
+    if type(value) is not dict and not isinstance(value, Mapping):
+        raise Extraordinary
+    for key in value:
+        if key.__class__ is not str:
+            return [key_value(each) for each in value]
+    return value
 
 
 _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes, Uint})

@@ -33,6 +33,11 @@ def constant(value: float | str | bytes | None) -> py.Constant:
     return py.Constant(value)
 
 
+def constants(values: Sequence[object]) -> py.Constant:
+    """Return a set of ints or strings for `in`, or a few of them as a tuple."""
+    return py.Constant(frozenset(values) if len(values) > 3 else tuple(values))  # type: ignore[arg-type]
+
+
 def call(function: str, *arguments: py.expr) -> py.Call:
     """Return a call of a function by name."""
     return py.Call(name(function), list(arguments), [])
@@ -72,3 +77,5 @@ def negated(value: py.expr) -> py.expr:
 
 
 GIVE_UP: Final = call("give_up")
+ABSENT: Final = py.Constant(...)
+"""What `get` returns for an absent field: no value of an expression is an ellipsis."""

@@ -3,7 +3,7 @@
 Values are plain Python values as JSON gives them, unconverted: None, bool, int, float, str, list, dict; and bytes.
 The kinds that JSON does not have are small classes: `Uint`, `Timestamp`, `Duration`, `Optional`. A type as a
 value is a `types.Type`. Values of libraries (quantities, IP addresses) are instances of classes with a class attribute
-`cel_type`.
+`cel_type`; they have neither `get` nor `__getitem__`, by which generated code reads fields.
 
 A dict's keys are str, int, `Uint`, `BoolKey` and `DoubleKey` (Python finds a `True` and a `1.0` where it looks for a
 `1`, so those are wrapped). Keys of JSON objects are str and need no wrapping.

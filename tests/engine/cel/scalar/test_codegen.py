@@ -28,7 +28,7 @@ from koordpolicy.engine.cel.library import BINDINGS, LISTS, MATH, OPTIONALS, STA
 from koordpolicy.engine.cel.scalar import codegen as emitting
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp, equal
+from koordpolicy.engine.cel.scalar.values import TRUE_KEY, EvaluationError, Timestamp, equal
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.source import PolicyError
 
@@ -125,7 +125,14 @@ leaves = st.one_of(
             "a.created < b.created", "a.age > duration('1h')", "b.created - a.created > a.age",
             "a.?inner.?name.orValue('z') == 'z'", "a.?inner.labels.?x.orValue('z') == 'a'", "d.?x.?y.orValue(1) == 1",
             "a.?count.orValue(b.count) > 1", "a.labels.?x.orValue(a.name) == 'b'", "a.name.matches('^[ab]$')",
-            "n in a.numbers", "1 in d",
+            "n in a.numbers", "1 in d", "has(d.x) && d.x == 'a'", "!has(d.x) || d.x == d.y",
+            "has(d.x.y) ? d.x.y : d.x",
+            "has(a.name) && a.name == 'a'", "!has(a.count) || a.count > n", "has(a.any) && a.any == 1",
+            "has(a.labels.x) ? a.labels.x == 'a' : a.labels.x == null",
+            "has(a.ratio) && a.ratio < 1.0 && a.ratio > 0.1",
+            "has(a.inner) && has(a.inner.name) && a.inner.name == b.name", "d.x - d.y > n", "(d.x - 1) * 2 / n >= d.y",
+            "d.x * n % d.y == 0", "d.x + d.y == d.z", "d.exists(k, d[k] == d.x)", "d.all(k, k in d.x)",
+            "d.x in ['a', 'b']",
         ],
     ),
 )
@@ -219,6 +226,22 @@ def test_the_ordinary_case_is_not_handed_over() -> None:
     assert rule({"count": 3, "labels": {"x": "y"}}, {"count": 6}) is True
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("d.x - d.y", 1.5), ("(d.x - d.y) * 2.0 >= d.y", True), ("has(d.z) || d.x > 1.0", True),
+        ("!has(d.z) || d.z > 1.0", True), ("has(d.text) && d.text == 'a' ? d.text : 'b'", "a"),
+        ("d.items.exists(each, each == d.text)", True),
+        ("d.map.all(key, key in d.map && d.map[key] == d.map[key])", True),
+        ("d.text == d.x", False), ("d.x in ['a', 'b']", False),
+    ],
+)
+def test_values_of_other_kinds_than_the_usual_ones_are_not_handed_over(text: str, value: object) -> None:
+    program = compile_program(text, ENVIRONMENT)
+    rule = emitting.emit(program.checked, program.variables, lambda *_: pytest.fail("handed over"))
+    assert rule({"x": 3.5, "y": 2.0, "text": "a", "items": [1, "a"], "map": {"k": 1}}) == value
+
+
 class Unmeasured(dict[str, int]):
     def get(self, key: str, default: object = None) -> Any:
         raise EvaluationError("no metric", reason="NoMetric")
@@ -261,6 +284,11 @@ def test_a_shared_error_does_not_keep_a_growing_traceback() -> None:
         ("a.ports.all(p, p.number > 0)", {"ports": "xyz"}, "no such overload: expected list, found string"),
         ("a.inner.name == 'x'", {"inner": "xyz"}, "no such overload: expected map, found string"),
         ("a.count + 9223372036854775807 > 0", {"count": 1}, "integer overflow"),
+        ("-2 - a.any > 0", {"any": 2**63 - 1}, "integer overflow"),
+        ("a.any - 1 > 0", {"any": True}, "no such overload"),
+        ("a.any - a.count > 0", {"any": "x", "count": 1}, "no such overload"),
+        ("has(a.any.x) && a.any.x == 1", {"any": [1]}, "unsupported index type 'string' in list"),
+        ("has(a.name) && a.name == 'x'", {"name": 1}, "no such overload: expected string, found int"),
         ("1 / a.count > 0", {"count": 0}, "division by zero"),
         ("1 % a.count > 0", {"count": 0}, "modulus by zero"),
         ("a.ratio < 1.0", {"ratio": math.nan}, "NaN values cannot be ordered"),
@@ -287,7 +315,11 @@ def test_a_malformed_object_is_an_error_and_never_an_answer(text: str, thing_: o
         ("7 % a.count", {"count": -2}, 1), ("a.created", {"created": "1970-01-01T00:00:01Z"}, Timestamp(10**9)),
         ("has(a.inner)", {"inner": None}, False), ("has(a.labels.x)", {"labels": {"x": None}}, True),
         ("a.count > 0 || a.on", {"on": True}, True), ("a.on && a.count > 0", {"on": False}, False),
-        ("a.count > 0 && a.on", {"on": False}, False), ("a.tags.all(t, t.size() > 1)", {"tags": ["ab", 1, "c"]}, False),
+        ("a.count > 0 && a.on", {"on": False}, False), ("a.count - 1", {"count": -(2**63) + 1}, -(2**63)),
+        ("a.count + 1", {"count": 2**63 - 2}, 2**63 - 1), ("a.any - 1", {"any": -(2**63) + 1}, -(2**63)),
+        ("a.any - 1.5", {"any": 2.0}, 0.5), ("a.any in ['a', 'b']", {"any": 1}, False),
+        ("a.any in ['a', 'b']", {"any": ["a"]}, False), ("a.any.exists(k, k)", {"any": {TRUE_KEY: 1}}, True),
+        ("a.tags.all(t, t.size() > 1)", {"tags": ["ab", 1, "c"]}, False),
     ],
 )
 def test_values_are_those_of_the_specification(text: str, thing_: object, value: object) -> None:
