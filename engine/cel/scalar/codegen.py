@@ -220,15 +220,9 @@ class _Emitter:
 
     @contextmanager
     def _branch(self) -> Iterator[list[py.stmt]]:
-<<<<<<< HEAD
         """Generate into a new block, which may not run."""
-        outer, known = self._block, self._known
-        self._block, self._known = [], dict(known)
-=======
-        """Generate into a block of its own, which may not run."""
         outer, known, fields = self._block, self._known, self._fields
         self._block, self._known, self._fields = [], dict(known), dict(fields)
->>>>>>> a5e964b (Generate fewer tests for values of unknown kinds)
         try:
             yield self._block
         finally:
