@@ -265,16 +265,22 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     )
 
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
-    return Server(loader(options, builtins), max_body=max_body, tls=_tls(options), health=options.health_bind,
-                  token=_token(options.admin_token_file),
+    collections = ShortCollections()
+    return Server(loader(options, builtins, collections.settle), max_body=max_body, tls=_tls(options),
+                  health=options.health_bind, token=_token(options.admin_token_file),
                   decision_seconds=options.decision_timeout or DECISION_SECONDS,
                   stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
                   close_seconds=(options.grace_period or _GRACE_SECONDS) * _CLOSE_SHARE,
-                  binds=bool(options.bind_pods), collections=ShortCollections())
+                  binds=bool(options.bind_pods), collections=collections)
 
 
-def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Loaded]:
-    """Return the function that loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do."""
+def loader(
+    options: argparse.Namespace, builtins: Builtins, settle: Callable[[int], None] = lambda _: None,
+) -> Callable[[], Loaded]:
+    """Return the function that loads policies and cluster; it raises `Stop` and `PolicyError` as other commands do.
+
+    `settle` is called after each reload (see `Reloader`).
+    """
 
     def load() -> Loaded:
         from koordpolicy.engine.reload.vet import SECONDS, Vetter  # noqa: PLC0415 - as above
@@ -330,7 +336,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
                 invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
                 allow_empty=bool(options.allow_empty), max_error_rate=options.max_error_rate),
             python_plugins=_enabled(discovered.plugins, names), check=partial(check_profiles, settings.profiles),
-            state_dir=options.state_dir, low_latency=low_latency,
+            state_dir=options.state_dir, low_latency=low_latency, settle=settle,
         )
         report_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, names)
         cluster, clock, refresh = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns, None
@@ -357,7 +363,7 @@ def loader(options: argparse.Namespace, builtins: Builtins) -> Callable[[], Load
             follows = Reloader(
                 beside, [options.shadow], policy_builder(), ReloadSettings(invalid_at_start=InvalidAtStart.WAIT),
                 python_plugins=_enabled(discovered.plugins, names), check=partial(check_profiles, settings.profiles),
-                low_latency=low_latency, log=logging.getLogger("koordpolicy.shadow"),
+                low_latency=low_latency, settle=settle, log=logging.getLogger("koordpolicy.shadow"),
             )
             share = SHARE if options.shadow_share is None else options.shadow_share
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -62,7 +63,8 @@ class Reloader:
 
     `check` refuses sets that build and cannot run. `state_dir` stores the last good set for a restart. `clock` (seconds
     since the epoch) is for the status only; `step` gets its own time. `file_events` makes a source of file events,
-    which shorten the wait, from a function to call on a change. `low_latency` is entered for each pass.
+    which shorten the wait, from a function to call on a change. `low_latency` is entered for each pass. `settle` is
+    called after each pass that activated a set, with the number of blocks of memory that were added meanwhile.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Reloader:
         clock: Callable[[], float] = time.time,
         file_events: Callable[[Callable[[], None]], FileEvents] = FileEvents,
         low_latency: LowLatencyGc | None = None,
+        settle: Callable[[int], None] = lambda _: None,
         log: logging.Logger = _LOG,
     ) -> None:
         mounts = [source if isinstance(source, Mount) else Mount(source) for source in sources]
@@ -109,6 +112,7 @@ class Reloader:
         self._requests = ChangeRequests()
         self._overdue: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
         self._low_latency = low_latency
+        self._settle = settle
         self._log = log
         self._retry_at: float | None = None
         """The time at which a set whose vetting failed for other reasons than its content is vetted again."""
@@ -337,8 +341,11 @@ class Reloader:
             while not stop.is_set():
                 self._waker.begin_pass()
                 self._pass_began = now = time.monotonic()
+                generation, blocks = self._live.registry.generation, sys.getallocatedblocks()
                 with self._low_latency or contextlib.nullcontext():
                     due = self.step(now)
+                    if self._live.registry.generation != generation:
+                        self._settle(sys.getallocatedblocks() - blocks)
                 self._pass_began = None
                 self._waker.wait(due, self._watcher.scan_seconds)
         finally:

@@ -8,12 +8,14 @@ module is the only one that uses msgspec.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import re
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,11 +23,12 @@ import numpy as np
 from koordpolicy.engine.cluster.sources.api import Binding
 from koordpolicy.engine.kubernetes.objects import json_kind
 
-MOST_ELEMENTS: Final = 3 * 1024 * 1024
-"""Elements (members and items, by their commas) of a whole body: 5,000 whole nodes have about a million."""
-MOST_OBJECT_ELEMENTS: Final = 200_000
-"""Elements of one object that is decoded; the API server stores at most 1.5 MiB."""
-MOST_OBJECT_BYTES: Final = 8 * 1024 * 1024
+from .blocks import WHOLE, Blocks, Rest, free
+
+MOST_OBJECT_ELEMENTS: Final = 50_000
+"""Elements (members and items, by their commas and opening brackets) of one object that is decoded."""
+MOST_OBJECT_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of one object; the API server stores at most 1.5 MiB."""
 MOST_NAMES: Final = 100_000
 """The maximum number of node names in one request."""
 MOST_NODES: Final = 20_000
@@ -38,9 +41,18 @@ ELEMENT_BYTES: Final = 120
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?")
 _BEGINS: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{\s*"name"\s*:\s*"([^"\\]{1,253})"')
 _SLICE: Final = 1 << 16
+_LIST: Final = re.compile(rb'"(items|NodeNames)"\s{0,99}:\s{0,99}\[')
+_MOST_TRIALS: Final = 64
+"""Matches of a pattern that turn out to be elsewhere than in the list of nodes."""
+_PIECE: Final = 64 * 1024
+"""Bytes of a list that are decoded in one call, and up to the end of an item."""
+_LONGEST_VALUE: Final = 128 * 1024
+"""Bytes of JSON that are decoded in one call."""
 _LONGEST_COMPLAINT: Final = 1 << 20
 _ENVELOPE: Final = "the body must be an object with `Pod` and `Nodes` or `NodeNames`"
 _MARKS: Final = tuple(b",{[")
+_MARK: Final = b'"%b"' % secrets.token_hex(16).encode()
+"""A text that no body has."""
 _Type = TypeVar("_Type")
 
 
@@ -78,7 +90,7 @@ class Envelope:
 
     pod: object
     names: Sequence[str] | None
-    nodes: Sequence[SentNode] | None
+    nodes: list[SentNode] | None
     weight: int = 0
     """The most bytes of memory that the pod takes."""
 
@@ -136,6 +148,7 @@ _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _heads: Final = msgspec.json.Decoder(_Head)
 _texts: Final = msgspec.json.Decoder(list[str])
+_text: Final = msgspec.json.Decoder(str)
 
 
 def count_elements(body: bytes | bytearray | msgspec.Raw) -> int:
@@ -173,7 +186,16 @@ class NodeReader:
         """Return the nodes; raises `MalformedBody` with its place in the list where one is none."""
         if len(items) > MOST_NODES:
             raise ExcessiveError(f"`Nodes` has {len(items)} items, at most {MOST_NODES} are read")
-        known, sent = self._known, []
+        sent: list[SentNode] = []
+        try:
+            self._read(items, sent)
+        except MalformedBody:
+            free(sent)
+            raise
+        return sent
+
+    def _read(self, items: Sequence[msgspec.Raw], sent: list[SentNode]) -> None:
+        known = self._known
         for place, raw in enumerate(items):
             begins = _BEGINS.match(memoryview(raw))
             node = known.get(begins[1]) if begins is not None else None
@@ -182,7 +204,6 @@ class NodeReader:
                 if begins is not None:
                     node = self._remember(bytes(begins[1]), node)
             sent.append(node)
-        return sent
 
     def _remember(self, name: bytes, node: SentNode) -> SentNode:
         copy = replace(node, raw=node.raw.copy())  # the node of a request holds the whole body
@@ -194,39 +215,197 @@ class NodeReader:
         return copy
 
 
-def read_envelope(body: bytes | bytearray, reader: NodeReader | None = None) -> Envelope:
-    """Read ExtenderArgs; keys of the envelope count in any case, as for Go (older types had lower-case ones).
+@dataclass(slots=True)
+class _Found:
+    """ExtenderArgs, of which nothing but names is decoded."""
+
+    pod: msgspec.Raw
+    names: Sequence[str] | None
+    items: list[msgspec.Raw] | None
+
+
+def read_envelope(body: bytes | bytearray | Blocks, reader: NodeReader | None = None) -> Envelope:
+    """Read ExtenderArgs; keys of the envelope count in any case, as for Go (older types had lower-case ones), but for
+    those of a body that is larger than an object may be. Blocks are taken.
 
     Raises:
         MalformedBody: it is none.
         ExcessiveError: there is more in it than is read.
     """
+    found = _find(body)
+    pod, weight = _value(found.pod), weight_of(bytes(found.pod))
+    if found.items is None:
+        return Envelope(pod, found.names, None, weight)
     try:
-        found = _arguments_of(body)
+        return Envelope(pod, None, (reader or NodeReader()).read(found.items), weight)
+    finally:
+        free(found.items)
+
+
+def _find(body: bytes | bytearray | Blocks) -> _Found:
+    if len(body) > WHOLE:
+        found = _in_pieces(body if isinstance(body, Blocks) else Blocks.of(body))
+        if isinstance(found, _Found):
+            return found
+        body = found
+    elif isinstance(body, Blocks):
+        body = body.joined()
+    try:
+        arguments = _arguments_of(body)
     except ExcessiveError:
         raise
     except (ValueError, RecursionError):
-        found = _loosely(body)
-    named = found.NodeNames != _NULL
-    if named and found.Nodes is not None:
+        arguments = _loosely(body)
+    return _found(arguments.Pod, arguments.Nodes,
+                  None if arguments.NodeNames == _NULL else _names_of(arguments.NodeNames))
+
+
+def _found(pod: msgspec.Raw, nodes: _Nodes | None, names: Sequence[str] | None) -> _Found:
+    if nodes is None:
+        return _Found(pod, names, None)
+    if names is not None:
         raise MalformedBody("both `Nodes` and `NodeNames` are given: kube-scheduler sends one of them")
-    pod, weight = _value(found.Pod), weight_of(bytes(found.Pod))
-    if named:
-        return Envelope(pod, _names_of(found.NodeNames), None, weight)
-    if found.Nodes is None:
-        return Envelope(pod, None, None, weight)
-    return Envelope(pod, None, (reader or NodeReader()).read(found.Nodes.items or ()), weight)
+    return _Found(pod, None, nodes.items or [])
+
+
+def _in_pieces(body: Blocks) -> _Found | bytes:
+    """Read a large body as kube-scheduler writes it; return one that is not written so as one piece, if it is short.
+
+    The list of nodes, or of their names, is cut where an item seems to begin. Wherever else such bytes may be: that
+    all pieces are lists of JSON values proves that the whole is one, with the same items.
+    """
+    rest = Rest(body)
+    begin = _begin_of(rest)
+    if begin is None:
+        whole = rest.all(MOST_OBJECT_BYTES)
+        if whole is None:
+            raise ExcessiveError(
+                f"the body has {len(body)} bytes, at most {MOST_OBJECT_BYTES} are read where it is not written as "
+                "kube-scheduler does it: `Pod` with at most as many, then the list of `Nodes` or `NodeNames`")
+        return whole
+    if begin.Nodes is None:
+        names, end = _list_of(rest, _NAMES)
+        names += _names_of(end.NodeNames)[1:]
+        if len(names) > MOST_NAMES:
+            raise _too_many(_NAMES.name, MOST_NAMES)
+        return _found(begin.Pod if end.Pod == _NULL else end.Pod, end.Nodes, names)
+    items, end = _list_of(rest, _NODES)
+    if end.Nodes is not None:
+        items += (end.Nodes.items or [])[1:]
+    return _found(begin.Pod if end.Pod == _NULL else end.Pod, _Nodes(items),
+                  None if end.NodeNames == _NULL else _names_of(end.NodeNames))
+
+
+def _begin_of(rest: Rest) -> _Arguments | None:
+    """Remove what is before the first item of the list of nodes or names, and return it; None if that is not found."""
+    for match in itertools.islice(rest.matches(_LIST, 0, MOST_OBJECT_BYTES), _MOST_TRIALS):
+        whole = match[1] == b"items"
+        try:
+            # A mark in the place of the items shows which list it is that begins here.
+            found = _arguments.decode(rest.until(match.end()) + _MARK + (b"]}}" if whole else b"]}"))
+        except (ValueError, RecursionError):
+            continue
+        if whole:
+            items = None if found.Nodes is None else found.Nodes.items
+        else:
+            items = _items.decode(found.NodeNames) if found.Nodes is None else None
+        if items == [msgspec.Raw(_MARK)]:
+            rest.drop(match.end())
+            return found
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _List(Generic[_Type]):
+    """One of the two lists that may be long."""
+
+    name: str
+    begin: bytes
+    """ExtenderArgs up to its first item."""
+    items: msgspec.json.Decoder[list[_Type]]
+    between: re.Pattern[bytes]
+    """Matches where an item seems to begin, with the comma before it."""
+    most: int
+
+
+_NODES: Final = _List(
+    "Nodes", b'{"Nodes":{"items":[', _items,
+    re.compile(rb'\}\s{0,99}(,)\s{0,99}\{\s{0,99}"(?:metadata|kind|apiVersion|spec|status)"\s{0,99}:'), MOST_NODES)
+_NAMES: Final = _List("NodeNames", b'{"NodeNames":[', _texts, re.compile(rb'"\s{0,99}(,)\s{0,99}"'), MOST_NAMES)
+
+
+def _list_of(rest: Rest, kind: _List[_Type]) -> tuple[list[_Type], _Arguments]:
+    """Remove all; return the items but the last, and the arguments after them with a mark and the last item."""
+    found: list[_Type] = []
+    try:
+        return found, _take_list(rest, kind, found)
+    except MalformedBody:
+        free(found)
+        raise
+
+
+def _take_list(rest: Rest, kind: _List[_Type], found: list[_Type]) -> _Arguments:
+    while True:
+        piece, fault = _next_piece(rest, kind)
+        if piece is None:
+            break
+        found += piece
+        if len(found) > kind.most:
+            raise _too_many(kind.name, kind.most)
+    last = rest.all(MOST_OBJECT_BYTES + WHOLE)
+    if last is None:
+        raise fault or ExcessiveError(f"an item of `{kind.name}` has more than the {MOST_OBJECT_BYTES} bytes that are "
+                                      "read")
+    empty = not found and last.lstrip().startswith(b"]")
+    try:
+        return _arguments_of(b"%b%b%b%b" % (kind.begin, _MARK, b"" if empty else b",", last))
+    except RecursionError:
+        raise _too_deep("the body") from None
+    except ExcessiveError:
+        raise
+    except ValueError as error:
+        raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
+
+
+def _next_piece(rest: Rest, kind: _List[_Type]) -> tuple[list[_Type] | None, MalformedBody | None]:
+    """Remove some items of a list and return them; None if there is nothing after them, or what was wrong with them."""
+    fault: MalformedBody | None = None
+    for trial, match in enumerate(rest.matches(kind.between, _PIECE, MOST_OBJECT_BYTES)):
+        text = rest.until(match.start(1))
+        if len(text) > _LONGEST_VALUE:
+            _check_count(text, 2 * MOST_OBJECT_ELEMENTS, f"an item of `{kind.name}`")
+        try:
+            piece = kind.items.decode(b"[%b]" % text)
+        except RecursionError:
+            return None, _too_deep("the body")
+        except msgspec.ValidationError as error:
+            return None, MalformedBody(f"`{kind.name}` must be a list of texts: {error}")
+        except ValueError as error:
+            # What seems to begin there is part of an item, unless nothing can be read at all.
+            fault = fault or MalformedBody(f"the body is no JSON that can be read: {error}")
+            if trial < _MOST_TRIALS:
+                continue
+            return None, fault
+        if not piece:
+            return None, fault
+        rest.drop(match.end(1))
+        return piece, None
+    return None, fault
+
+
+def _too_many(what: str, most: int) -> ExcessiveError:
+    return ExcessiveError(f"`{what}` has more than the {most} items that are read")
 
 
 def _arguments_of(body: bytes | bytearray) -> _Arguments:
     """Return the arguments as kube-scheduler writes them; raises `ExcessiveError`, or `ValueError` for other bodies."""
-    if len(body) <= 2 * _MANY or _check_commas(body) <= _MANY:
+    if len(body) <= 2 * _MANY or _count(body, _MARKS[:1]) <= _MANY:
         return _arguments.decode(body)
     try:
         found = _bounded().decode(body)
     except msgspec.ValidationError as error:
         if "at most length" in str(error):
-            raise ExcessiveError(f"`Nodes` has more than the {MOST_NODES} items that are read") from None
+            raise _too_many("Nodes", MOST_NODES) from None
         raise
     if found.Nodes is None or found.Nodes.items is None:
         return _Arguments(found.Pod, None if found.Nodes is None else _Nodes(), found.NodeNames)
@@ -264,13 +443,20 @@ def read_binding(body: bytes | bytearray) -> Binding:
     return Binding(*texts)
 
 
-def read_pod(body: bytes | bytearray) -> object:
-    """Return the pod of a body that is a Pod, or ExtenderArgs with one.
+def read_pod(body: bytes | bytearray | Blocks) -> object:
+    """Return the pod of a body that is a Pod, or ExtenderArgs with one. Blocks are taken.
 
     Raises:
         MalformedBody: the body is no object.
         ExcessiveError: there is more in it than is read.
     """
+    if len(body) > WHOLE:
+        found = _in_pieces(body if isinstance(body, Blocks) else Blocks.of(body))
+        if isinstance(found, _Found):
+            return _value(found.pod)
+        body = found
+    elif isinstance(body, Blocks):
+        body = body.joined()
     try:
         pod = _arguments_of(body).Pod
     except ExcessiveError:
@@ -370,7 +556,7 @@ def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
         raise ExcessiveError(f"the object has {len(memoryview(text))} bytes, at most {MOST_OBJECT_BYTES} are read")
     count = _check_count(text, MOST_OBJECT_ELEMENTS, "the body")
     try:
-        value = json.loads(bytes(text).decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        value = _decoded(text)
     except UnicodeDecodeError as error:
         raise MalformedBody(f"the body is not UTF-8 at byte {error.start}") from None
     except RecursionError:
@@ -386,12 +572,35 @@ def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
     return value
 
 
-def _check_commas(body: bytes | bytearray) -> int:
-    """Return the number of commas in a body; raise `ExcessiveError` if there are too many."""
-    count = _count(body, _MARKS[:1])
-    if count > MOST_ELEMENTS:
-        raise ExcessiveError(f"the body has up to {count} elements, at most {MOST_ELEMENTS} are read")
-    return count
+def _decoded(text: bytes | bytearray | msgspec.Raw) -> Any:
+    """Decode JSON, a large value in several calls."""
+    if len(memoryview(text)) <= _LONGEST_VALUE:
+        return json.loads(bytes(text).decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+    kind = bytes(text).lstrip(b" \t\r\n")[:1]
+    if kind == b"{":
+        members = _members.decode(text)
+        return dict(zip(members, _all_decoded(members.values()), strict=True))
+    if kind == b"[":
+        return list(_all_decoded(_items.decode(text)))
+    if kind == b'"':
+        return _text.decode(text)
+    raise MalformedBody(f"the body is no JSON that can be read: a value has {len(memoryview(text))} bytes")
+
+
+def _all_decoded(values: Iterable[msgspec.Raw]) -> Iterator[Any]:
+    some: list[msgspec.Raw] = []
+    size = 0
+    for value in values:
+        length = len(memoryview(value))
+        if size + length > _LONGEST_VALUE:
+            yield from _decoded(b"[%b]" % b",".join(some))
+            some, size = [], 0
+        if length > _LONGEST_VALUE // 2:
+            yield _decoded(value)
+        else:
+            some.append(value)
+            size += length + 1
+    yield from _decoded(b"[%b]" % b",".join(some))
 
 
 def _check_count(text: bytes | bytearray | msgspec.Raw, most: int, where: str) -> int:

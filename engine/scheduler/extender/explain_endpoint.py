@@ -17,6 +17,7 @@ from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.source import did_you_mean
 
 from ..explain.explanation import explain_decision, explain_node, explain_pod
+from .blocks import Blocks
 from .bodies import MalformedBody, read_pod
 from .protocol import Extender, pod_of
 
@@ -45,7 +46,7 @@ class ExplainRequest:
     text: bool = False
 
 
-def read_explain_request(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRequest:
+def read_explain_request(query: Mapping[str, str], body: bytes | bytearray | Blocks | None) -> ExplainRequest:
     """Read a request of `/explain`: `?pod=NAMESPACE/NAME`, or a body that is a Pod or kube-scheduler's ExtenderArgs.
 
     Raises:

@@ -15,6 +15,8 @@ from typing import Final
 
 from aiohttp import web
 
+from .blocks import WHOLE, Blocks
+
 BODY_SECONDS: Final = 10.0
 """The time in which a body must arrive; kube-scheduler's default timeout is 5 s."""
 MOST_ARRIVING: Final = 256
@@ -38,7 +40,7 @@ class _Arriving:
 
     since: float
     limit: asyncio.Timeout
-    body: bytearray = field(default_factory=bytearray)
+    body: Blocks = field(default_factory=Blocks)
     dropped: bool = False
 
     def rate(self, now: float) -> float:
@@ -68,8 +70,17 @@ class Intake:
         self._arriving: list[_Arriving] = []
 
     @asynccontextmanager
-    async def body(self, request: web.BaseRequest, *, largest: int = 0, option: str = "") -> AsyncIterator[bytearray]:
-        """Yield the body once all of it is there; its bytes count until the block ends.
+    async def small_body(self, request: web.BaseRequest, largest: int) -> AsyncIterator[bytearray]:
+        """Yield a body of at most `largest` bytes, which must not be more than `WHOLE`; see `body`."""
+        assert largest <= WHOLE
+        async with self.body(request, largest=largest) as body:
+            yield body.joined() if isinstance(body, Blocks) else body
+
+    @asynccontextmanager
+    async def body(
+        self, request: web.BaseRequest, *, largest: int = 0, option: str = "",
+    ) -> AsyncIterator[bytearray | Blocks]:
+        """Yield the body once all of it is there, a large one in blocks; its bytes count until the context ends.
 
         `largest` is another bound of this body alone. `option` is what the reason names where it is exceeded.
 
@@ -85,11 +96,11 @@ class Intake:
             raise DeclinedError(413, f"the body has {request.content_length} bytes, at most {most} are taken{option}")
         body = await self._read(request, most, option)
         try:
-            yield body
+            yield body if len(body) > WHOLE else body.joined()
         finally:
             self.bytes -= len(body)
 
-    async def _read(self, request: web.BaseRequest, most: int, option: str) -> bytearray:
+    async def _read(self, request: web.BaseRequest, most: int, option: str) -> Blocks:
         arriving, whole = _Arriving(self._now(), asyncio.timeout(self._seconds)), False
         self._arriving.append(arriving)
         try:
@@ -100,7 +111,7 @@ class Intake:
                     if len(arriving.body) + len(chunk) > most:
                         raise DeclinedError(413, f"the body has more than {most} bytes, which is all that is taken"
                                                  f"{option}")
-                    arriving.body += chunk
+                    arriving.body.add(chunk)
                     self.bytes += len(chunk)
                     while self.bytes > self._most and not arriving.dropped:
                         self._drop_slowest()
@@ -122,7 +133,7 @@ class Intake:
         slowest = min(self._arriving, key=lambda each: each.rate(now))
         self._arriving.remove(slowest)
         self.bytes -= len(slowest.body)
-        slowest.dropped, slowest.body = True, bytearray()
+        slowest.dropped, slowest.body = True, Blocks()
         if not slowest.limit.expired():
             slowest.limit.reschedule(asyncio.get_running_loop().time())
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +33,7 @@ from ..cycle.rowwise import describe
 from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
 from ..cycle.verdict import Filtered, Verdict
 from ..profiles.profile import Profile
+from .blocks import BLOCK, Blocks, free
 from .bodies import MalformedBody, NodeReader, SentNode, read_envelope
 from .placements import Placements
 from .sent_nodes import NODE_SECONDS, AdoptedNodes, NodesOfRequests, OverlaidNodes
@@ -86,7 +88,8 @@ class ExtenderArgs:
 
     pod: PodInfo
     names: Sequence[str]
-    nodes: Sequence[SentNode] | None = None
+    nodes: list[SentNode] | None = None
+    """They are freed once the question is answered."""
     weight: int = 0
     """The most bytes of memory that the pod takes."""
 
@@ -175,13 +178,18 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The response as JSON, and its record."""
+    """The response as JSON, in parts that are copied and freed one by one, and its record."""
 
-    body: bytes
+    parts: list[bytes]
     record: DecisionRecord
 
+    @property
+    def body(self) -> bytes:
+        """The whole response."""
+        return b"".join(self.parts)
 
-def read_question(body: bytes | bytearray, reader: NodeReader | None = None) -> ExtenderArgs:
+
+def read_question(body: bytes | bytearray | Blocks, reader: NodeReader | None = None) -> ExtenderArgs:
     """Read ExtenderArgs; see `read_envelope`.
 
     Raises:
@@ -283,7 +291,7 @@ class Extender:
         """The number of pods with a generation pinned for their second call."""
         return len(self._pins)
 
-    def answer(self, verb: Verb, body: bytes | bytearray) -> Reply:
+    def answer(self, verb: Verb, body: bytes | bytearray | Blocks) -> Reply:
         """Answer one call. Errors of the decision are in the response, as far as the protocol has a field for them.
 
         Raises: MalformedBody: the body is not a valid request.
@@ -300,6 +308,9 @@ class Extender:
         except Exception as error:  # the error is returned to kube-scheduler, and the next pod gets its turn
             _LOG.exception("deciding about %s failed", question.pod.key)
             reply = self._broken(verb, question, describe(error))
+        finally:
+            if question.nodes is not None:
+                free(question.nodes)
         self.recent = (*self.recent[1 - RECENT:], reply.record)
         return reply
 
@@ -362,13 +373,13 @@ class Extender:
         good = np.zeros(snapshot.size + 1, np.bool_)  # the last element is for unknown nodes
         good[verdict.passed] = True
         passed = good[places]
-        nodes = names = _NULL
+        nodes: list[bytes] | None = None
+        names = _NULL
         if question.nodes is None:
             names = (b"[", b",".join(quoted[places[passed]].tolist()), b"]")
         else:
             # Nodes are returned unchanged.
-            items = b",".join([node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits])
-            nodes = (b'{"metadata":{},"items":[', items, b"]}")
+            nodes = _in_blocks(node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits)
         result = "refused" if len(places) and not passed.any() else "ok"
         record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
                               refusals=told, refusals_left_out=rest)
@@ -398,7 +409,7 @@ class Extender:
             names, scores = np.concatenate((names, others)), np.concatenate((scores, np.zeros(len(others), np.int64)))
         record = self._record(Verb.PRIORITIZE, question, verdict, unknown=len(unknown), result="ok", pinned=pinned,
                               priorities=priorities)
-        return Reply(_host_priorities(names, scores), record)
+        return Reply([_host_priorities(names, scores)], record)
 
     def _broken(self, verb: Verb, question: ExtenderArgs, message: str) -> Reply:
         record = DecisionRecord(
@@ -411,10 +422,10 @@ class Extender:
             failures=(("koord-policy", message),),
         )
         if verb is Verb.FILTER:
-            return Reply(_filter_result(_NULL, _NULL, error=f"koord-policy: {message}"), record)
+            return Reply(_filter_result(None, _NULL, error=f"koord-policy: {message}"), record)
         # This response has no field for an error; kube-scheduler proceeds without priorities.
         hosts = [{"Host": name, "Score": 0} for name in question.names]
-        return Reply(json.dumps(hosts).encode(), record)
+        return Reply([json.dumps(hosts).encode()], record)
 
     def _quote(self, snapshot: Snapshot) -> _Texts:
         """Return the nodes' names by row, as JSON: thousands of names are escaped once, not once per call."""
@@ -506,13 +517,31 @@ def _json(text: str) -> bytes:
 
 
 def _filter_result(
-    nodes: Iterable[bytes], names: Iterable[bytes], failed: Sequence[bytes] = (), unresolvable: Sequence[bytes] = (),
-    error: str = "",
-) -> bytes:
+    nodes: list[bytes] | None, names: Iterable[bytes], failed: Sequence[bytes] = (),
+    unresolvable: Sequence[bytes] = (), error: str = "",
+) -> list[bytes]:
     """Return ExtenderFilterResult of parts in JSON; those of the maps are pieces of `"name":"message",`."""
-    return b"".join((
-        b'{"Nodes":', *nodes, b',"NodeNames":', *names, b',"FailedNodes":{', *failed[:-1],
+    begin = b'{"Nodes":null' if nodes is None else b"]}"
+    rest = b"".join((
+        begin, b',"NodeNames":', *names, b',"FailedNodes":{', *failed[:-1],
         b'},"FailedAndUnresolvableNodes":{', *unresolvable[:-1], b'},"Error":', _json(error), b"}"))
+    return [rest] if nodes is None else [b'{"Nodes":{"metadata":{},"items":[', *nodes, rest]
+
+
+def _in_blocks(items: Iterable[msgspec.Raw]) -> list[bytes]:
+    """Return JSON values with commas between them, in parts of about a block."""
+    parts: list[bytes] = []
+    some: list[bytes | msgspec.Raw] = []
+    size = 0
+    for item in items:
+        some.append(item)
+        size += len(memoryview(item))
+        if size > BLOCK:
+            parts.append(b",".join(some))
+            some, size = [b""], 0  # the next part begins with a comma
+    if len(some) > 1 or (some and not parts):
+        parts.append(b",".join(some))
+    return parts
 
 
 def _host_priorities(names: _Texts, priorities: NDArray[np.int64]) -> bytes:

@@ -32,6 +32,7 @@ from koordpolicy.engine.reload.history import GenerationRecord
 from koordpolicy.engine.source import PolicyError
 
 from .admin import AdminRefusal, AdminToken, Wish, judge, refusal
+from .blocks import Blocks
 from .bodies import ExcessiveError, MalformedBody, read_binding
 from .daemons import Daemons
 from .decider import Decider, Stopped
@@ -75,6 +76,7 @@ _BINDINGS_AT_ONCE: Final = 8
 _CHANGES_AT_ONCE: Final = 25
 _ADMIN_SECONDS: Final = 60.0
 _LACKS_SECONDS: Final = 1.0
+_SETTLE_SECONDS: Final = 60.0
 _SMALL_BODY: Final = 64 * 1024
 
 
@@ -162,8 +164,8 @@ class Server:
                 loaded = self._loaded = self.metrics.loaded = found
                 ready(found)
                 tasks.append(asyncio.create_task(self._warn_of_lacks(found)))
-                if found.refresh is not None:
-                    tasks.append(asyncio.create_task(self._keep_fresh(found, found.refresh)))
+                tasks.append(asyncio.create_task(
+                    self._keep_settled() if found.refresh is None else self._keep_fresh(found, found.refresh)))
                 await stop.wait()
             finally:
                 self._loaded = self.metrics.loaded = None
@@ -329,6 +331,12 @@ class Server:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
 
+    async def _keep_settled(self) -> None:
+        """Settle every minute: what lives only in cycles is found then, where no listing is applied."""
+        while True:
+            await self._settle()
+            await asyncio.sleep(_SETTLE_SECONDS)
+
     async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
         await self._settle()  # the loaded objects are long-lived
         while True:
@@ -398,13 +406,13 @@ class Server:
 
     # kube-scheduler's calls
 
-    async def _filter(self, request: web.Request) -> web.Response:
+    async def _filter(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(Verb.FILTER, request)
 
-    async def _prioritize(self, request: web.Request) -> web.Response:
+    async def _prioritize(self, request: web.Request) -> web.StreamResponse:
         return await self._answer(Verb.PRIORITIZE, request)
 
-    async def _answer(self, verb: Verb, request: web.Request) -> web.Response:
+    async def _answer(self, verb: Verb, request: web.Request) -> web.StreamResponse:
         loaded = self._loaded
         if loaded is None:
             return _refuse(503, "policies and cluster are not loaded yet")
@@ -420,6 +428,8 @@ class Server:
                 answer = await self._decided(loaded, verb, body)
             finally:
                 self._waiting -= 1
+                if isinstance(body, Blocks):
+                    body.clear()
         if answer is None:
             return _later(f"no decision within {self._decision_seconds:g} s")
         if isinstance(answer, MalformedBody):
@@ -427,12 +437,16 @@ class Server:
             return _refuse(413 if isinstance(answer, ExcessiveError) else 400, str(answer))
         if isinstance(answer, Exception):
             raise answer
-        return web.Response(body=answer, content_type="application/json")
+        if len(answer) == 1:
+            return web.Response(body=answer[0], content_type="application/json")
+        return await _sent(request, answer)
 
-    async def _decided(self, loaded: Loaded, verb: Verb, body: bytearray) -> bytes | Exception | None:
+    async def _decided(
+        self, loaded: Loaded, verb: Verb, body: bytearray | Blocks,
+    ) -> list[bytes] | Exception | None:
         """Return the response or the exception; None if it is not ready in time."""
         loop = asyncio.get_running_loop()
-        answering: asyncio.Future[bytes | Exception] = loop.create_future()
+        answering: asyncio.Future[list[bytes] | Exception] = loop.create_future()
         job = self._decider.assign(verb.value, self._decision_seconds, self._decide, loaded, verb, body,
                                    partial(_settle, loop, answering))
         try:
@@ -444,7 +458,7 @@ class Server:
             job.cancel()  # no client waits for it any more, so its task is skipped
 
     def _decide(
-        self, loaded: Loaded, verb: Verb, body: bytearray, tell: Callable[[bytes | Exception], None],
+        self, loaded: Loaded, verb: Verb, body: bytearray | Blocks, tell: Callable[[list[bytes] | Exception], None],
     ) -> None:
         started = time.perf_counter()
         try:
@@ -459,7 +473,7 @@ class Server:
         record = reply.record
         self.metrics.observe(record, time.perf_counter() - started)
         loaded.reloader.observe(record.generation, 1, 1 if record.errors else 0)
-        tell(reply.body)
+        tell(reply.parts)
         loaded.extender.review()  # the response is already sent: this delays only the next request
 
     async def _bind(self, request: web.Request) -> web.Response:
@@ -467,7 +481,7 @@ class Server:
         loaded = self._loaded
         if loaded is None or loaded.bind is None:
             return _refuse(503, "policies and cluster are not loaded yet")
-        async with self._intake.body(request, largest=_SMALL_BODY) as body:
+        async with self._intake.small_body(request, _SMALL_BODY) as body:
             try:
                 binding = read_binding(body)
             except MalformedBody as error:
@@ -542,7 +556,7 @@ class Server:
         if self._loaded is None:
             raise DeclinedError(503, "policies and cluster are not loaded yet")
         loaded = self._loaded
-        async with self._intake.body(request, largest=_SMALL_BODY) as body:
+        async with self._intake.small_body(request, _SMALL_BODY) as body:
             try:
                 return loaded, json.loads(body or b"{}")
             except (ValueError, RecursionError):
@@ -648,7 +662,19 @@ def _bare(error: MalformedBody) -> MalformedBody:
     return type(error)(*error.args)
 
 
-def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRequest | MalformedBody:
+async def _sent(request: web.Request, parts: list[bytes]) -> web.StreamResponse:
+    """Send a large response, each part freed before the next is sent."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.content_length = sum(map(len, parts))
+    await response.prepare(request)
+    parts.reverse()
+    while parts:
+        await response.write(parts.pop())
+    await response.write_eof()
+    return response
+
+
+def _read(query: Mapping[str, str], body: bytes | bytearray | Blocks | None) -> ExplainRequest | MalformedBody:
     try:
         return read_explain_request(query, body)
     except MalformedBody as error:
@@ -656,7 +682,7 @@ def _read(query: Mapping[str, str], body: bytes | bytearray | None) -> ExplainRe
 
 
 def _settle(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[bytes | Exception], answer: bytes | Exception,
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[list[bytes] | Exception], answer: list[bytes] | Exception,
 ) -> None:
     """Pass a response to its waiter in the event loop; called from the deciding thread."""
 

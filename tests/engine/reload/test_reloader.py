@@ -116,6 +116,28 @@ def test_a_build_that_does_not_end_can_be_seen_from_other_threads(tmp_path: Path
     assert (at_work > 0, reloader.seconds_at_work) == (True, 0)
 
 
+def test_what_is_in_memory_is_settled_after_each_set_that_is_activated_and_after_no_other_pass(
+    tmp_path: Path, live: Live,
+) -> None:
+    policies, settled = write(tmp_path / "p", a="plugin one"), threading.Event()
+
+    def settle(blocks: int) -> None:
+        generations.append((live.registry.generation, isinstance(blocks, int)))
+        settled.set()
+
+    generations: list[tuple[int, bool]] = []
+    reloader = reloader_of(live, policies, debounce=0.0, settle=settle)
+    reloader.start()
+    write(policies, a="plugin two")
+    assert settled.wait(30)
+    refused = reloader.status().failures
+    write(policies, a="odd")
+    while reloader.status().failures == refused:
+        pass
+    reloader.close()
+    assert generations == [(2, True)]
+
+
 def test_a_change_that_cannot_run_keeps_no_other_source_from_being_followed(tmp_path: Path, time: Time, live: Live):
     first, second = write(tmp_path / "first", a="plugin one"), write(tmp_path / "second", b="plugin uno")
     reloader = begun(live, time, first, second)
