@@ -35,7 +35,7 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A text with a name for people (a path as given, `<expression>`, a URL).
+    """A text with a display name (a path as given, `<expression>`, a URL).
 
     A part of another source (see `part`) has a `parent` and one parent offset per character plus one for its end.
     """
@@ -124,7 +124,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem: what is wrong, where, and what to do about it.
+    """A problem: the fault, its position, and help.
 
     `message` is a lower-case fragment without a full stop, with the user's text in backticks; `help` says what to do.
     `code` is a stable identifier for machines (`yaml-syntax`, `unknown-field`, `cel-type`, ...).
@@ -140,7 +140,7 @@ class Problem:
         """Return the problem as text for people: place, message, the line, a caret and the help."""
         level = self.severity.name.lower()
         message = one_line(self.message)
-        if len(message) > _MESSAGE_WIDTH:  # it quotes a word of thousands of characters
+        if len(message) > _MESSAGE_WIDTH:  # the message quotes a word of thousands of characters
             message = f"{message[: _MESSAGE_WIDTH // 2]} ... {message[-_MESSAGE_WIDTH // 2 :]}"
         if self.span is None:
             return f"{level}: {message}" + (f"\n  = {self.help}" if self.help else "")
@@ -240,9 +240,9 @@ def render(problems: Sequence[Problem]) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "did you mean `x`?" for the known word nearest to `word`, or an empty text if none is near."""
-    if len(word) > 64:  # nobody mistypes that: difflib is quadratic
+    if len(word) > 64:  # not a typing mistake; difflib is quadratic
         return ""
-    # Every mistake of a long text may come here, with as many names: their product is bounded.
+    # A long text may have many mistakes and many names, so their product is bounded.
     names = list(itertools.islice(known, _MOST_LOOKED_AT))
     if len(names) > _MOST_COMPARED:
         names = [each for each in names if abs(len(each) - len(word)) <= 2][:_MOST_COMPARED]

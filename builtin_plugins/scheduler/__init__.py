@@ -19,7 +19,7 @@ from koordpolicy.engine.kubernetes.vocabulary import POD_GROUP_LABEL, QUOTA_NAME
 
 
 def _with_volume(*kinds: str) -> Callable[[Json], bool]:
-    """Return whether a pod has a volume of one of these kinds."""
+    """Return a predicate: whether a pod has a volume of one of these kinds."""
 
     def has(pod: Json) -> bool:
         return any(each.get(kind) for each in pod["spec"].get("volumes") or () for kind in kinds)
@@ -28,7 +28,7 @@ def _with_volume(*kinds: str) -> Callable[[Json], bool]:
 
 
 def _labelled(*names: str) -> Callable[[Json], bool]:
-    """Return whether a pod has one of these labels."""
+    """Return a predicate: whether a pod has one of these labels."""
 
     def has(pod: Json) -> bool:
         labels = pod["metadata"].get("labels") or {}
@@ -38,7 +38,7 @@ def _labelled(*names: str) -> Callable[[Json], bool]:
 
 
 def _requesting(*prefixes: str) -> Callable[[Json], bool]:
-    """Return whether a container of a pod requests a resource whose name begins like that."""
+    """Return a predicate: whether a container of a pod requests a resource with one of these prefixes."""
 
     def has(pod: Json) -> bool:
         return any(name.startswith(prefixes) for container in pod["spec"]["containers"]
@@ -66,9 +66,9 @@ READS: Final[Mapping[str, tuple[Read, ...]]] = {
     "ElasticQuota": (Read("ElasticQuota", _labelled(QUOTA_NAME_LABEL)),),
     "Coscheduling": (Read("PodGroup", _labelled(POD_GROUP_LABEL)),),
 }
-"""The kinds that a plugin reads beside nodes and pods, and for which pods, where it decides otherwise without them.
+"""The kinds that a plugin reads in addition to nodes and pods, and for which pods, if its decision depends on them.
 
-Left out is what only refines an answer: PodTopologySpread's default selectors, PodDisruptionBudgets, which
+Kinds that only refine a result are omitted: PodTopologySpread's default selectors, PodDisruptionBudgets, which
 DefaultPreemption violates least, Reservations, which pods may use, and NodeResourceTopologies.
 """
 _FILTER: Final = (Point.FILTER,)
@@ -122,7 +122,7 @@ _TABLE: Final[tuple[Plugin, ...]] = (
             "Pods that want others near them, or want to keep apart."),
     _plugin("LoadAwareScheduling", "load_aware_scheduling.plugin", (Point.FILTER, Point.SCORE, Point.RESERVE),
             "Keeps pods off nodes whose measured load, with what is expected to come, is high."),
-    # Before GpuShare, which chooses devices only where no other plugin has.
+    # Before GpuShare, which allocates devices only if no other plugin has.
     _plugin("FragmentationGradient", "fragmentation_gradient.plugin", (Point.SCORE, Point.RESERVE),
             "Pods go where they leave the least GPU that the workload's typical pods could not use."),
     # Before GpuShare too, for the same reason.

@@ -134,12 +134,12 @@ class RecordingResult:
     errors: tuple[Failure, ...]
     """Failures of plugins and expressions of the scheduler, each kind once."""
     descheduler_errors: tuple[str, ...]
-    """The same of the descheduler's, as texts."""
+    """The failures of the descheduler, as texts."""
     decisions: int
     seconds: float
     """The duration of the replay, in real time."""
     first_waits: Sequence[tuple[int, int]] = ()
-    """Of each pod that ran when it first had a node, and for how long it had waited by then; in nanoseconds."""
+    """For each pod that ran, the time of its first node and its wait until then; in nanoseconds."""
 
     @property
     def start(self) -> int:
@@ -147,18 +147,18 @@ class RecordingResult:
         return self.steps[0].time if self.steps else self.end
 
     def use(self) -> Use:
-        """Return what was taken over the whole time."""
+        """Return the mean use over the whole time."""
         (span,) = self.series(1) or (TimeSpan(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0),)
         return Use(span.cpu, span.memory, span.gpu)
 
     def most(self) -> Use:
-        """Return the most that was taken at any moment, of each resource for itself."""
+        """Return the maximum use of each resource at any time."""
         used = [astuple(step.used) for step in self.steps] or [(0, 0, 0)]
         return Use(*(round(_percent(max(amounts), has), 3)
                      for amounts, has in zip(zip(*used, strict=True), astuple(self.capacity), strict=True)))
 
     def series(self, points: int) -> tuple[TimeSpan, ...]:
-        """Return the time cut into spans of one length; none where no time passed."""
+        """Return the time divided into spans of equal length; empty if no time passed."""
         if not self.steps or self.end <= self.start:
             return ()
         bounds = [self.start + (self.end - self.start) * number // points for number in range(points + 1)]
@@ -181,7 +181,7 @@ class RecordingResult:
         return TimeSpan(start / SECOND, end / SECOND, cpu, memory, gpu, running, pending, most, happened)
 
     def _within(self, start: int, end: int, times: Sequence[int]) -> Iterator[tuple[Step, int]]:
-        """Yield the steps that a span sees something of, each with for how long."""
+        """Yield the steps within a span, each with its duration there."""
         first = max(0, bisect_right(times, start) - 1)
         for number in range(first, len(times)):
             if times[number] >= end:
@@ -191,7 +191,7 @@ class RecordingResult:
                 yield self.steps[number], duration
 
     def to_json(self, points: int) -> dict[str, Any]:
-        """Return plain data, with the series cut into so many spans."""
+        """Return plain data, with the series divided into `points` spans."""
         return {
             "arrivals": self.arrivals,
             "ran": self.waits.pods,

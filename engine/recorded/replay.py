@@ -37,12 +37,12 @@ _QOS_CLASSES: Final = frozenset({"LSE", "LSR", "LS", "BE"})
 
 
 class Leave(Enum):
-    """When a pod leaves."""
+    """The rule by which a pod leaves."""
 
     RECORDED = "recorded"
-    """When it was deleted in the recording, whether it runs by then or still waits."""
+    """At its recorded deletion, running or not."""
     AFTER_RUN = "after-run"
-    """When it has run for as long as it was there in the recording; one that is evicted runs for the rest later."""
+    """After it has run for its recorded lifetime; an evicted pod runs for the rest later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class _Kind(IntEnum):
 
 
 def thinned(nodes: Iterable[TraceNode], share: float) -> tuple[TraceNode, ...]:
-    """Return so much of a cluster, 0 to 1: of each kind of nodes that share, rounded up, the first by name."""
+    """Return a share of a cluster, 0 to 1: of each kind of nodes that share, rounded up, the first by name."""
     kinds: dict[tuple[object, ...], list[TraceNode]] = {}
     for node in sorted(nodes, key=lambda each: each.name):
         kinds.setdefault((node.cpu_milli, node.memory_mib, node.gpus, node.model), []).append(node)
@@ -71,7 +71,7 @@ def thinned(nodes: Iterable[TraceNode], share: float) -> tuple[TraceNode, ...]:
 
 
 def stretched(recording: ClusterRecording, factor: float) -> ClusterRecording:
-    """Return the recording with pods that stay so many times as long."""
+    """Return the recording with the lifetimes of pods multiplied by `factor`."""
     if factor == 1:
         return recording
     stays = (replace(stay, deleted=stay.created + round((stay.deleted - stay.created) * factor))
@@ -103,18 +103,18 @@ class _Pod:
     stay: Stay
     node: str = ""
     ran: int | None = None
-    """When it first had a node."""
+    """The time of its first placement."""
     stays: int = 0
     """The number of placements and evictions; departures scheduled before the last one are void."""
     evicted: int | None = None
     """The index of the eviction that it returns from."""
     left: bool = False
     until: int = 0
-    """When it left."""
+    """The time when it left."""
     since: int = 0
-    """Since when it runs."""
+    """The time since which it runs."""
     rest: int = 0
-    """For how long it runs from then on, if it leaves after its run."""
+    """The remaining run time, if it leaves after its run."""
     reasons: Mapping[str, int] | None = None
     """The reason why its first scheduling attempt failed."""
 
@@ -166,7 +166,7 @@ class _Replay:
         while (moment := self._next()) is not None:
             self._now = moment
             happening = []
-            # Consequences at the same moment come after the decisions: a pod without a duration has run.
+            # Departures of the same time follow the decisions, so that a pod without a duration has run.
             while self._events and self._events[0][0] <= moment:
                 happening.append(heapq.heappop(self._events))
             for _, kind, _, key, stays in happening:
@@ -185,12 +185,12 @@ class _Replay:
         return self._result(clock() - begun)
 
     def _next(self) -> int | None:
-        """Return when something happens next; None at the end."""
+        """Return the time of the next event; None at the end."""
         retry = self._loop.next_time()
         if self._ahead:
             first = self._events[0][0]
             return first if retry is None else min(first, retry)
-        # Nobody comes or goes any more. Who waits has been tried with all there is before so much time has passed.
+        # There are no more arrivals and departures, and all pending pods were tried in this state before.
         if retry is not None and self._waiting() and retry <= self._changed + LONGEST_WAIT:
             return retry
         return None
@@ -234,7 +234,7 @@ class _Replay:
             if pod.reasons is None:
                 pod.reasons = verdict.reasons()
             return
-        if pod.left:  # while a permit held it
+        if pod.left:  # while it waited for a permit
             return
         pod.node, pod.since = verdict.node, self._now
         pod.stays += 1
@@ -307,7 +307,7 @@ class _Replay:
         if pod.stay.qos in _QOS_CLASSES:
             metadata["labels"] = {_QOS_LABEL: pod.stay.qos}
         if evictions := pod.stays // 2:
-            # Whoever comes back is another pod under the same name, as from a StatefulSet.
+            # A returning pod is a new pod of the same name, as from a StatefulSet.
             metadata["uid"] = f"{metadata['uid']}-{evictions}"
         # A returning pod has an owner; descheduler filters protect pods without one.
         metadata["ownerReferences"] = [_owner(pod.stay.pod.name)]
@@ -341,7 +341,7 @@ def _owner(name: str) -> dict[str, object]:
 
 
 class _Client:
-    """Writes into the replay's cluster, and lets who is evicted come back (fulfils `plugins.Client`)."""
+    """Writes into the replay's cluster, and requeues evicted pods (implements `framework.handle.Client`)."""
 
     def __init__(self, owner: _Replay) -> None:
         self._owner = owner
@@ -350,7 +350,7 @@ class _Client:
         """Leave objects unchanged: they are created again from the recording whenever they change."""
 
     def bind(self, pod: PodInfo, node: str) -> None:
-        """The pod is assumed there already."""
+        """Do nothing: the pod is already assumed on the node."""
 
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Send the pod back to the queue."""

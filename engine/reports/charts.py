@@ -1,4 +1,4 @@
-"""Curves and areas as SVG that takes its colours from the page, each with its figures for the tooltips."""
+"""Curves and areas as SVG in the page's colours, each with its data for tooltips."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from .page import data
 
 SERIES: Final = 9
-"""So many colours there are; what comes after that is drawn like the last."""
+"""The number of colours; further series have the last one."""
 
 _WIDTH: Final = 560
 _HEIGHT: Final = 290
@@ -125,7 +125,7 @@ def _figure(chart: Chart, axes: _Axes, drawn: str) -> str:
 
 
 def ticks(low: float, high: float, most: int) -> Iterator[float]:
-    """Yield at most about so many round numbers from `low` to `high`."""
+    """Yield about `most` round numbers at most, from `low` to `high`."""
     if not high > low:
         yield low
         return
@@ -137,7 +137,7 @@ def ticks(low: float, high: float, most: int) -> Iterator[float]:
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    """Return a text in one line, cut where it is longer than so many characters."""
+    """Return a text in one line, cut to `longest` characters."""
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 

@@ -1,4 +1,4 @@
-"""The heat map: a cell per node, at the same place for each resource and each moment, coloured by the share in use."""
+"""The heat map: a cell per node, at the same position for each resource and time, coloured by the share in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .charts import shortened
 from .page import data
 
 SHADES: Final = 10
-"""Beside the one of what is empty."""
+"""The number of shades, without the one for empty nodes."""
 
 _WIDTH: Final = 1120
 _LABELS: Final = 215
@@ -27,7 +27,7 @@ _SMALLEST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ResourceColumn:
-    """A column of the map: its name, and the unit to show amounts in, which is so many of the base unit."""
+    """A column of the map: its name, and the display unit with its size in base units."""
 
     name: str
     unit: str
@@ -36,7 +36,7 @@ class ResourceColumn:
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Nodes of one size: in what words, and their capacity by resource, 0 of what they have nothing of."""
+    """Nodes of one size: the label, and the capacity by resource (0 for none)."""
 
     label: str
     capacity: tuple[int, ...]
@@ -44,7 +44,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """A node: what is in use by moment and resource, in the base unit."""
+    """A node: the used amounts by time and resource, in base units."""
 
     name: str
     kind: NodeKind
@@ -52,9 +52,9 @@ class NodeUse:
 
 
 def heat_maps(nodes: Sequence[NodeUse], resources: Sequence[ResourceColumn], moments: Sequence[str]) -> str:
-    """Return the maps of all moments, of which the last one is shown first; at most three moments.
+    """Return the maps of at most three times; the last one is shown first.
 
-    Which one is shown is switched without a script; on paper all are.
+    The page switches between them without a script; on paper all are shown.
     """
     blocks = _blocks(nodes)
     layout = _Layout(blocks, len(resources), len(nodes))
@@ -78,7 +78,7 @@ class _Block:
 
 
 def _blocks(nodes: Sequence[NodeUse]) -> list[_Block]:
-    """Return the nodes by kind, in their order; where there are very many kinds, the smallest together at the end."""
+    """Return the nodes by kind, in their order; if there are very many kinds, the smallest are combined at the end."""
     kinds: dict[NodeKind, list[NodeUse]] = {}
     for node in nodes:
         kinds.setdefault(node.kind, []).append(node)

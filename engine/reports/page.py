@@ -1,4 +1,4 @@
-"""The frame that all pages share: one file with its style, readable by day, by night and on paper."""
+"""The frame of all pages: one file with its style, for light and dark mode and for paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 def page(title: str, about: str, parts: Iterable[str], *, tooltips: bool = False) -> str:
     """Return a page of finished HTML `parts`; `title` and `about` are text.
 
-    `tooltips` adds the only script: it shows the `data` of charts and maps, and nothing depends on it.
+    `tooltips` adds the only script: it shows the `data` of charts and maps; the page works without it.
     """
     return Template(_read("page.html.tmpl")).substitute(
         title=escape(title), about=escape(about), style=_read("style.css"), body="\n".join(parts),
@@ -27,13 +27,13 @@ def page(title: str, about: str, parts: Iterable[str], *, tooltips: bool = False
 def data(name: str, content: Any) -> str:
     """Return plain data for the script, under an id."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    # Anything that looks like the end of the element would end it, even inside of a string.
+    # A closing tag would end the element, even inside of a string.
     text = text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     return f'<script type="application/json" id="{escape(name)}">{text}</script>'
 
 
 def tiles(figures: Iterable[tuple[str, str]]) -> str:
-    """Return what matters most: what each figure is, and the figure."""
+    """Return the key figures, each with its label."""
     each = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in figures)
     return f'<dl class="tiles">{each}</dl>'
 

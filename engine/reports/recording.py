@@ -1,4 +1,4 @@
-"""The replay of a recording as a page: what was taken, who waited and for how long, over virtual time."""
+"""The replay of a recording as a page: usage, waiting times and evictions over virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS: Final = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "second
 
 
 def recording_page(title: str, about: str, result: RecordingResult, points: int, time: Callable[[float], str]) -> str:
-    """Return the page, with the time cut into so many spans; `time` formats seconds for display."""
+    """Return the page, with the time divided into `points` spans; `time` formats seconds for display."""
     spans = result.series(points)
     parts = [tiles(_figures(result, time)), *_errors(result), *_over_time(result, spans, time)]
     parts += ["<h2>Waiting</h2>", _waits(result, time), *_never_ran(result, time), *_evictions(result)]
@@ -97,7 +97,7 @@ def _over_time(result: RecordingResult, spans: Sequence[TimeSpan], time: Callabl
 
 
 def _waited(result: RecordingResult, spans: Sequence[TimeSpan]) -> tuple[list[float], list[float]]:
-    """Return how many seconds they waited who got their first node in each span: the mean and the most; NaN if none."""
+    """Return the waits in seconds of the pods with their first node in each span: mean and maximum; NaN if none."""
     starts = [span.start for span in spans]
     waits: list[list[int]] = [[] for _ in spans]
     for ran, waited in result.first_waits:

@@ -1,4 +1,4 @@
-"""The replay of a trace as a page: what was allocated, where, who was refused by which rule, and what that cost."""
+"""The replay of a trace as a page: allocation, nodes, refusals by rule, and costs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .page import bar, code, page, table, tiles
 
 _GIB: Final = 1024
 _MOST_POINTS: Final = 400
-"""Of a curve over arrivals."""
+"""The maximum number of points of a curve over arrivals."""
 _MOST_SPANS: Final = 100
 _FEWEST_SPANS: Final = 12
 _PODS_PER_SPAN: Final = 10
-"""The arrivals are cut into spans, for the refusals: shares of a few pods would jump up and down."""
+"""The minimum number of pods per span of the refusals: shares of fewer pods would vary too much."""
 _MOST_ROWS: Final = 20
 _MOST_TEXT: Final = 160
 _RESOURCES: Final = (
@@ -188,7 +188,7 @@ def _nodes(workload: Workload, result: SimulationResult) -> Iterator[str]:
 def _used(
     workload: Workload, placed: Mapping[str, str], moments: Sequence[int],
 ) -> list[dict[str, tuple[int, int, int]]]:
-    """Return what is in use by node when so many pods have arrived: milli-cores, MiB and thousandths of devices."""
+    """Return the used amounts by node after a number of arrivals: milli-cores, MiB and thousandths of devices."""
     used = {node.name: (0, 0, 0) for node in workload.nodes}
     states = []
     done = 0
@@ -208,7 +208,7 @@ def _by_kind(node: TraceNode) -> tuple[object, ...]:
 
 
 def _own_name(name: str) -> str:
-    """Return a node's name without the number that the workload's seed has put before it."""
+    """Return a node's name without the prefix of the workload's permutation."""
     number, _, rest = name.partition("-")
     return rest if number.isdigit() else name
 
@@ -281,7 +281,7 @@ def _over_arrivals(measured: Measurements, ordered: Sequence[Blame]) -> str:
 
 
 def _label(blame: Blame) -> str:
-    # A rule without a message has its expression as message; its name is shorter.
+    # The message of a rule without one is its expression, which is longer than its name.
     named = blame.rule and (not blame.reason or blame.reason.startswith("`"))
     return f"{blame.plugin}: {blame.rule if named else blame.reason}"
 
@@ -303,7 +303,7 @@ def _shape(failed: UnplacedPods) -> list[str]:
 
 
 def costs(measured: Measurements) -> Iterator[str]:
-    """Yield the time of plugins and expressions, and whom the plugins refused."""
+    """Yield the time of plugins and expressions, and the refusals of plugins."""
     yield "<h2>Time by plugin</h2>"
     if not measured.decisions:
         yield "<p>Nothing was decided.</p>"

@@ -30,7 +30,7 @@ def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> Non
     and a function (`lambda: framework.delete("Pod", "default/old")`, `lambda: clock.advance(60)`), changes the cluster
     or the time. For every cache key
 
-    - `vectorized` must return what the plugin does, about all nodes and about some of them alike;
+    - `vectorized` must return the plugin's results, for all nodes and for some of them;
     - `refusal` must be that of each refused node;
     - a cached result may have changed only on nodes where something changed that the key names;
     - a key that is stable for the shape must be that of all pods of the shape, `stable_until` a node changes.
@@ -53,7 +53,7 @@ def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> Non
 
 @dataclass(slots=True)
 class _Known:
-    """The result that was cached under a key, and when."""
+    """The cached result of a key, with its time."""
 
     values: NDArray[Any]
     paths: frozenset[Path]
@@ -69,10 +69,10 @@ class _Check:
         self._plugin = plugin
         self._known: dict[tuple[Point, Hashable], _Known] = {}
         self._lasting: dict[tuple[Point, bytes], tuple[CacheKey, int | None]] = {}
-        """With the stamp of the paths of `stable_until`."""
+        """The keys of shapes, with the stamp of the paths of `stable_until`."""
 
     def forget(self) -> None:
-        """Forget the results about nodes; the cache keys of shapes stay."""
+        """Drop the results of nodes; the cache keys of shapes stay."""
         self._known.clear()
         self._lasting = {key: asked for key, asked in self._lasting.items() if asked[0].stable_for_shape}
 
@@ -147,7 +147,7 @@ class _Check:
 
 
 def _stamp_of(cache_key: CacheKey, snapshot: Snapshot) -> int | None:
-    """Return the stamp of the paths of `stable_until`; None where nothing ends the key."""
+    """Return the stamp of the paths of `stable_until`; None without such paths."""
     if cache_key.stable_for_shape or cache_key.stable_until is None:
         return None
     return snapshot.cluster.stamp(cache_key.stable_until)

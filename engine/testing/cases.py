@@ -67,14 +67,14 @@ _EXPECTED_OF: Final[Mapping[str, Framework]] = {
 
 
 def _run(asking: RunningCase) -> None:
-    # The frameworks need numpy and more, which nobody should wait for who only reads suites.
+    # The frameworks import numpy and more, which reading suites does not need.
     from . import descheduling, qos, scheduling  # noqa: PLC0415
 
     case = asking.case
     if case.place is not None or case.refused:
         scheduling.run_cycle(asking)
         asking.tally.turn()
-    # What is None is not asked for, nor is what is empty, but for evictions: none is something to expect.
+    # None and empty fields are not requested, except evictions: an empty list is an expectation.
     given = [name for name in _EXPECTED_OF if getattr(case, name) not in (None, ()) or
              (name == "evicts" and case.evicts is not None)]
     if not given:

@@ -99,7 +99,7 @@ class CoverageReport:
 
 
 def percent(reports: Sequence[CoverageReport]) -> float:
-    """Return the share of all goals that was seen, 0 to 100; 100 where there are none."""
+    """Return the share of all goals that was seen, 0 to 100; 100 without goals."""
     goals = sum(each.goals for each in reports)
     return 100 * sum(each.seen for each in reports) / goals if goals else 100.0
 
@@ -182,7 +182,7 @@ def _checked(compiled: Any) -> dict[Source, Checked]:
 
 
 def _goals(checked: Checked, *, is_variable: bool) -> Iterator[tuple[Expr, str]]:
-    """Yield the nodes of an expression with the outcomes that are to be seen."""
+    """Yield the nodes of an expression with their goals."""
     root = checked.root
     wanted: dict[int, Expr] = {}
     if checked.type == BOOL and not is_variable and not isinstance(root, Literal):
@@ -211,7 +211,7 @@ def _conditions(node: Expr) -> Sequence[Expr]:
     return ()
 
 
-# How it is written down
+# Output
 
 
 def to_json(reports: Sequence[CoverageReport]) -> dict[str, Any]:

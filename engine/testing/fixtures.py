@@ -95,7 +95,7 @@ class World:
         for key, known in self.names.items():
             if name in (known, key):
                 found = self.cluster.pod(key)
-                if found is None:  # one that has finished is on no node any more, but may be asked about
+                if found is None:  # a finished pod is on no node, but cases may name it
                     found = PodInfo.of(self.cluster.objects("Pod")[key])
                 return found
         raise unknown("pod", name, tuple(self.names.values()))

@@ -121,7 +121,7 @@ class CallTally:
         return self._by_place.get((program.source, row), [])
 
     def turn(self) -> None:
-        """Begin with another subject: `calls` forgets the evaluations so far."""
+        """Begin with another subject: `calls` returns only later evaluations."""
         self._by_place = {}
 
     def clear(self) -> None:
@@ -181,7 +181,7 @@ def values_of(call: ProgramCall) -> tuple[tuple[tuple[int, str, object], ...], i
             key=lambda each: (each[0].start, -each[0].end),
         )
         for node, value in nodes:
-            # A long value (a pod), or one of each iteration of a loop, does not help.
+            # Long values (a pod), and those of single iterations of a loop, are omitted.
             if isinstance(node, Literal) or isinstance(value, Mapping) or loops[owner, node.id]:
                 continue
             text = " ".join(owner.source.text[node.start : node.end].split())

@@ -62,7 +62,9 @@ def pod(
     labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None, priority: int | None = None,
     requests: Mapping[str, str] | None = None, **spec: Any,
 ) -> dict[str, Any]:
-    """Return a Pod with one container; `node` is where it runs, `requests` adds resources, `spec` further fields."""
+    """Return a Pod with one container; `node` is the node it runs on, `requests` adds resources, `spec` further
+    fields.
+    """
     container = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory, **(requests or {})}}}
     full: dict[str, Any] = {"containers": [container], **spec}
     if node:
@@ -196,7 +198,7 @@ class FakeFramework:
         self.cluster.assume(pod, node)
 
     def forget(self, pod: PodInfo) -> None:
-        """Take back what `assume` did."""
+        """Undo `assume`."""
         self.cluster.forget(pod.key)
 
     def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
@@ -396,17 +398,17 @@ class FakeReadings:
         return self._objects.get(kind)
 
     def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:  # noqa: ARG002
-        """Return what the node uses."""
+        """Return the node's usage."""
         return _measured(self._usage, resource, "the node")
 
     def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:  # noqa: ARG002
-        """Return what a pod uses."""
+        """Return the pod's usage."""
         return _measured(self._of_pods.get(key, {}), resource, f"the pod `{key}`")
 
     def application_usage(
         self, name: str, resource: str, statistic: str = "last", window: int = 0,  # noqa: ARG002
     ) -> float:
-        """Return what a host application uses: nobody measures any."""
+        """Raise the error `NoMetric`: host applications are not measured."""
         return _measured({}, resource, f"the application `{name}`")
 
 

@@ -25,7 +25,7 @@ _TEST: Final = ".test"
 class Suite:
     """One PolicyTest over one set of policies. Mutants share all of it but the documents."""
 
-    # A document refers to too much for anybody to read: it is left out of texts for debugging.
+    # A document references too much to be readable in `repr`.
     document: Document = field(repr=False)
     documents: tuple[Document, ...] = field(repr=False)
     """The policies, and the PolicyParams that they share."""
@@ -116,8 +116,7 @@ def load_suites(
 ) -> LoadedSuites:
     """Load all PolicyTests below paths, each with its policies.
 
-    Raises:
-        PolicyError: documents are invalid, a suite names policies that there are not, or two suites share a name.
+    Raises: PolicyError: documents are invalid, a suite names unknown policies, or two suites share a name.
     """
     problems = Problems()
     by_file: dict[Path, tuple[Document, ...]] = {}

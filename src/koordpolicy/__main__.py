@@ -30,7 +30,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Under its own name: what other processes are given must be found there by the module that it comes from.
+    # Under its own name, so that objects sent to other processes can be found by their module.
     from koordpolicy.__main__ import main as named
 
     sys.exit(named())

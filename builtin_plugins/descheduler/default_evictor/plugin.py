@@ -79,7 +79,7 @@ def effective_protections(args: Json) -> frozenset[str]:
 
 
 def check_default_evictor(args: Json) -> Iterator[str]:
-    """Yield what is wrong with DefaultEvictor's arguments, in the words of its validation."""
+    """Yield the faults of DefaultEvictor's arguments, in the words of its validation."""
     threshold = args.get("priorityThreshold") or {}
     if threshold.get("value") is not None and threshold.get("name"):
         yield "priority threshold misconfigured, only one of priorityThreshold fields can be set"
@@ -121,7 +121,7 @@ class _Look:
 
 
 class _Looking:
-    """Keeps what was derived of the latest snapshot."""
+    """Caches the derived data of the latest snapshot."""
 
     def __init__(self) -> None:
         self._latest: _Look | None = None
@@ -155,7 +155,7 @@ class DefaultEvictor:
         return self._by_kind(pod) or self._by_protection(pod, snapshot) or self._by_args(pod, snapshot)
 
     def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod may not be evicted now: no other node takes it, or its namespace is not meant."""
+        """Return why the pod may not be evicted now: no other node takes it, or its namespace is not selected."""
         fit, others = self._looking.at(snapshot).fit, _other_ready_nodes(pod, snapshot, self._args)
         if self._args.get("nodeFit") and not any(fit.fits_strictly(pod, row) for row in others):
             return _refuse("nodeFit", "no other node takes the pod")
@@ -231,7 +231,7 @@ class DefaultEvictor:
 
 
 def _threshold(args: Json, snapshot: Snapshot) -> int | None:
-    """Return the priority from which on pods are not evicted; None where the arguments set none."""
+    """Return the priority from which pods are not evicted; None if the arguments set none."""
     given = args.get("priorityThreshold") or {}
     if given.get("name"):
         found = snapshot.object("PriorityClass", given["name"])
@@ -372,7 +372,7 @@ def make_default_evictor(args: Json, handle: object) -> DefaultEvictor:  # noqa:
 
 
 def check_default_evictor_args(args: Json) -> Json:
-    """Return DefaultEvictor's arguments; raise ValueError with all that is wrong."""
+    """Return DefaultEvictor's arguments; raise `ValueError` with all faults."""
     faults = list(check_default_evictor(args))
     if faults:
         raise ValueError("; ".join(faults))

@@ -28,13 +28,13 @@ _SECOND: Final = 1_000_000_000
 
 
 def raw_allocatable(node: Mapping[str, Any]) -> ResourceList:
-    """Return a node's allocatable before amplification: its annotation where that can be read, else its status."""
+    """Return a node's allocatable before amplification: from its annotation if that is valid, else from its status."""
     text = ((node.get("metadata") or {}).get("annotations") or {}).get(RAW_ALLOCATABLE_ANNOTATION)
     if text:
         try:
             return resource_list({"raw": json.loads(text)}, "raw", "metadata.annotations")
         except ValueError:
-            pass  # upstream falls back too
+            pass  # Koordinator falls back too
     return resource_list(node.get("status") or {}, "allocatable", "status")
 
 
@@ -50,7 +50,7 @@ class Bounds:
 
 @dataclass(slots=True, eq=False)
 class NodeLoad:
-    """A measured node during one round: what is used on it, and what that changes to as pods are moved."""
+    """A measured node during one round: its usage, updated for moved pods."""
 
     row: int
     node: Mapping[str, Any]
@@ -72,7 +72,7 @@ class NodeLoad:
         return not (self.node.get("spec") or {}).get("unschedulable")
 
     def percentages(self, *, prod: bool = False) -> dict[str, float]:
-        """Return the usage in percent of the capacity; a resource without capacity is left out."""
+        """Return the usage in percent of the capacity; resources without capacity are omitted."""
         usage = self.prod_usage if prod else self.usage
         return {name: used * 100 / self.capacity[name] for name, used in usage.items() if self.capacity[name] > 0}
 
@@ -89,8 +89,8 @@ class PoolThresholds:
 
     @staticmethod
     def of(pool: NodePool) -> PoolThresholds:
-        """Fill in what a pool leaves out: a resource without a low threshold is never over or under (100 percent)."""
-        # Upstream fills in the configured maps themselves, which other pools may share. These are copies.
+        """Return a pool's thresholds with defaults: a resource without a low threshold has 100 percent."""
+        # Koordinator fills in the configured maps, which pools may share. These are copies.
         low, high = dict(pool.low or {}), dict(pool.high or {})
         prod_low, prod_high = dict(pool.prod_low or {}), dict(pool.prod_high or {})
         whole = 0.0 if pool.deviation else 100.0
@@ -103,7 +103,7 @@ class PoolThresholds:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The resources that are looked at."""
+        """The compared resources."""
         return tuple(self.low)
 
     def bounds(self, load: NodeLoad, average: Mapping[str, float], prod_average: Mapping[str, float]) -> Bounds:
@@ -153,7 +153,7 @@ def is_over(usage: Mapping[str, int], bound: Mapping[str, int]) -> bool:
 
 
 def usage_score(usage: Mapping[str, int], capacity: ResourceList, weights: Mapping[str, int]) -> int:
-    """Return how loaded a node is, 0..1000, by weighted share of the capacity."""
+    """Return a node's load score, 0..1000: the weighted share of the capacity."""
     total = score = 0
     for name, used in usage.items():
         weight, limit = weights.get(name, 0), capacity[name]
@@ -175,7 +175,7 @@ def sort_by_load(
 def select_nodes(
     nodes: Sequence[Mapping[str, Any]], selector: Mapping[str, Any] | None, processed: Iterable[str] = (),
 ) -> list[int]:
-    """Return the positions of a pool's nodes: all without a selector, else those it takes that no pool before took."""
+    """Return the positions of a pool's nodes: all without a selector, else matching ones that no earlier pool took."""
     if selector is None:
         return list(range(len(nodes)))
     taken = frozenset(processed)
@@ -186,7 +186,7 @@ def select_nodes(
 
 
 def _comparisons(load: NodeLoad, thresholds: PoolThresholds) -> Iterator[Finding]:
-    """Yield each resource's usage beside the threshold above which pods are evicted, where there is one."""
+    """Yield each resource's usage with its eviction threshold, if it has one."""
     for prod, percents, high in ((False, thresholds.high, load.bounds.high),
                                  (True, thresholds.prod_high, load.bounds.prod_high)):
         usage, who = (load.prod_usage, "prod pods use") if prod else (load.usage, "the node uses")
@@ -218,7 +218,7 @@ def eviction_reason(load: NodeLoad, thresholds: PoolThresholds, *, prod: bool) -
 
 @dataclass(slots=True)
 class Classes:
-    """Nodes by what they are good for in one round."""
+    """The nodes by role in one round."""
 
     low: list[NodeLoad] = field(default_factory=list)
     prod_low: list[NodeLoad] = field(default_factory=list)
@@ -228,7 +228,7 @@ class Classes:
 
 
 def classify(loads: Iterable[NodeLoad]) -> Classes:
-    """Put each node into at most one class."""
+    """Assign each node to at most one class."""
     found = Classes()
     for load in loads:
         bounds = load.bounds
@@ -258,7 +258,7 @@ class LowNodeLoad:
         self.prod_detectors = Detectors(args.detector_cache_timeout)
 
     def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
-        """Balance pool after pool; a node that was a source of one pool is not looked at again by a later one."""
+        """Balance pool after pool; a source of one pool is skipped by later ones."""
         if self._args.paused:
             return
         order = [int(row) for row in rows]
@@ -270,7 +270,7 @@ class LowNodeLoad:
                 self._balance_pool(pool, snapshot, chosen, evictor, processed)
 
     def explain_node(self, snapshot: Snapshot, rows: Rows, node: str) -> Iterator[Finding]:
-        """Yield what a node uses of each resource beside its thresholds, and who could take pods; changes nothing."""
+        """Yield a node's usage of each resource with its thresholds, and the possible targets; changes nothing."""
         if self._args.paused:
             yield Finding("state", "it is paused (`paused: true`)")
             return
@@ -398,7 +398,7 @@ def _abnormal(loads: Iterable[NodeLoad], detectors: Detectors, pool: NodePool, n
 
 
 class _Mover:
-    """One round's evictions: two phases over shared room."""
+    """One round's evictions: two phases over the targets' shared free resources."""
 
     def __init__(
         self, args: LowNodeLoadArgs, *, thresholds: PoolThresholds, weights: Mapping[str, int], fit: NodeFit,
@@ -501,9 +501,9 @@ class _Mover:
 
 
 def reserve(target: NodeLoad, metric: Mapping[str, int], *, prod: bool) -> bool:
-    """Add a pod's usage to a target where it stays at or below the high thresholds; return whether it does.
+    """Add a pod's usage to a target if it stays at or below the high thresholds; return whether it does.
 
-    What was added stays, even if the pod is never evicted: the safe side.
+    The usage stays added even if the pod is not evicted in the end, to be safe.
     """
     usage, high = (target.prod_usage, target.bounds.prod_high) if prod else (target.usage, target.bounds.high)
     after = {name: usage.get(name, 0) + metric.get(name, 0) for name in high}
@@ -540,7 +540,7 @@ def _sum(one: Mapping[str, int], two: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1alpha2 arguments defaulted and in internal form; raise ValueError with all that is wrong."""
+    """Return v1alpha2 arguments in internal form with defaults; raise `ValueError` with all faults."""
     return complete("LowNodeLoad", args)
 
 

@@ -1,7 +1,7 @@
-"""BECPUSuppress: keeps a node's CPU usage near a threshold by bounding all best-effort pods together.
+"""BECPUSuppress: keeps a node's CPU usage near a threshold by limiting all best-effort pods together.
 
 The behaviour is koordlet's (cpu_suppress.go); it reads `spec.resourceUsedThresholdWithBE` of the node's NodeSLO and the
-annotations of its NodeResourceTopology. The arithmetic of the bound itself is `engine.agent.qos_manager.suppression`.
+annotations of its NodeResourceTopology. The arithmetic of the limit is in `engine.agent.qos_manager.suppression`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SECOND: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class UsageSplit:
-    """A node's usage by who causes it, in the unit it was given in: see `split_usage`."""
+    """A node's usage by origin, in the given unit: see `split_usage`."""
 
     filtered_pods: float
     filtered_applications: float
@@ -54,8 +54,8 @@ def split_usage(
 ) -> UsageSplit:
     """Split a node's usage.
 
-    Pods and host applications come as (usage, whether it counts among the filtered). What neither of them used is the
-    system's, at least what is reserved for it, never below 0.
+    Pods and host applications come as (usage, whether it counts among the filtered). The rest is the system's usage: at
+    least its reservation, and never below 0.
     """
     pods, applications = list(pods), list(applications)
     system = node - sum(used for used, _ in pods) - sum(used for used, _ in applications)
@@ -71,7 +71,7 @@ def suppress_amount(
 ) -> int:
     """Return the milli-cores that all best-effort pods together may use; may be negative on a node under pressure.
 
-    `cores` is the usage of everything that is not best effort.
+    `cores` is the usage without the best-effort tier.
     """
     amount = capacity_milli * threshold_percent // 100
     amount -= int(cores.filtered_pods * 1000) + int(cores.filtered_applications * 1000) + int(cores.system * 1000)
@@ -79,12 +79,12 @@ def suppress_amount(
 
 
 def pod_counts(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod is none of the best-effort tier: by its label and by Kubernetes' QoS class."""
+    """Return whether a pod is not in the best-effort tier: by its label and by Kubernetes' QoS class."""
     return raw_qos_class(pod) != BE and kubernetes_qos_class(pod) != "BestEffort"
 
 
 def application_counts(application: Mapping[str, Any]) -> bool:
-    """Return whether a declared host application is none of the best-effort tier."""
+    """Return whether a declared host application is not in the best-effort tier."""
     base = (application.get("cgroupPath") or {}).get("base")
     return not (application.get("qos") == BE and base == "KubepodsBesteffort")
 
@@ -110,14 +110,14 @@ class BECPUSuppressArgs:
     interval: int = _SECOND
     """Between two rounds, in nanoseconds."""
     cpu_manager: bool = False
-    """Feature gate BECPUManager: another component owns best-effort CPU sets, so everything is given back."""
+    """Feature gate BECPUManager: another component owns best-effort CPU sets, so all limits are recovered."""
 
     @staticmethod
     def of(args: Mapping[str, Any]) -> BECPUSuppressArgs:
         """Read plain arguments.
 
         Raises:
-            ValueError: an argument that there is not, or one out of range.
+            ValueError: an unknown argument, or one out of range.
         """
         unknown = sorted(set(args) - {"intervalSeconds", "cpuManager"})
         if unknown:
@@ -129,14 +129,14 @@ class BECPUSuppressArgs:
 
 
 class BECPUSuppress:
-    """The strategy, with the means of suppression in use on each node."""
+    """The strategy, with the state of both limits on each node."""
 
     name = "BECPUSuppress"
 
     def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
         self._args = BECPUSuppressArgs.of(args)
         self.status: dict[tuple[str, str], str] = {}
-        """`using` or `recovered` by (node, `cpuset` or `cfsQuota`); absent where it was never touched."""
+        """`using` or `recovered` by (node, `cpuset` or `cfsQuota`); absent if it was never changed."""
 
     @property
     def interval(self) -> int:
@@ -144,7 +144,7 @@ class BECPUSuppress:
         return self._args.interval
 
     def adjust(self, readings: Readings) -> Sequence[Adjustment]:
-        """Bound the best-effort tier, or give everything back where it is disabled."""
+        """Limit the best-effort tier, or recover all limits if the strategy is disabled."""
         section = _section(readings)
         if self._args.cpu_manager:
             return self._recover(readings, "best-effort CPU sets are managed elsewhere (BECPUManager)", managed=True)
@@ -172,7 +172,7 @@ class BECPUSuppress:
         )
 
     def explain_round(self, readings: Readings) -> Sequence[Finding]:
-        """Return the bound with the amounts that it comes from, and what the best-effort tier has now."""
+        """Return the limit with its inputs, and the current limit of the best-effort tier."""
         section = _section(readings)
         if self._args.cpu_manager:
             return (Finding("state", "best-effort CPU sets are managed elsewhere (BECPUManager)"),)
@@ -194,7 +194,7 @@ class BECPUSuppress:
         )
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
-        """Give back both the quota and the CPU set."""
+        """Recover both the quota and the CPU set."""
         return self._recover(readings, "the plugin goes away")
 
     def _recover(self, readings: Readings, reason: str, *, managed: bool = False) -> tuple[Adjustment, ...]:
@@ -223,7 +223,7 @@ class BECPUSuppress:
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments; raise ValueError where they are none."""
+    """Return the arguments; raise `ValueError` if they are invalid."""
     BECPUSuppressArgs.of(args)
     return args
 
@@ -275,7 +275,7 @@ def _measure(readings: Readings, section: Mapping[str, Any]) -> tuple[int, Usage
 
 
 def _pod_cores(readings: Readings, pod: PodInfo) -> float | None:
-    # A pod that just started has no sample yet; the node must stay protected nevertheless.
+    # A pod that has just started has no sample yet; the node must stay protected.
     try:
         return readings.pod_usage(pod.key, "cpu") / 1000
     except EvaluationError:
@@ -287,7 +287,7 @@ def _topology(readings: Readings) -> Topology:
 
 
 def _pinned_directories(readings: Readings) -> frozenset[str]:
-    """Return the container directories of pods that have CPUs or NUMA nodes of their own."""
+    """Return the container directories of pods with exclusive CPUs or NUMA nodes."""
     statuses = {pod.uid: read_annotation(pod.object, RESOURCE_STATUS_ANNOTATION) for pod in readings.pods}
     pinned = {uid for uid, status in statuses.items() if status.get("cpuset") or status.get("numaNodeResources")}
     names = (name.removesuffix("/cpuset.cpus") for name in readings.files)

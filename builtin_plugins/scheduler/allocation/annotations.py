@@ -18,20 +18,20 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def annotations_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object's annotations; what is no object is none."""
+    """Return an object's annotations; a value that is not an object counts as empty."""
     return _mapping(_mapping(item.get("metadata")).get("annotations"))
 
 
 def labels_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object's labels; what is no object is none."""
+    """Return an object's labels; a value that is not an object counts as empty."""
     return _mapping(_mapping(item.get("metadata")).get("labels"))
 
 
 def json_object(annotations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object in an annotation, not to be written; an absent annotation is an empty one.
+    """Return the object in an annotation, read-only; an absent annotation is empty.
 
     Raises:
-        ValueError: it is no JSON object; the message names the annotation.
+        ValueError: it is not a JSON object; the message names the annotation.
     """
     text = annotations.get(name)
     if text is None:
@@ -42,7 +42,7 @@ def json_object(annotations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def text_in(values: Mapping[str, Any], field: str, annotation: str) -> str:
-    """Return a text field of what an annotation holds, empty where it is absent; raises ValueError for another type."""
+    """Return a text field of an annotation's object, empty if it is absent; raises `ValueError` for another type."""
     value = values.get(field)
     if value is None:
         return ""

@@ -25,7 +25,7 @@ class Granted(Protocol[_Held_co]):
 
     @property
     def uid(self) -> str:
-        """The pod's."""
+        """The pod's UID."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class Granted(Protocol[_Held_co]):
 
     @property
     def held(self) -> _Held_co:
-        """The resources that the pod holds on the node; false where there are none."""
+        """The resources that the pod holds on the node; false if there are none."""
         ...
 
 
@@ -54,7 +54,7 @@ class ReservationClaim(Generic[_Held]):
 class Grants(Generic[_Grant, _Held]):
     """The grants of one plugin by pod.
 
-    `read` parses the recorded annotations, and raises ValueError where it cannot; `nothing` is the empty holding.
+    `read` parses the recorded annotations, and raises `ValueError` for malformed ones; `nothing` is the empty holding.
     `changed` is called with the name of a node when a grant is added or removed there.
     """
 
@@ -71,11 +71,11 @@ class Grants(Generic[_Grant, _Held]):
         return len(self._by_pod)
 
     def of(self, pod: PodInfo) -> _Grant | None:
-        """Return what was granted to a pod, or to another one of its name."""
+        """Return the grant of a pod, or of another pod of its name."""
         return self._by_pod.get(pod.key)
 
     def give(self, pod: PodInfo, grant: _Grant) -> None:
-        """Remember what a pod gets."""
+        """Store a pod's grant."""
         self._by_pod[pod.key] = grant
         self._changed(grant.node)
 
@@ -96,7 +96,7 @@ class Grants(Generic[_Grant, _Held]):
     ) -> tuple[dict[str, _Held], dict[str, ReservationClaim[_Held]]]:
         """Return the holdings of the pods on a node, by key, and the claims of its reserve pods, by uid.
 
-        `recorded` reads the annotations of a pod; its grant counts where they record nothing yet.
+        `recorded` reads the annotations of a pod; its grant counts if they record nothing yet.
         """
         held: dict[str, _Held] = {}
         claims: dict[str, ReservationClaim[_Held]] = {}
@@ -114,7 +114,7 @@ class Grants(Generic[_Grant, _Held]):
         return held, claims
 
     def claims(self, state: CycleState, node: str) -> dict[str, ReservationClaim[_Held]]:
-        """Return what reservations claim on a node that the snapshot shows without their reserve pods, by uid."""
+        """Return the claims of reservations on a node whose reserve pods the snapshot does not contain, by uid."""
         here = restored_on(state, node)
         return {each.uid: ReservationClaim(each.pod.key, self._recorded(each), each.consumers)
                 for each in (*here.matched, *here.unmatched)}

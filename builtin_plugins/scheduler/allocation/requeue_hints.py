@@ -7,17 +7,17 @@ from koordpolicy.plugin import Event
 
 
 def is_of(event: Event, pod: PodInfo) -> bool:
-    """Return whether it is the pod itself that changed."""
+    """Return whether the event is a change of the pod itself."""
     return event.kind == "Pod" and event.key == pod.key
 
 
 def node_came_or_changed(event: Event) -> bool:
-    """Return whether there is another node, or one is not as it was."""
+    """Return whether a node was added or changed."""
     return event.kind == "Node" and event.new is not None
 
 
 def pod_left(event: Event) -> bool:
-    """Return whether a pod is not on its node any more, or holds less of it."""
+    """Return whether a pod left its node, or holds less of it."""
     old, new = event.old_pod, event.new_pod
     if event.kind != "Pod" or old is None or not old.node_name:
         return False
@@ -27,5 +27,5 @@ def pod_left(event: Event) -> bool:
 
 
 def placed_pod_changed(event: Event) -> bool:
-    """Return whether a pod came to a node, left it, or changed there."""
+    """Return whether a pod was added to a node, left it, or changed there."""
     return event.kind == "Pod" and any(each is not None and each.node_name for each in (event.old_pod, event.new_pod))

@@ -39,14 +39,14 @@ _HIGHEST: Final[_Integers] = np.array(HIGHEST_SCORE, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class WeightedResource:
-    """A resource that counts in a score, and how much."""
+    """A resource in a score, with its weight."""
 
     name: str
     weight: int
 
 
 def read_resource(value: Any, path: str) -> dict[str, Any]:
-    """Read `{name, weight}`; a weight that is missing or 0 is 1."""
+    """Read `{name, weight}`; a missing weight or 0 means 1."""
     given = nested({"name": text, "weight": integer})(value, path)
     if not given.get("name"):
         raise ValueError(f"`{path}.name` is missing")
@@ -70,8 +70,8 @@ read_strategy: Final[Read] = nested({
 read_allocation_strategy: Final[Read] = nested({
     "type": text, "resources": listed(nested({"name": text, "weight": integer})),
 })
-"""Reads `{type, resources[{name, weight}]}`, of plugins that know Least- and MostAllocated and give no weight by
-themselves."""
+"""Reads `{type, resources[{name, weight}]}`, for plugins with LeastAllocated and MostAllocated and without default
+weights."""
 
 
 def with_defaults(strategy: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def with_defaults(strategy: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def check_shape(shape: Sequence[Mapping[str, int]], path: str) -> None:
-    """Raise ValueError where a shape has no points, or their utilizations do not ascend within 0..100."""
+    """Raise `ValueError` if a shape has no points, or their utilizations do not ascend within 0..100."""
     if not shape:
         raise ValueError(f"`{path}` must hold at least one point")
     before = -1
@@ -133,11 +133,11 @@ def _between(left: tuple[int, int], right: tuple[int, int], at: int) -> int:
 
 
 Score = Callable[[Sequence[_Integers], Sequence[_Integers], Sequence[int]], _Integers]
-"""Returns the scores of nodes from what would be requested and what they have, per resource, and the weights."""
+"""Returns the scores of nodes for requested amounts, capacities and weights per resource."""
 
 
 def score_of(strategy: Mapping[str, Any]) -> Score:
-    """Return what scores nodes by a strategy that has its defaults."""
+    """Return the scoring function of a strategy with its defaults."""
     match strategy["type"]:
         case "MostAllocated":
             return lambda used, capacity, weights: _weighted(used, capacity, weights, most_allocated)
@@ -149,14 +149,14 @@ def score_of(strategy: Mapping[str, Any]) -> Score:
 
 
 def least_allocated(used: _Integers, capacity: _Integers) -> _Integers:
-    """Return the share in percent that stays free; 0 where more is used than there is, or there is nothing."""
+    """Return the free share in percent; 0 if the usage exceeds the capacity, or that is 0."""
     free = np.maximum(capacity - used, _ZERO)
     scores: _Integers = free * _HIGHEST // np.maximum(capacity, _ONE)
     return scores
 
 
 def most_allocated(used: _Integers, capacity: _Integers) -> _Integers:
-    """Return the share in percent that is used; 100 where more is used than there is, 0 where there is nothing."""
+    """Return the used share in percent; 100 if the usage exceeds the capacity, 0 if that is 0."""
     scores: _Integers = np.minimum(used, capacity) * _HIGHEST // np.maximum(capacity, _ONE)
     return scores
 
@@ -191,7 +191,7 @@ def _by_ratio(
         utilization = np.where(full, HIGHEST_SCORE, requested * HIGHEST_SCORE // np.maximum(allocatable, 1))
         scores = np.where(allocatable != 0, table[np.clip(utilization, 0, HIGHEST_SCORE)], 0)
         total += scores * weight
-        # Resources that score 0 do not count (as upstream).
+        # Resources that score 0 do not count (as in kube-scheduler).
         sum_of_weights += (scores > 0) * weight
     # Half is rounded up: scores are not negative.
     found: _Integers = (2 * total + sum_of_weights) // np.maximum(2 * sum_of_weights, 1)
@@ -199,7 +199,7 @@ def _by_ratio(
 
 
 def counts(resource: WeightedResource, amount: int) -> bool:
-    """Return whether a resource counts for a pod that requests that much: one that is not native only where it does."""
+    """Return whether a resource counts for a pod with this request: extended ones only if it is above 0."""
     return amount != 0 or resource.name in NATIVE
 
 
@@ -207,9 +207,9 @@ def allocations(
     snapshot: Snapshot, rows: Rows, resources: Sequence[WeightedResource], requests: Sequence[int],
     used: Callable[[Snapshot, str], _Integers],
 ) -> tuple[list[_Integers], list[_Integers], list[int]]:
-    """Return what would be requested with the pod on the nodes, what they have, and the weights, per resource.
+    """Return the requested amounts with the pod on the nodes, the capacities, and the weights, per resource.
 
-    `requests` are the pod's amounts, one for each resource. One that is not native counts only if the pod requests it.
+    `requests` are the pod's amounts, one for each resource. An extended resource counts only if the pod requests it.
     """
     asked: list[_Integers] = []
     capacity: list[_Integers] = []
@@ -225,9 +225,9 @@ def allocations(
 
 @dataclass(frozen=True, slots=True)
 class AllocationScorer:
-    """Least- or MostAllocated with the weights of the resources that they look at; a score is within 0..100.
+    """LeastAllocated or MostAllocated with the weights of its resources; a score is within 0..100.
 
-    Koordinator's plugins score NUMA nodes and devices by it too, one by one. What there is nothing of has no weight.
+    Koordinator's plugins score NUMA nodes and devices by it too, one by one. Resources without capacity have no weight.
     """
 
     kind: str
@@ -262,7 +262,7 @@ class AllocationScorer:
         return total // weights if weights else 0
 
     def score_as_is(self, requested: Mapping[str, int], capacity: Mapping[str, int]) -> int:
-        """Return the weighted mean over the resources that there are."""
+        """Return the weighted mean over the existing resources."""
         total = weights = 0
         for name, weight in self.weights.items():
             size = capacity.get(name, 0)
@@ -274,7 +274,7 @@ class AllocationScorer:
     def scores(
         self, requested: Mapping[str, _Integers], capacity: Mapping[str, _Integers], asked: Mapping[str, _Integers],
     ) -> _Integers | None:
-        """Return `score` of many at once, resource by resource in columns; None where no resource counts at all."""
+        """Return `score` of many at once, resource by resource in columns; None if no resource counts."""
         total: _Integers | None = None
         weights: _Integers | None = None
         for name, weight in self.weights.items():
@@ -295,7 +295,7 @@ class AllocationScorer:
 
 
 def allocation_faults(given: Any, path: str) -> Iterator[str]:
-    """Yield what is wrong with what `read_allocation_strategy` read, each with the field's path."""
+    """Yield the faults of a result of `read_allocation_strategy`, each with the field's path."""
     if given is None:
         yield f"`{path}` is missing"
         return

@@ -23,14 +23,14 @@ class RowRefusals:
         self._known: dict[tuple[str, str, Code], int] = {}
 
     def refuse(self, rows: _Booleans, refusal: Refusal) -> None:
-        """Refuse the rows of a mask, as far as they are open."""
+        """Refuse the open rows of a mask."""
         refused = rows & self.open
         if refused.any():
             self._which[refused] = self._number(refusal)
             self.open &= ~refused
 
     def refuse_at(self, rows: Rows, mask: _Booleans, refusal: Refusal) -> None:
-        """Refuse those of the rows that a mask of as many names, as far as they are open."""
+        """Refuse the open ones among the rows that `mask` (one bool per row) selects."""
         refused = rows[mask]
         refused = refused[self.open[refused]]
         if len(refused):

@@ -16,7 +16,7 @@ Read: TypeAlias = Callable[[Any, str], Any]
 
 
 def read_args(args: Mapping[str, Any], kind: str, fields: Mapping[str, Read]) -> dict[str, Any]:
-    """Return what the arguments hold, without those that are null, and without `apiVersion` and `kind`.
+    """Return the arguments without null values, `apiVersion` and `kind`.
 
     Raises:
         ValueError: there is no such field, its value is of another type, or the arguments are of another kind.
@@ -57,7 +57,7 @@ def texts(value: Any, path: str) -> tuple[str, ...]:
 
 
 def duration(value: Any, path: str) -> str:
-    """Read a duration such as `1m30s`, and leave it as it is written."""
+    """Read a duration such as `1m30s`; return the text."""
     try:
         parse_duration(text(value, path))
     except ValueError as error:
@@ -66,7 +66,7 @@ def duration(value: Any, path: str) -> str:
 
 
 def quantities(value: Any, path: str) -> dict[str, Any]:
-    """Read quantities by resource, and leave them as they are written."""
+    """Read quantities by resource; return them as written."""
     if not isinstance(value, Mapping):
         raise ValueError(f"`{path}` must be an object of quantities by resource")  # noqa: TRY004 - one complaint
     for name, amount in value.items():
@@ -75,7 +75,7 @@ def quantities(value: Any, path: str) -> dict[str, Any]:
 
 
 def nested(fields: Mapping[str, Read]) -> Read:
-    """Return what reads an object with these fields."""
+    """Return a reader of objects with these fields."""
 
     def read(value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -86,7 +86,7 @@ def nested(fields: Mapping[str, Read]) -> Read:
 
 
 def listed(read: Read) -> Read:
-    """Return what reads a list of what `read` reads."""
+    """Return a reader of lists whose items `read` reads."""
 
     def read_all(value: Any, path: str) -> list[Any]:
         if not isinstance(value, (list, tuple)):

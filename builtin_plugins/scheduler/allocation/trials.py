@@ -21,7 +21,7 @@ _Booleans = NDArray[np.bool_]
 
 
 class Outcomes:
-    """What is known of pods of one kind: by row a number, where there is one, and the affinities that were chosen."""
+    """The cached outcomes of pods of one kind: a number by row, and the chosen affinities."""
 
     __slots__ = ("_places", "_refusals", "affinities", "known", "numbers")
 
@@ -33,19 +33,19 @@ class Outcomes:
         self._places: dict[Refusal, int] = {}
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - tried again when they are asked for
-        """Know nothing of these rows any more."""
+        """Drop the outcomes of these rows."""
         self.known[rows] = False
         if self.affinities:
             for row in rows.tolist():
                 self.affinities.pop(row, None)
 
     def note(self, row: int, number: int) -> None:
-        """Take note of a row's number."""
+        """Cache a row's number."""
         self.known[row] = True
         self.numbers[row] = number
 
     def learn(self, rows: Rows, compute: Callable[[int], int], alike: Callable[[int], Hashable]) -> None:
-        """Take note of the numbers of rows: of those that are alike, one is computed."""
+        """Cache the numbers of rows; among equivalent rows only one is computed."""
         first: dict[Hashable, int] = {}
         for row in rows.tolist():
             known = first.setdefault(alike(row), row)
@@ -66,7 +66,7 @@ class Outcomes:
         return self._places[refusal]
 
     def refuse(self, refusals: RowRefusals, rows: _Booleans) -> None:
-        """Refuse those of the rows that are known to be refused."""
+        """Refuse the rows with a cached refusal."""
         rows = rows & self.known
         for number in np.unique(self.numbers[rows]).tolist():
             if number:
@@ -74,29 +74,29 @@ class Outcomes:
 
 
 def derived_outcomes(paths: frozenset[Path]) -> DerivedOfBase[Outcomes]:
-    """Return the outcomes by kind of pod, each known for as long as its row does not change at `paths`."""
+    """Return the outcomes by kind of pod, each cached until its row changes at `paths`."""
     return DerivedOfBase(paths, Outcomes, most=128)
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """The known outcomes for pods of one kind, and what is equal for rows of which one has to be tried.
+    """The cached outcomes for pods of one kind, and the key of equivalent rows, of which only one is tried.
 
-    An overridden row is tried by each that asks: beside its outcome, a trial writes what it chose into the cycle state.
+    An overridden row is tried every time, because a trial also writes its choice into the cycle state.
     """
 
     outcomes: Outcomes
     alike: Callable[[int], Hashable]
 
     def note_affinity(self, snapshot: Snapshot, row: int, affinity: TopologyHint | None) -> None:
-        """Take note of the affinity that a trial chose, for the pods that come."""
+        """Cache the affinity that a trial chose, for later pods."""
         if affinity is not None and not snapshot.is_overridden(row):
             self.outcomes.affinities[row] = affinity
 
     def numbers(
         self, snapshot: Snapshot, asked: _Booleans, compute: Callable[[int], int],
     ) -> tuple[_Booleans, _Booleans]:
-        """Learn what is not known of the rows; return those that are known now, and those that are overridden."""
+        """Compute the missing outcomes of the rows; return the cached rows, and the overridden ones."""
         overlaid = np.zeros(len(asked), np.bool_)
         overlaid[list(snapshot.overridden)] = True
         known = asked & ~overlaid
@@ -108,7 +108,7 @@ def refuse_one_by_one(
     refusals: RowRefusals, snapshot: Snapshot, tried: _Booleans, attempt: Callable[[int], Refusal | None],
     trials: Trials | None,
 ) -> None:
-    """Refuse the open rows for which a trial returns why; without `trials` all of them are tried."""
+    """Refuse the open rows for which a trial returns a refusal; without `trials` all of them are tried."""
     asked = tried & refusals.open
     if trials is not None:
         outcomes = trials.outcomes

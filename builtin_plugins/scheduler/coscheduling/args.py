@@ -38,7 +38,7 @@ class CoschedulingArgs:
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the fields' paths."""
+    """Return v1 arguments with their defaults; raises `ValueError` with all faults and the fields' paths."""
     full = default_args(args)
     if faults := list(validate(convert(full))):
         raise ValueError("; ".join(faults))
@@ -46,13 +46,13 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return which of valid v1 arguments have no effect, with the reason."""
+    """Return the valid v1 arguments without effect, with the reasons."""
     found = {"skipCheckScheduleCycle": "it is deprecated, and does nothing in koord-scheduler either"}
     return found if args.get("controllerWorkers") == 1 else {**found, "controllerWorkers": "there is one worker"}
 
 
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments, still in v1 terms, with their defaults filled in.
+    """Return v1 arguments with their defaults filled in.
 
     Raises:
         ValueError: there is no such field, or its value is of another type.
@@ -70,6 +70,6 @@ def convert(full: Mapping[str, Any]) -> CoschedulingArgs:
 
 
 def validate(args: CoschedulingArgs) -> Iterator[str]:
-    """Yield what is wrong with arguments, each with the field's path (a duration below 0 cannot be read at all)."""
+    """Yield the faults of arguments, each with the field's path (negative durations are already rejected)."""
     if args.workers < 1:
         yield f"`controllerWorkers` is {args.workers}: it must be at least 1"

@@ -1,4 +1,4 @@
-"""Writes how far the pods of PodGroups have come (Koordinator's PodGroup controller)."""
+"""Writes the progress of PodGroups to their status (Koordinator's PodGroup controller)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PodGroupStatus:
         self._gangs = gangs
 
     def run(self, now: int) -> None:
-        """Write what changed; groups that have ended, or wait since two days, are left alone."""
+        """Write changed statuses; groups that have ended, or have waited for two days, are skipped."""
         snapshot = self._handle.snapshot()
         for gang in self._gangs.all():
             item = snapshot.object("PodGroup", gang.id) if gang.from_pod_group else None

@@ -60,7 +60,7 @@ class GangSpec:
 
     @staticmethod
     def of_pod(gang: str, pod: PodInfo, args: CoschedulingArgs) -> GangSpec | None:
-        """Read the gang specification of a pod; None where it has no minimum number of members."""
+        """Read the gang specification of a pod; None if it has no minimum number of members."""
         annotations = annotations_of(pod.object)
         minimum = _number(labels_of(pod.object).get(_MIN_LABEL) or annotations.get(_MIN))
         if minimum is None:
@@ -123,14 +123,14 @@ class Gang:
     created: str = ""
     children: dict[str, PodInfo] = field(default_factory=dict)
     pending: dict[str, PodInfo] = field(default_factory=dict)
-    """Members without a node that do not wait for the others either."""
+    """Members without a node."""
     waiting: dict[str, PodInfo] = field(default_factory=dict)
     """Members that have a node and wait for the others, or are being bound."""
     bound: dict[str, PodInfo] = field(default_factory=dict)
 
     @property
     def has_enough_children(self) -> bool:
-        """Return whether there are enough members to try to schedule them."""
+        """Return whether there are enough members to schedule."""
         return self.spec is not None and len(self.children) >= self.spec.minimum
 
     def is_valid(self, once_satisfied: bool) -> bool:
@@ -156,9 +156,9 @@ class GangGroup:
     representative: str = ""
     """The pod that represents all others in the queue; empty for none."""
     binding: dict[str, None] = field(default_factory=dict)
-    """The members that go on together: those that were let go and are not bound yet."""
+    """The released members that are not bound yet."""
     held: dict[str, None] = field(default_factory=dict)
-    """The members that the permit holds at the moment."""
+    """The members that currently wait for the permit."""
 
     @property
     def id(self) -> str:
@@ -194,7 +194,7 @@ class Gangs:
         return found
 
     def members(self, group: GangGroup) -> Iterable[Gang]:
-        """Return the gangs of a group that are known."""
+        """Return the known gangs of a group."""
         return [self._gangs[each] for each in group.ids if each in self._gangs]
 
     def is_valid(self, group: GangGroup) -> bool:
@@ -220,12 +220,12 @@ class Gangs:
         return gang
 
     def remove_pod_group(self, gang_id: str) -> GangGroup | None:
-        """Forget a gang that was made by a PodGroup; return its group."""
+        """Remove a gang that was made by a PodGroup; return its group."""
         gang = self._gangs.get(gang_id)
         return self._remove(gang) if gang is not None and gang.from_pod_group else None
 
     def add(self, pod: PodInfo, *, bound: bool) -> Gang | None:
-        """Take in a pod, or another version of it; return its gang, or None for a pod of no gang."""
+        """Add a pod, or a new version of it; return its gang, or None for a pod without one."""
         gang_id = gang_of(pod)
         if not gang_id:
             return None
@@ -247,7 +247,7 @@ class Gangs:
         return gang
 
     def remove(self, pod: PodInfo) -> Gang | None:
-        """Forget a pod; return its gang where there is one left."""
+        """Remove a pod; return its gang if that still exists."""
         gang = self._gangs.get(gang_of(pod))
         if gang is None:
             return None
@@ -264,13 +264,13 @@ class Gangs:
         return gang
 
     def hold(self, gang: Gang, pod: PodInfo) -> None:
-        """Take note that a member has a node, and waits."""
+        """Record that a member has a node, and waits."""
         gang.pending.pop(pod.key, None)
         gang.waiting[pod.key] = gang.children.setdefault(pod.key, pod)
         self.group(gang).held[pod.key] = None
 
     def release(self, group: GangGroup) -> tuple[str, ...]:
-        """Let all go that are held, and return their keys: they are bound together."""
+        """Release all held members, and return their keys: they are bound together."""
         keys = tuple(group.held)
         group.binding.update(group.held)
         group.held.clear()
@@ -278,7 +278,7 @@ class Gangs:
         return keys
 
     def unhold(self, gang: Gang, pod: PodInfo) -> None:
-        """Take note that a member lost its node."""
+        """Record that a member lost its node."""
         group = self.group(gang)
         group.held.pop(pod.key, None)
         group.binding.pop(pod.key, None)
@@ -287,7 +287,7 @@ class Gangs:
             gang.pending[pod.key] = waited
 
     def bind(self, gang: Gang, pod: PodInfo) -> None:
-        """Take note that a member is bound."""
+        """Record that a member is bound."""
         gang.pending.pop(pod.key, None)
         gang.waiting.pop(pod.key, None)
         gang.children[pod.key] = gang.bound[pod.key] = pod
@@ -312,7 +312,7 @@ class Gangs:
 
 
 def summary(gangs: Gangs, gang: Gang) -> dict[str, Any]:
-    """Return what is known of a gang, as plain data."""
+    """Return a summary of a gang as plain data."""
     group = gangs.group(gang)
     spec = gang.spec or replace(GangSpec(0, 0), group=(gang.id,))
     return {

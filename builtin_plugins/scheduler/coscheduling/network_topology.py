@@ -43,7 +43,7 @@ class NetworkSpec:
 
 
 def network_spec(gangs: Gangs, group: GangGroup) -> NetworkSpec | None:
-    """Return the network requirement of the gangs of a group; None where none has a valid one."""
+    """Return the network requirement of the gangs of a group; None if none has a valid one."""
     gather: set[str] = set()
     multiples: dict[str, int] = {}
     found = False
@@ -65,7 +65,7 @@ def network_spec(gangs: Gangs, group: GangGroup) -> NetworkSpec | None:
 
 
 def topology_of(snapshot: Snapshot) -> tuple[Layer, ...] | None:
-    """Return the layers of the cluster's network from the top; None where none is described."""
+    """Return the layers of the cluster's network from the top; None if it is not described."""
     items = snapshot.objects(KIND)
     if not items:
         return None
@@ -151,7 +151,7 @@ def _tree(
 
 
 def _room(snapshot: Snapshot, row: int, members: Sequence[PodInfo]) -> int:
-    """Return how many members find room on a node, in the order in which they are placed."""
+    """Return the number of members that fit on a node, in the order in which they are placed."""
     at = snapshot.row(row)
     free_pods = at.allocatable["pods"] - len(at.pods)
     free = ResourceList({name: amount - at.requested[name] for name, amount in at.allocatable.items()})
@@ -189,7 +189,7 @@ def _sum_up(place: _Place, spec: NetworkSpec) -> None:
 
 
 def _candidates(root: _Place, layers: Sequence[Layer], spec: NetworkSpec, wanted: int) -> list[_Place]:
-    """Return the places of the lowest layer that hold all pods, within what they must not leave."""
+    """Return the places of the lowest layer that hold all pods, within the required layer."""
     depth = {"": 0} | {layer.name: index for index, layer in enumerate(layers, start=1)}
     least = max((depth[name] for name in spec.must_gather if name in depth), default=0)
     fitting = [each for each in root.all() if each.row < 0 and each.slots >= wanted and depth[each.layer] >= least]

@@ -50,24 +50,24 @@ REJECTED_BY_JOB: Final = "JobRejectPlugin"
 
 @dataclass(slots=True)
 class GangCycle:
-    """One try of a whole group, from its first pod to the last; there is one at a time in a scheduler."""
+    """One attempt for a whole group, from its first pod to the last; a scheduler has one at a time."""
 
     group: tuple[str, ...]
     first: str
     attempted: dict[str, None] = field(default_factory=dict)
     offered: dict[str, None] = field(default_factory=dict)
-    """The members that were named as the next pod."""
+    """The members that were returned as the next pod."""
     failure: str = ""
-    """Why a member was unschedulable; empty as long as all members had a node."""
+    """The reason why a member was unschedulable; empty as long as all members had a node."""
     root_cause: str = ""
     plan: Mapping[str, str] | None = None
-    """Node names by pod key, where the whole group was planned."""
+    """Node names by pod key, if the whole group was planned."""
     preemption: str = ""
     """The result of a preemption attempt for the whole group; empty before it."""
 
 
 class RootCause:
-    """The key of the cycle state for whether the pod itself is why it fails, and not another of its gang."""
+    """The key of the cycle state for whether the pod itself caused the failure, not another one of its gang."""
 
 
 class NetworkOrder:
@@ -93,7 +93,7 @@ class Coscheduling:
     # The queue
 
     def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:  # noqa: ARG002
-        """Let one pod of a group whose members are all there into the queue, for all others."""
+        """Admit one pod of a group with enough members to the queue, as the representative of the others."""
         gang, refusal = self._gang_of(pod)
         if gang is None:
             return refusal
@@ -115,7 +115,7 @@ class Coscheduling:
         return None
 
     def next_pod(self) -> str | None:
-        """Return the next pod of the group that is being tried; None where all of them were, or nothing is."""
+        """Return the next pod of the current group; None if all were tried, or there is none."""
         cycle = self.cycle
         if cycle is None:
             return None
@@ -134,9 +134,9 @@ class Coscheduling:
         return None
 
     def depends_on(self, rules: frozenset[str]) -> frozenset[Path]:  # noqa: ARG002
-        """Say that nothing in the cluster helps a pod that this plugin refused: what does, tries it (see `_activate`).
+        """Return no paths: changes of the cluster do not help a pod that this plugin refused.
 
-        That is a member that comes, or another one of its group that is tried again and takes it along.
+        It is activated by a new member, or by another one of its group that is tried again (see `_activate`).
         """
         return frozenset()
 
@@ -169,7 +169,7 @@ class Coscheduling:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
     ) -> Refusal | OnlyNodes | Skip | None:
-        """Send the pod to the node that was planned for it, where the whole group was planned."""
+        """Limit the pod to its planned node, if the whole group was planned."""
         cycle = self._cycle_of(pod)
         if cycle is None or cycle.plan is None:
             return SKIP
@@ -179,7 +179,7 @@ class Coscheduling:
     def find_one_node(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
     ) -> Plan | Refusal | Skip:
-        """Plan the whole group with its first pod, where the gang requires a network topology."""
+        """Plan the whole group with its first pod, if the gang requires a network topology."""
         cycle = self._cycle_of(pod)
         if not self._network or cycle is None or cycle.plan is not None or cycle.first != pod.key:
             return SKIP
@@ -197,7 +197,7 @@ class Coscheduling:
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,
     ) -> Nomination | Refusal | None:
-        """Preempt for the whole group, where enabled, once per cycle."""
+        """Preempt for the whole group, if enabled, once per cycle."""
         cycle = self._cycle_of(pod)
         if cycle is None:
             return None
@@ -217,14 +217,14 @@ class Coscheduling:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
         nomination: Nomination | None,  # noqa: ARG002
     ) -> None:
-        """Give up the group of a pod that found no node, where it is strict."""
+        """Reject the group of an unschedulable pod, if it is strict."""
         if gang_of(pod):
             self.give_up(pod, lambda: fit_error(snapshot, refused))
 
     def give_up(self, pod: PodInfo, reason: Callable[[], str]) -> Refusal:
         """Reject all waiting pods of a pod's group in strict mode; return the message.
 
-        `reason` is called for why the pod found no node, once per cycle of the group.
+        `reason` returns why the pod is unschedulable; it is called once per cycle of the group.
         """
         gang_id = gang_of(pod)
         if not gang_id:
@@ -255,7 +255,7 @@ class Coscheduling:
     def pre_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
     ) -> Refusal | Skip | None:
-        """Sort the nodes by distance to the other members, where the gang requires a network topology."""
+        """Sort the nodes by distance to the other members, if the gang requires a network topology."""
         gang = self.gangs.get(gang_of(pod)) if self._network and gang_of(pod) else None
         topology = topology_of(snapshot) if gang is not None else None
         if gang is None or topology is None or network_spec(self.gangs, self.gangs.group(gang)) is None:
@@ -266,7 +266,7 @@ class Coscheduling:
         return None
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
-        """Prefer the nodes that come first in that order: the first has 100, the last 0."""
+        """Prefer the first nodes in that order: the first has 100, the last 0."""
         values = np.zeros(snapshot.size, np.int64)
         order: list[int] = state.get(NetworkOrder, [])
         for place, row in enumerate(order):
@@ -274,10 +274,10 @@ class Coscheduling:
         return Scores(values)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
-        """Take nothing."""
+        """Do nothing."""
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Take a member back that lost its node, and with it all others that wait, where the gang is strict."""
+        """Record that a member lost its node; if the gang is strict, reject all waiting members."""
         gang = self.gangs.get(gang_of(pod))
         if gang is None or pod.key not in gang.waiting:
             return
@@ -312,13 +312,13 @@ class Coscheduling:
     def pre_bind(
         self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,  # noqa: ARG002
     ) -> None:
-        """Write down with how many others the pod is bound."""
+        """Annotate the number of members that are bound together with the pod."""
         self._mark(pod, draft)
 
     def pre_bind_reservation(
         self, state: CycleState, reservation: dict[str, Any], node: str,  # noqa: ARG002
     ) -> Refusal | None:
-        """Write down with how many others the Reservation becomes available."""
+        """Annotate the number of members that become available together with the Reservation."""
         pod = reserve_pod_of(reservation)
         if pod is not None:
             self._mark(pod, reservation)
@@ -372,7 +372,7 @@ class Coscheduling:
             self._reject(group, f"gang `{gang_id}` was deleted")
 
     def _activate(self, group: GangGroup) -> None:
-        """Let one pod of a group be tried that is worth it; all of them where the group was satisfied once."""
+        """Activate one pod of a group that has enough members; all pods if the group was satisfied once."""
         members = list(self.gangs.members(group))
         if not all(gang.has_enough_children for gang in members) or len(members) < len(group.ids):
             return
@@ -409,7 +409,7 @@ class Coscheduling:
             parts.append(f"memberGangs [{' '.join(unknown)}] has not init")
         if any(member is not None and member.spec is not None and not member.has_enough_children
                for member in found.values()):
-            # As upstream: the whole group is named, and not those that are short.
+            # As in Koordinator the whole group is named, not the incomplete gangs.
             parts.append(f"memberGangs {group} child pod not collect enough")
         if not parts:
             return None
@@ -436,12 +436,12 @@ class Coscheduling:
         if group is None:
             return
         strict = any(gang.spec is not None and gang.spec.mode == STRICT for gang in self.gangs.members(group))
-        # A group that is not strict goes on waiting for those that found no node this time.
+        # A group that is not strict continues to wait for unschedulable members.
         if strict and group.held and not self.gangs.is_valid(group):
             self._reject(group, cycle.failure or message)
 
     def _reject(self, group: GangGroup, message: str) -> None:
-        """Send back all that wait, of all gangs of the group; they are pending from then on."""
+        """Reject all waiting members of the group's gangs; they become pending."""
         for gang in self.gangs.members(group):
             for pod in list(gang.waiting.values()):
                 if pod.key in group.held:
@@ -449,7 +449,7 @@ class Coscheduling:
                     self._handle.waiting.reject(pod.key, REJECTED_BY_JOB, message)
 
     def _tell_pending(self, group: GangGroup, cycle: GangCycle) -> None:
-        """Write why they wait into the members that were not tried, once per cycle."""
+        """Write the reason to the conditions of the members that were not tried, once per cycle."""
         for gang in self.gangs.members(group):
             for key, pod in gang.pending.items():
                 if key in cycle.attempted:
@@ -481,11 +481,11 @@ class Coscheduling:
     # Controllers and endpoints
 
     def controllers(self) -> tuple[PodGroupStatus, ...]:
-        """Return what is to run beside the decisions: the writer of PodGroups' statuses."""
+        """Return the controller that writes PodGroups' statuses."""
         return (PodGroupStatus(self._handle, self.gangs),)
 
     def endpoints(self) -> Mapping[str, Any]:
-        """Return what is known of all gangs (`gangs`), and of one (`gang/{namespace}/{name}`)."""
+        """Return the endpoints of all gangs (`gangs`), and of one (`gang/{namespace}/{name}`)."""
         return {
             "gangs": lambda: {gang.id: summary(self.gangs, gang) for gang in self.gangs.all()},
             "gang/{namespace}/{name}": self._summary,
@@ -497,7 +497,7 @@ class Coscheduling:
 
 
 def _is_done(gang: Gang, group: GangGroup) -> bool:
-    """Return whether a gang imposes nothing any more: its group was satisfied once, and that is enough for it."""
+    """Return whether a gang has no requirements any more: its group was satisfied once, which is sufficient for it."""
     return gang.spec is not None and gang.spec.match_policy == ONCE_SATISFIED and group.once_satisfied
 
 

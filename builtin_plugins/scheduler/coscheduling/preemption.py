@@ -1,7 +1,7 @@
-"""Making room for all pending members of a gang group at once (Koordinator's job preemption).
+"""Preemption for all pending members of a gang group at once (Koordinator's job preemption).
 
-All pods that may go are taken off all nodes in a what-if, the members are placed there one after the other, and then as
-many of the others as possible are put back.
+In a what-if, all potential victims are removed from all nodes, the members are placed one after the other, and then as
+many victims as possible are restored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DISABLED: Final = "scheduling.koordinator.sh/disable-preemptible"
 
 
 def fit_error(snapshot: Snapshot, refused: Refused) -> str:
-    """Return why no node takes a pod, in Kubernetes' words: the reasons with how many nodes have each."""
+    """Return why no node takes a pod, in Kubernetes' words: the reasons with their numbers of nodes."""
     found: Counter[str] = Counter()
     first: Refusal | None = None
     whole = snapshot.size > 1
@@ -42,7 +42,7 @@ def fit_error(snapshot: Snapshot, refused: Refused) -> str:
         first = first or reason
         whole = whole and reason is first
         found[reason.message] += 1
-    if whole and first is not None:  # the pod was refused as a whole, and no node in particular
+    if whole and first is not None:  # the pod was rejected as a whole, not by single nodes
         return f"{unavailable(snapshot.size, {})} {first.message}."
     return unavailable(snapshot.size, found)
 
@@ -62,7 +62,7 @@ class _Node:
 
 
 class JobPreemption:
-    """Makes room for a whole gang group."""
+    """Preempts for a whole gang group."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -72,7 +72,7 @@ class JobPreemption:
     ) -> Nomination | Refusal:
         """Nominate all pending members of the group, and return the pod's own nomination, with all victims.
 
-        Where there is no room to be made, all nominations of the group are withdrawn.
+        If preemption does not help, all nominations of the group are withdrawn.
         """
         members = [member for gang in gangs.members(group) for member in gang.pending.values()]
         waiting = sum(len(gang.waiting) for gang in gangs.members(group))
@@ -106,7 +106,7 @@ class JobPreemption:
                  for row in rows.tolist()]
         if not any(node.victims for node in nodes):
             return "no potential victims"
-        # Nodes on which little is lost come first.
+        # Nodes with the least important victims come first.
         nodes.sort(key=lambda node: (max((each.priority for each in node.victims), default=-(2**31)),
                                      len(node.victims), node.row))
         left = [pod, *(member for member in members if member.key != pod.key)]
@@ -124,7 +124,7 @@ class JobPreemption:
         return {member.key: snapshot.names[node.row] for node in nodes for member in node.placed}, victims
 
     def _needed(self, snapshot: Snapshot, refused: Refused, node: _Node) -> list[PodInfo]:
-        """Return the victims that cannot be put back; the most important ones are tried first."""
+        """Return the victims that cannot be restored; the most important ones are tried first."""
         gone = sorted(node.victims, key=lambda each: (each.priority, each.key))
         for victim in reversed(tuple(gone)):
             without = [each for each in gone if each is not victim]
@@ -134,7 +134,7 @@ class JobPreemption:
 
     @staticmethod
     def _takes(snapshot: Snapshot, refused: Refused, node: _Node, gone: list[PodInfo], placed: list[PodInfo]) -> bool:
-        """Return whether the last of these pods fits beside the others.
+        """Return whether the last of these pods fits together with the others.
 
         Filters run only for the pod whose cycle it is: for a member with other requests, its resources are compared
         in addition.

@@ -58,13 +58,13 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A node as it is, and as it is to be so that its device plugin finds the pod by its lock."""
+    """A node without and with the lock by which its device plugin finds the pod."""
 
     node: Mapping[str, Any]
     locked: Mapping[str, Any]
 
     def set(self, client: Client) -> Refusal | None:
-        """Patch the node, or return why that failed; input and output alone."""
+        """Patch the node, or return why that failed; only input and output."""
         try:
             client.patch(self.node, self.locked)
         except OSError as error:
@@ -73,10 +73,10 @@ class Lock:
 
 
 def adapt(bound: Bound) -> Lock | None:
-    """Write the annotations that the device plugins of the node require; return the lock to set, where one is required.
+    """Write the annotations that the device plugins of the node require; return the lock to set, or None.
 
     Raises:
-        AdaptionError: the device plugin could not do it, or the node is locked.
+        AdaptionError: the device plugin does not support the allocation, or the node is locked.
     """
     annotations = bound.item.setdefault("metadata", {}).setdefault("annotations", {})
     annotations[_BOUND_AT] = str(bound.now)
@@ -131,7 +131,7 @@ def _metax(bound: Bound, device: Mapping[str, Any]) -> Mapping[str, str]:
 class _Vendor:
     annotations: Callable[[Bound, Mapping[str, Any]], Mapping[str, str]]
     lock: str = ""
-    """The annotation that locks a node, where the device plugin needs that."""
+    """The annotation that locks a node, if the device plugin needs one."""
 
 
 _VENDORS: Final[Mapping[str, _Vendor]] = {

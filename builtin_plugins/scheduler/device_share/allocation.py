@@ -123,7 +123,7 @@ def demand_on(devices: NodeDevices, request: PodDeviceRequest, *, plan_others: b
 
 
 def allocate(allocator: DeviceAllocator) -> Allocation | Refusal:
-    """Return the devices that a pod gets, or why there are not enough."""
+    """Return the pod's allocation, or why the devices do not suffice."""
     demand, request = allocator.demand, allocator.request
     found: dict[str, Sequence[DeviceAllocation]] = {}
     if len(demand.per_device) > 1 and request.joint:
@@ -156,7 +156,7 @@ def completed(devices: NodeDevices, allocation: Allocation) -> Allocation | Refu
 
 
 def holding_of(allocation: Allocation, reservation: str = "") -> Holding:
-    """Return what a pod holds that has this allocation."""
+    """Return the holding of a pod with this allocation."""
     return Holding(
         {device_type: {each.minor: each.resources for each in given} for device_type, given in allocation.items()},
         {
@@ -172,7 +172,7 @@ def holding_of(allocation: Allocation, reservation: str = "") -> Holding:
 def _plain_demand(
     devices: NodeDevices, request: PodDeviceRequest, device_type: str,
 ) -> tuple[ResourceList, int] | Refusal:
-    """Return what of each RDMA or FPGA device, and of how many."""
+    """Return the demand for RDMA or FPGA devices: the resources of each, and the number."""
     amounts = request.requests[device_type]
     (name, amount), = amounts.items()
     if amount > WHOLE and amount % WHOLE == 0:
@@ -200,7 +200,7 @@ class DeviceAllocator:
     templates: Templates | None
 
     def joint(self) -> dict[str, Sequence[DeviceAllocation]] | Refusal:
-        """Allocate the primary type, then the others as near to it as there are any."""
+        """Allocate the primary type, then the others as near to it as possible."""
         primary, *others = self.request.joint
         first = self.one_type(primary, self.demand.counts.get(primary, 0))
         if isinstance(first, Refusal):
@@ -225,7 +225,7 @@ class DeviceAllocator:
     def one_type(
         self, device_type: str, count: int, switches: Collection[str] = (),
     ) -> Sequence[DeviceAllocation] | Refusal:
-        """Allocate devices of one type; up to one of each of these PCIe switches, should there be more of them."""
+        """Allocate devices of one type; at most one per PCIe switch of these, if there are several."""
         count = max(1, count)
         if device_type != GPU_TYPE or self.request.gpu is None:
             amounts = self.demand.per_device[device_type]
@@ -237,7 +237,7 @@ class DeviceAllocator:
         places = (infos[each.minor].place for each in given if each.minor in infos)
         return {place.pcie for place in places if place is not None}
 
-    # GPUs: by template, by partition, by topology, or as they come
+    # GPUs: by template, by partition, by topology, or in order
 
     def _gpus(self, gpu: GpuRequest) -> Sequence[DeviceAllocation] | Refusal:
         if self.templates is not None:
@@ -306,11 +306,11 @@ class DeviceAllocator:
     def _topology_score(self, gpu: GpuRequest, minor: int) -> int:
         if not gpu.shared or self.preferences.scorer is None:
             return 0
-        # Koordinator takes what is free for what there is, and the other way round.
+        # Koordinator swaps free and total amounts here.
         total, free = self.devices.of_type(GPU_TYPE)[minor].resources, self.pool.free[GPU_TYPE][minor]
         return score_device(self.preferences.scorer, gpu.per_gpu, free, total)
 
-    # Devices as they come
+    # Devices in order
 
     def _default(
         self, device_type: str, amounts: ResourceList, count: int, most: int, switches: Collection[str] = (),
@@ -364,7 +364,7 @@ class DeviceAllocator:
 def score_device(
     scorer: AllocationScorer, request: Mapping[str, int], total: Mapping[str, int], free: Mapping[str, int],
 ) -> int:
-    """Return how well a request suits a device, 0..100; nothing counts that the device does not have."""
+    """Return the score of a request on a device, 0..100; resources that the device lacks do not count."""
     requested = {}
     for name, amount in total.items():
         left = free.get(name, 0)
@@ -373,7 +373,7 @@ def score_device(
 
 
 def score_pool(scorer: AllocationScorer, demand: DeviceDemand, pool: Pool) -> int:
-    """Return how well a pod suits the devices of a node: the sum over types, so that it may exceed 100."""
+    """Return the score of a pod on the devices of a node: the sum over types, which may exceed 100."""
     score = 0
     for device_type, amounts in demand.per_device.items():
         if device_type in pool.total and any(amounts.values()):
@@ -384,7 +384,7 @@ def score_pool(scorer: AllocationScorer, demand: DeviceDemand, pool: Pool) -> in
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """GPUs within one scope: how deep that is, and how many scopes down to it hold used GPUs already."""
+    """GPUs within one scope: its depth, and the number of scopes down to it with used GPUs."""
 
     minors: tuple[int, ...]
     depth: int
@@ -394,7 +394,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The search for GPUs that lie together: those that fit, with their scores, and those that are used."""
+    """The search for GPUs within one scope: fitting ones with their scores, and used ones."""
 
     gpu: GpuRequest
     level: int
@@ -402,7 +402,7 @@ class _Search:
     busy: int
 
     def deepest(self, scope: DeviceScope, depth: int = 1, used: int = 0) -> _Found | None:
-        """Return the GPUs of the deepest scope that holds enough of those that fit, at least as deep as `level`."""
+        """Return the GPUs of the deepest scope with enough fitting ones, at least as deep as `level`."""
         if len(scope.minors) < self.gpu.count:
             return None
         used += bool(scope.mask & self.busy)
@@ -429,7 +429,7 @@ def _is_better(found: _Found, best: _Found, *, shared: bool) -> bool:
 
 
 def _packing(used: int, count: int, partitions: Partitions) -> int:
-    """Return what the partitions count that are still free when these GPUs are used."""
+    """Return the score of the partitions that stay free if these GPUs are used."""
     return sum(
         weight * each.score
         for size, weight in _PACKING.items() if size >= count and partitions.get(size)

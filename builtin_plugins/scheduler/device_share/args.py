@@ -48,7 +48,7 @@ class DeviceShareArgs:
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the fields' paths."""
+    """Return v1 arguments with their defaults; raises `ValueError` with all faults and the fields' paths."""
     full = default_args(args)
     if faults := list(validate(full)):
         raise ValueError("; ".join(faults))
@@ -56,12 +56,12 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG001 - the signature that every plugin has
-    """Return which of valid v1 arguments have no effect, with the reason."""
+    """Return the valid v1 arguments without effect, with the reasons."""
     return {"allocator": "it is deprecated, and does nothing in koord-scheduler either"}
 
 
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments, still in v1 terms, with their defaults filled in; raises ValueError like `read_args`."""
+    """Return v1 arguments with their defaults filled in; raises `ValueError` like `read_args`."""
     return {
         "scoringStrategy": _STRATEGY, "gpuSharedResourceTemplatesConfig": _TEMPLATES,
         "disableDeviceNUMATopologyAlignment": False, **read_args(args, KIND, _FIELDS),
@@ -83,5 +83,5 @@ def convert(full: Mapping[str, Any]) -> DeviceShareArgs:
 
 
 def validate(full: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with arguments, each with the field's path."""
+    """Yield the faults of arguments, each with the field's path."""
     yield from allocation_faults(full["scoringStrategy"], "scoringStrategy")

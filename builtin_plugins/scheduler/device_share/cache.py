@@ -1,4 +1,4 @@
-"""The plugin's cache of the devices of each node, what pods and reservations hold of them, and what was granted.
+"""The plugin's cache of the devices of each node, the holdings of pods and reservations, and the grants.
 
 It corresponds to nodeDeviceCache of Koordinator's pkg/scheduler/plugins/deviceshare.
 """
@@ -67,11 +67,11 @@ class DeviceCache:
         return self._devices.at(snapshot, row)
 
     def holdings(self, snapshot: Snapshot, row: int) -> Holdings | None:
-        """Return what is held on a node; None without a Device object."""
+        """Return the holdings on a node; None without a Device object."""
         return self._holdings.at(snapshot, row)
 
     def holdings_in_cycle(self, state: CycleState, snapshot: Snapshot, row: int) -> Holdings | None:
-        """Return what is held on a node, including reservations that the snapshot shows without their reserve pods."""
+        """Return the holdings on a node, including reservations whose reserve pods the snapshot does not contain."""
         held = self._holdings.at(snapshot, row)
         return None if held is None else held.with_claims(self.granted.claims(state, snapshot.names[row]))
 

@@ -96,7 +96,7 @@ class Candidate:
     ) -> tuple[Allocation, str] | Refusal | None:
         """Allocate from the first fitting reservation; return the allocation and the reservation's uid.
 
-        Return None where none fits and none is `required`.
+        Return None if none fits and none is `required`.
         """
         usable = [each for each in reservations if each.uid in self.holdings.claims]
         if not usable:
@@ -138,7 +138,7 @@ class Candidate:
         return complete if isinstance(complete, Refusal) else (complete, found[1])
 
     def check(self, scorer: AllocationScorer) -> Refusal | None:
-        """Return why the pod cannot be allocated its devices, None where it can."""
+        """Return why the pod's devices cannot be allocated, or None."""
         found: object
         if self.pod_devices.designated is not None:
             found = self.allocate_designated(scorer)
@@ -205,5 +205,5 @@ class Candidates:
 
 
 def is_cacheable(state: CycleState, pod_devices: PodDevices) -> bool:
-    """Return whether results depend on nothing but the node and the kind of the pod."""
+    """Return whether results depend only on the node and the kind of the pod."""
     return pod_devices.designated is None and pod_devices.templates is None and not anything_restored(state)

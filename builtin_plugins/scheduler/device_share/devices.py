@@ -1,7 +1,7 @@
-"""The devices of a node as its Device object reports them, the pods that hold them, and what is free.
+"""The devices of a node from its Device object, their holders, and the free amounts.
 
-All of it is derived from a snapshot, so that simulations need no state of it. A set of minors is an integer with
-one bit per minor.
+All of it is derived from a snapshot, so that simulations need no other state. A set of minors is an integer with one
+bit per minor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DevicePlace:
 
 @dataclass(frozen=True, slots=True)
 class VirtualFunction:
-    """A part of a device that a pod gets for itself."""
+    """A virtual function of a device, allocated exclusively."""
 
     bus: str
     minor: int
@@ -113,7 +113,7 @@ class NodeDevices:
 
     @staticmethod
     def of(device: Mapping[str, Any]) -> NodeDevices:
-        """Read a Device object; what cannot be read of it counts as absent."""
+        """Read a Device object; malformed parts count as absent."""
         found: dict[str, dict[int, DeviceInfo]] = {}
         for entry in _entries(device):
             info = _info(entry)
@@ -157,7 +157,7 @@ def _entries(device: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def partitions_of(devices: NodeDevices, node: Mapping[str, Any]) -> tuple[Partitions | None, bool]:
-    """Return a node's partitions and whether GPUs are given by them only: its own, else those known for its model."""
+    """Return a node's partitions and whether GPUs are allocated only by them: its own, else those of its model."""
     if devices.partitions is not None:
         return devices.partitions, devices.honors_partitions
     labels = labels_of(node)
@@ -183,11 +183,11 @@ class Holding:
         return bool(self.amounts)
 
     def minors(self, device_type: str) -> frozenset[int]:
-        """Return the minors of a type of which it holds something."""
+        """Return the minors of a type that it holds."""
         return frozenset(self.amounts.get(device_type, ()))
 
     def without(self, others: Iterable[Holding]) -> Holding:
-        """Return what remains of this when others hold theirs of it; amounts do not go below 0."""
+        """Return this without the holdings of others; amounts do not go below 0."""
         amounts = {
             device_type: {minor: ResourceList(held) for minor, held in minors.items()}
             for device_type, minors in self.amounts.items()
@@ -207,17 +207,17 @@ class Holding:
 
 
 def holding_in(annotations: Mapping[str, Any]) -> Holding:
-    """Return what the annotation `device-allocated` records, nothing where there is none.
+    """Return the holding in the annotation `device-allocated`; empty without one.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: it is malformed.
     """
     text = annotations.get(DEVICE_ALLOCATED_ANNOTATION)
     return Holding() if text is None else _parse(text)
 
 
 def recorded(pod: PodInfo) -> Holding:
-    """Return what a pod's annotations record; what cannot be read is nothing."""
+    """Return the holding in a pod's annotations; a malformed one counts as empty."""
     annotations = annotations_of(pod.object)
     if DEVICE_ALLOCATED_ANNOTATION not in annotations:
         return Holding()
@@ -237,7 +237,7 @@ class Holdings:
     claims: Mapping[str, ReservationClaim[Holding]] = field(default_factory=dict)
 
     def with_claims(self, claims: Mapping[str, ReservationClaim[Holding]]) -> Holdings:
-        """Return this with what is known of reservations, by uid, whether or not they are seen here."""
+        """Return this with the claims of reservations, by uid."""
         claims = {uid: claim for uid, claim in claims.items() if claim.held}
         if not claims:
             return self
@@ -255,7 +255,7 @@ class Holdings:
 
     @property
     def likeness(self) -> Hashable:
-        """The sums of what is held: nodes with equal sums give equal results."""
+        """The sums of the holdings: nodes with equal sums give equal results."""
         if not self.pods and not self.reservations:
             return ()
         amounts, functions = _sum(self.holders())
@@ -267,7 +267,7 @@ class Holdings:
         )
 
     def holders(self, given_back: Iterable[str] = ()) -> list[Holding]:
-        """Return all that holds anything, without these reservations."""
+        """Return all holdings, without those of these reservations."""
         without = set(given_back)
         return [*self.pods.values(), *(each for uid, each in self.reservations.items() if uid not in without)]
 
@@ -279,8 +279,8 @@ class Holdings:
 class AllocationScope:
     """The scope of an allocation: the part of a node's devices that it may use.
 
-    `given_back` are uids of reservations, whose devices count as free; `numa` is a mask of NUMA nodes; `most` bounds
-    what is free by type and minor, and leaves out all others, for the types that it names.
+    `given_back` are uids of reservations, whose devices count as free; `numa` is a mask of NUMA nodes; `most` limits
+    the free amounts by type and minor; for its types, all other devices are excluded.
     """
 
     given_back: tuple[str, ...] = ()
@@ -290,18 +290,18 @@ class AllocationScope:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The devices that an allocation may choose from: by type and minor what they have and what is free of it."""
+    """The devices that an allocation may choose from: total and free amounts by type and minor."""
 
     total: Mapping[str, Mapping[int, ResourceList]]
     free: Mapping[str, Mapping[int, ResourceList]]
     functions: Mapping[str, Mapping[int, frozenset[str]]]
-    """Buses of virtual functions that are taken."""
+    """Buses of allocated virtual functions."""
     used_gpus: int = 0
-    """The GPUs that are in use, and those that are out of scope although in use."""
+    """The sets of used GPUs, and of used GPUs out of scope."""
 
 
 def pool_of(devices: NodeDevices, holdings: Holdings, request: PodDeviceRequest, limits: AllocationScope) -> Pool:
-    """Return the devices that a pod may get within limits, and by its own selectors."""
+    """Return the devices that a pod may use within limits, and by its own selectors."""
     used, functions = _sum(holdings.holders(limits.given_back))
     total: dict[str, dict[int, ResourceList]] = {}
     free: dict[str, dict[int, ResourceList]] = {}
@@ -412,7 +412,7 @@ def _labels(value: Any) -> Mapping[str, str]:
 
 
 def _tree(gpus: Mapping[int, DeviceInfo]) -> DeviceScope | None:
-    """Return the topology tree of a node's GPUs; None where one of them reports no location."""
+    """Return the topology tree of a node's GPUs; None if one of them reports no location."""
     places: dict[int, dict[str, list[int]]] = {}
     for minor, info in sorted(gpus.items()):
         if info.place is None:

@@ -1,4 +1,4 @@
-"""DeviceShare's HTTP endpoints: the devices of nodes, their holders, and what is free."""
+"""DeviceShare's HTTP endpoints: the devices of nodes, their holders, and the free amounts."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _MODEL_PATHS: Final = label_paths(GPU_VENDOR_LABEL, GPU_MODEL_LABEL)
 
 
 class DeviceFilter:
-    """The filter, with the cached results of nodes that were tried for pods of the same kind."""
+    """The filter, with cached results for pods of the same kind."""
 
     def __init__(self, args: DeviceShareArgs, cache: DeviceCache, candidates: Candidates) -> None:
         self._args = args
@@ -48,7 +48,7 @@ class DeviceFilter:
             self._refuse_unsharable(refusals, pod, snapshot)
         tried = self._cache.nodes_with_devices(snapshot)
         for row in affinities_of(state).rows(snapshot):
-            tried[row] = False  # the topology manager has tried to allocate
+            tried[row] = False  # the topology manager has already tried to allocate
 
         def attempt(row: int) -> Refusal | None:
             candidate = self._candidates.of(state, pod, snapshot, row)

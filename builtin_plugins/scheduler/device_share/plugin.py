@@ -54,7 +54,7 @@ class DeviceShare:
         self._reserver = DeviceReserver(self._args.scorer, self._cache, self._candidates, handle)
 
     def start(self) -> None:
-        """Listen for deleted pods, to take their grants back."""
+        """Subscribe to deleted pods, to remove their grants."""
         self._handle.events.on(("Pod",), self._granted.note)
 
     # Scheduling cycle
@@ -76,7 +76,7 @@ class DeviceShare:
         return SKIP if self._candidates.pod_devices(state, pod, snapshot) is None else None
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        """Prefer nodes by how much of their devices is allocated, the best one 100."""
+        """Prefer nodes by the allocated share of their devices; the best one gets 100."""
         return self._scorer.score(state, pod, snapshot, rows)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
@@ -84,11 +84,11 @@ class DeviceShare:
         return self._reserver.reserve(state, pod, snapshot, row)
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Take the grant back."""
+        """Remove the grant."""
         self._reserver.unreserve(state, pod)
 
     def forget_pod(self, pod: PodInfo) -> None:
-        """Take the grant of a pod back; the grant of a newer pod of the same name stays."""
+        """Remove the grant of a pod; the grant of a newer pod of the same name stays."""
         self._granted.take_back(pod)
 
     def resize_pod(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> PodInfo | Refusal | None:
@@ -143,7 +143,7 @@ class DeviceShare:
     def score_reservation(
         self, state: CycleState, pod: PodInfo, reservation: Any, snapshot: Snapshot, row: int,
     ) -> int:
-        """Prefer reservations by how much of their devices is allocated; at most 100 where there are several types."""
+        """Prefer reservations by the allocated share of their devices; at most 100 if there are several types."""
         return self._scorer.score_reservation(state, pod, reservation, snapshot, row)
 
     # Topology hints
@@ -169,7 +169,7 @@ class DeviceShare:
     def allocate_by_topology(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, affinity: TopologyHint,
     ) -> Refusal | None:
-        """Return why the devices of these NUMA nodes do not suffice, None where they do."""
+        """Return why the devices of these NUMA nodes do not suffice, or None."""
         candidate = self._candidates.of(state, pod, snapshot, row) if self._args.aligned else None
         return None if candidate is None else replace(candidate, numa=affinity.mask).check(self._args.scorer)
 

@@ -91,7 +91,9 @@ class DeviceHint:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWish:
-    """That GPUs are to be one of the node's partitions: only the best ones, and how fast (bytes per second)."""
+    """The requirement that the GPUs are a partition of the node: only the best ones, and the bandwidth (bytes per
+    second).
+    """
 
     restricted: bool = False
     bandwidth: Quantity | None = None
@@ -101,7 +103,7 @@ class PartitionWish:
 class PodDeviceRequest:
     """The devices that a pod requests, the same for all nodes; pods of equal `kind` get equal results.
 
-    `requests` are by type, converted. `joint` are the types to allocate together, the first decides where.
+    `requests` are by type, converted. `joint` are the types to allocate together, near the first one.
     """
 
     requests: Mapping[str, ResourceList]
@@ -150,15 +152,15 @@ def read_request(pod: PodInfo) -> PodDeviceRequest | None:
 
 
 def wants_devices(requests: Mapping[str, int]) -> bool:
-    """Return whether anything of these requests is a device."""
+    """Return whether any of these requests is for a device."""
     return any(requests.get(name) for name in _ALL_NAMES)
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[str, ResourceList]:
-    """Return requests for devices by type, brought to the names that devices have.
+    """Return requests for devices by type, with deprecated names replaced.
 
     Raises:
-        DeviceRequestError: amounts that there are not, or names that do not go together.
+        DeviceRequestError: invalid amounts, or names that cannot be combined.
     """
     asked = {DEPRECATED.get(name, name): amount for name, amount in requests.items() if amount}
     found: dict[str, ResourceList] = {}
@@ -170,7 +172,7 @@ def device_requests(requests: Mapping[str, int]) -> dict[str, ResourceList]:
 
 
 def gpu_request(amounts: Mapping[str, int]) -> GpuRequest:
-    """Return how many GPUs converted requests mean, and what of each."""
+    """Return the GPU request of converted requests: the number, and the resources of each."""
     count, ratio = 1, amounts.get(GPU_MEMORY_RATIO)
     if amounts.get(GPU_SHARED, 0) > 0:
         count = amounts[GPU_SHARED]

@@ -48,7 +48,7 @@ class DeviceReserver:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo) -> None:
-        """Take the grant back."""
+        """Remove the grant."""
         if state.pop(DeviceGrant, None) is not None:
             state.pop(ReservedDevices, None)
         self._cache.granted.take_back(pod)

@@ -1,4 +1,4 @@
-"""DeviceShare's scores: how much of the devices of a node, or of a reservation there, is allocated."""
+"""DeviceShare's scores: the allocated share of the devices of a node, or of a reservation there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DeviceScorer:
         self._scores = derived_outcomes(OUTCOME_PATHS)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        """Prefer nodes by how much of their devices is allocated, the best one 100."""
+        """Prefer nodes by the allocated share of their devices; the best one gets 100."""
         raw = np.zeros(snapshot.size, np.int64)
         pod_devices = self._candidates.pod_devices(state, pod, snapshot)
         if pod_devices is None:
@@ -46,7 +46,7 @@ class DeviceScorer:
             return self._score_node(state, pod, snapshot, row)
 
         chosen = affinities_of(state).rows(snapshot)
-        if chosen:  # there the score depends on the NUMA nodes too
+        if chosen:  # for these the score depends on the NUMA nodes too
             aligned = np.zeros(snapshot.size, np.bool_)
             aligned[chosen] = True
             score_one_by_one(raw, snapshot, scored & aligned, score, None)
@@ -58,7 +58,7 @@ class DeviceScorer:
     def score_reservation(
         self, state: CycleState, pod: PodInfo, reservation: Reserved, snapshot: Snapshot, row: int,
     ) -> int:
-        """Prefer reservations by how much of their devices is allocated; at most 100 where there are several types."""
+        """Prefer reservations by the allocated share of their devices; at most 100 if there are several types."""
         candidate = None if is_reserve_pod(pod) else self._candidates.of(state, pod, snapshot, row)
         if candidate is None or reservation.uid not in candidate.holdings.claims:
             return 0

@@ -1,4 +1,4 @@
-"""The templates of shared GPUs: which parts of a GPU model there are, from a ConfigMap."""
+"""The templates of shared GPUs: the possible parts of a GPU model, from a ConfigMap."""
 
 from __future__ import annotations
 

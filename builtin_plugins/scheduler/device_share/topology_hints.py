@@ -15,13 +15,13 @@ from .devices import Holding, NodeDevices
 from .requests import GPU_TYPE
 
 HINT_SCORE: Final = 500
-"""The score of a hint that leaves the choice of GPUs as it would be without a hint: more than those of cpus."""
+"""The score of a hint that does not change the choice of GPUs: higher than those of cpus."""
 
 _NOT_ON_NUMA: Final = Refusal("numa", "Designated Allocation Lack NUMA Node ID")
 
 
 def topology_hints(candidate: Candidate) -> Mapping[str, Sequence[TopologyHint] | None] | Refusal:
-    """Return the hints of each device type, or why not even all NUMA nodes together suffice."""
+    """Return the hints of each device type, or why all NUMA nodes together do not suffice."""
     if candidate.pod_devices.designated is not None:
         return _designated_hints(candidate.devices, candidate.pod_devices.designated)
     demand = candidate.demand(plan_others=False)

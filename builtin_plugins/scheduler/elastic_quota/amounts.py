@@ -9,7 +9,7 @@ from koordpolicy.engine.kubernetes.quantity import Quantity, QuantityFormat
 
 
 def masked(amounts: Mapping[str, int], names: Collection[str]) -> ResourceList:
-    """Return only what is listed under these names."""
+    """Return only the amounts with these names."""
     return ResourceList({name: amount for name, amount in amounts.items() if name in names})
 
 
@@ -22,7 +22,7 @@ def added(left: Mapping[str, int], right: Mapping[str, int]) -> ResourceList:
 
 
 def subtracted(left: Mapping[str, int], right: Mapping[str, int], *, least: int | None = None) -> ResourceList:
-    """Return the differences by name, none below `least` where one is given."""
+    """Return the differences by name, at least `least` if it is given."""
     total = ResourceList(left)
     for name, amount in right.items():
         total[name] -= amount
@@ -43,7 +43,7 @@ def exceeded(amounts: Mapping[str, int], limit: Mapping[str, int]) -> list[str]:
 
 
 def printed(amounts: Mapping[str, int]) -> str:
-    """Return `name:quantity` pairs, sorted, as Koordinator's messages have them."""
+    """Return sorted `name:quantity` pairs, as in Koordinator's messages."""
     return ",".join(f"{name}:{quantity(name, amounts[name])}" for name in sorted(amounts)) or "<empty>"
 
 

@@ -58,7 +58,7 @@ class ElasticQuotaArgs:
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the fields' paths."""
+    """Return v1 arguments with their defaults; raises `ValueError` with all faults and the fields' paths."""
     full = default_args(args)
     if faults := list(validate(convert(full))):
         raise ValueError("; ".join(faults))
@@ -66,7 +66,7 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return which of valid v1 arguments have no effect, with the reason; defaults are not listed."""
+    """Return the valid v1 arguments without effect, with the reasons; defaults are omitted."""
     why = {
         "quotaGroupNamespace": "no objects are created for the built-in quotas",
         "quotaSnapshotUpdateInterval": "quotas are always up to date: there is no snapshot of them",
@@ -75,7 +75,7 @@ def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments, still in v1 terms, with their defaults filled in.
+    """Return v1 arguments with their defaults filled in.
 
     Raises:
         ValueError: there is no such field, or its value is of another type.
@@ -109,7 +109,7 @@ def convert(full: Mapping[str, Any]) -> ElasticQuotaArgs:
 
 
 def validate(args: ElasticQuotaArgs) -> Iterator[str]:
-    """Yield what is wrong with arguments, each with the field's path (durations below 0 cannot be read at all)."""
+    """Yield the faults of arguments, each with the field's path (negative durations are already rejected)."""
     for field, amounts in (("defaultQuotaGroupMax", args.default_max), ("systemQuotaGroupMax", args.system_max)):
         for name, amount in sorted(amounts.items()):
             if amount < 0:

@@ -28,7 +28,7 @@ class QuotaStatus:
         self._specs = specs
 
     def run(self, now: int) -> None:  # noqa: ARG002 - all controllers are run like this
-        """Write what changed; a resource that is missing there and 0 here is no change."""
+        """Write changed statuses; a resource that is missing there and 0 here is no change."""
         snapshot = self._handle.snapshot()
         for key in sorted(self._specs):
             item = snapshot.object("ElasticQuota", key)
@@ -45,7 +45,7 @@ class QuotaStatus:
 
 
 def _written(item: Mapping[str, Any], quota: Quota, tree: QuotaTree) -> Mapping[str, Any]:
-    """Return the object with the status of the quota; the object itself where nothing changes."""
+    """Return the object with the status of the quota; the object itself if it does not change."""
     annotations = dict(item["metadata"].get("annotations") or {})
     before = dict(annotations)
     for name, amounts in {
@@ -113,7 +113,7 @@ class RevokeOverused:
                 self._handle.log.warning("pod `%s` was not evicted: %s", counted.pod.key, error)
 
     def victims(self, tree_id: str, quota: Quota, runtime: ResourceList) -> list[Counted]:
-        """Return the pods that bring a quota back to its runtime: lowest priority first, none that is not needed."""
+        """Return the fewest pods whose eviction brings a quota back to its runtime, lowest priority first."""
         mine = sorted(
             (each for each in self._pods.values()
              if each.assigned and each.tree == tree_id and each.quota == quota.name and not each.fixed),

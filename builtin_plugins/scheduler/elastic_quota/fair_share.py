@@ -81,7 +81,7 @@ def scale_minimums(
             sums[name] += amount
     short = {
         name: max(0, total[name] - fixed[name]) for name in names
-        # Of what is not known at all nothing is known to be short.
+        # An unknown total is not short.
         if name in total and fixed[name] + flexible[name] > total[name]
     }
     return {

@@ -1,7 +1,7 @@
-"""ElasticQuota: pods stay within the quota that they belong to; what quotas do not use others may borrow.
+"""ElasticQuota: keeps pods within their quotas; quotas may borrow the unused part of others.
 
-The behaviour is Koordinator's (pkg/scheduler/plugins/elasticquota). What quotas request and use is counted by events; a
-pod's check costs the depth of its quota's tree, and the sharing among siblings where something changed there.
+The behaviour is Koordinator's (pkg/scheduler/plugins/elasticquota). Requests and usage of quotas are counted by events;
+the cost of a pod's check is proportional to the depth of its quota's tree, plus the sharing among changed siblings.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NO_OVERHEAD: Final = "ElasticQuotaIgnorePodOverhead"
 
 
 class QuotaHook(Protocol):
-    """A hook that is evaluated beside the quota's own check."""
+    """A hook that is evaluated in addition to the quota's own check."""
 
     def check_pod(self, quota: str, pod: PodInfo) -> str:
-        """Return why the pod may not use the quota; empty where it may."""
+        """Return why the pod may not use the quota; empty if it may."""
         ...
 
 
@@ -78,7 +78,7 @@ class ElasticQuota:
     # The quota of a pod
 
     def quota_name(self, pod: PodInfo) -> str:
-        """Return the name of the pod's quota; empty where it names none and there is no default.
+        """Return the name of the pod's quota; empty if it names none and there is no default.
 
         The label's, else the quota named like the pod's namespace in that namespace, else the first that names the
         namespace, else the default quota. With the gate DisableDefaultQuota only the label counts.
@@ -104,7 +104,7 @@ class ElasticQuota:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
     ) -> Refusal | OnlyNodes | Skip | None:
-        """Refuse the pod where its quota, with what it already uses, has no room for it."""
+        """Reject the pod if its quota has not enough left for it."""
         found = self.quota_of(pod)
         if found is None:
             return SKIP
@@ -149,7 +149,7 @@ class ElasticQuota:
     def _used(
         self, tree: QuotaTree, name: str, changes: Iterable[tuple[PodInfo, int]],
     ) -> tuple[ResourceList, ResourceList]:
-        """Return what a quota uses in a view of the cluster, and what of it by pods that may not be preempted."""
+        """Return the usage of a quota in a snapshot, in total and by non-preemptible pods."""
         quota = tree.quota(name)
         used, fixed_used = quota.used, quota.fixed_used
         for pod, sign in changes:
@@ -165,13 +165,13 @@ class ElasticQuota:
         return used, fixed_used
 
     def _overlaid(self, snapshot: Snapshot) -> Iterator[tuple[PodInfo, int]]:
-        """Yield the pods that a what-if puts onto nodes (1) or takes off them (-1)."""
+        """Yield the pods that a what-if adds to nodes (1) or removes (-1)."""
         changes = list(snapshot.pod_changes())
         put_on = {(row, pod.key) for row, pod, sign in changes if sign > 0}
         taken_off = {(row, pod.key) for row, pod, sign in changes if sign < 0}
         for row, pod, sign in changes:
             if (row, pod.key) in put_on & taken_off:
-                continue  # the pod stays, as another object
+                continue  # the pod stays, with another object
             counted = self.pods.get(pod.key)
             is_counted = counted is not None and counted.assigned
             if is_counted if sign < 0 else not is_counted and not _is_reserve_pod(pod):
@@ -180,19 +180,19 @@ class ElasticQuota:
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
     ) -> Nomination | Refusal | None:
-        """Make room by taking away pods of the same quota with a lower priority."""
+        """Preempt pods of the same quota with lower priority."""
         found = self.quota_of(pod)
         spared = found is None or (self._args.spare_default and found[1] == DEFAULT)
         same = () if found is None or spared else (self.pods[key] for key in self._by_quota.get(found, ()))
         victims = {
             each.pod.key for each in same if each.assigned and not each.fixed and each.pod.priority < pod.priority
         }
-        if not victims:  # no node has to be looked at to know that
+        if not victims:  # known without looking at nodes
             return Refusal("preemption", "preemption: no pod of the same quota may be preempted")
         return make_room(pod, snapshot, refused, may_take=lambda victim: victim.key in victims)
 
     def can_preempt(self, pod: PodInfo, victim: PodInfo) -> bool:
-        """Return whether a pod may take the place of another: of lower priority, preemptible, in the same quota."""
+        """Return whether a pod may preempt another one: of lower priority, preemptible, in the same quota."""
         quota = self.quota_of(victim)
         return (
             not _is_fixed(victim) and quota is not None and victim.priority < pod.priority
@@ -200,7 +200,7 @@ class ElasticQuota:
         )
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
-        """Count the pod as using its quota, if it is known."""
+        """Add the pod to the usage of its quota, if that is known."""
         found = self.quota_of(pod)
         if found is not None and found[0] not in self.trees:
             message = f"quota manager not found, quota: {found[1]}, tree: {found[0]}"
@@ -210,18 +210,18 @@ class ElasticQuota:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Count the pod as using nothing any more."""
+        """Remove the pod from the usage of its quota."""
         self.forget_pod(pod)
 
     def forget_pod(self, pod: PodInfo) -> None:
-        """Count the pod as using nothing any more; another one that has its name by now is counted as before."""
+        """Remove the pod from the usage of its quota; a new pod of its name is not affected."""
         if self._knows(pod):
             self._assign(pod.key, assigned=False)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether an event may have made room: a quota, a node or the pod itself that changed, a pod that left.
+        """Return whether an event may help: a change of a quota, a node or the pod itself, or a pod that left.
 
-        With `enableQueueHint`, only where that is on the path of the pod's own quota.
+        With `enableQueueHint`, only on the path of the pod's own quota.
         """
         left = event.old_pod is not None and bool(event.old_pod.node_name) and (
             event.new_pod is None or not event.new_pod.node_name)
@@ -369,7 +369,7 @@ class ElasticQuota:
     # Controllers and endpoints
 
     def controllers(self) -> tuple[QuotaStatus | RevokeOverused, ...]:
-        """Return the controllers: the writer of statuses and, where enabled, the one that revokes overused quotas."""
+        """Return the controllers: the writer of statuses and, if enabled, the one that revokes overused quotas."""
         status = QuotaStatus(self._handle, self.trees, self._specs)
         if not (self._args.monitor and self._args.runtime):
             return (status,)
@@ -378,7 +378,7 @@ class ElasticQuota:
         )
 
     def endpoints(self) -> Mapping[str, Any]:
-        """Return what is known of all quotas (`quotas`), and of one (`quotas/{name}`)."""
+        """Return the endpoints of all quotas (`quotas`), and of one (`quotas/{name}`)."""
         return {"quotas": self._summaries, "quotas/{name}": self._summary}
 
     def _summaries(self, tree: str = "", includePods: str = "") -> dict[str, Any]:  # noqa: N803 - the query's name

@@ -35,7 +35,7 @@ _APART: Final = DOMAIN + "ignore-default-tree"
 
 @dataclass(slots=True)
 class Counted:
-    """A pod as the sums hold it."""
+    """A pod, as counted in the sums."""
 
     pod: PodInfo
     quota: str
@@ -58,7 +58,7 @@ class QuotaSpec:
     maximum: ResourceList = field(default_factory=ResourceList)
     weight: ResourceList = field(default_factory=ResourceList)
     namespaces: tuple[str, ...] = ()
-    """Further namespaces whose pods it takes."""
+    """Further namespaces whose pods use the quota."""
     tree: str = ""
     is_root: bool = False
     """True if it is the root of a separate tree."""
@@ -120,7 +120,7 @@ class Sums:
     request: ResourceList = field(default_factory=ResourceList)
     used: ResourceList = field(default_factory=ResourceList)
     fixed_request: ResourceList = field(default_factory=ResourceList)
-    """Of pods that may not be preempted."""
+    """The requests of non-preemptible pods."""
     fixed_used: ResourceList = field(default_factory=ResourceList)
 
 
@@ -136,7 +136,7 @@ class Quota:
     """The requests of its own pods and its children (each capped at its maximum)."""
     request: ResourceList = field(default_factory=ResourceList)
     limited: ResourceList = field(default_factory=ResourceList)
-    """The request, cut at the maximum."""
+    """The request, limited to the maximum."""
     used: ResourceList = field(default_factory=ResourceList)
     fixed_request: ResourceList = field(default_factory=ResourceList)
     fixed_used: ResourceList = field(default_factory=ResourceList)
@@ -145,7 +145,7 @@ class Quota:
     scaled_minimum: ResourceList = field(default_factory=ResourceList)
     runtime: ResourceList = field(default_factory=ResourceList)
     shared_for: ResourceList | None = None
-    """The total that was shared among the children last; None where that no longer holds."""
+    """The total that was last shared among the children; None if it is out of date."""
 
     @property
     def name(self) -> str:
