@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel import library
 from koordpolicy.engine.cel.check.environment import Function, Overload
-from koordpolicy.engine.cel.check.types import Type
+from koordpolicy.engine.cel.values.types import Type
 from koordpolicy.engine.framework import points
 from koordpolicy.engine.framework.discovery import FRAMEWORKS
 from koordpolicy.engine.kubernetes import library as kubernetes_library

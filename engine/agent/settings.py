@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.cel.check.types import Type
+from koordpolicy.engine.cel.values.types import Type
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.documents import YamlNode
 from koordpolicy.engine.framework.points import Framework

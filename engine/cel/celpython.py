@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
-from .check.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
-from .scalar.values import (
+from .values.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
+from .values.values import (
     LIST,
     MAP,
     TYPE,

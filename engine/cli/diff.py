@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from koordpolicy.engine.cel.scalar.values import Timestamp
+from koordpolicy.engine.cel.values.values import Timestamp
 from koordpolicy.engine.cluster.kinds import Objects
 from koordpolicy.engine.comparison.difference import BUDGETS, ChangeBudget, difference, spend
 from koordpolicy.engine.comparison.outcome import HOT_PERCENT, outcome

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.cel.check.environment import Scope, Variable
-from koordpolicy.engine.cel.check.types import TIMESTAMP
 from koordpolicy.engine.cel.scalar.program import Program, compile  # noqa: A004 - it is what it does
 from koordpolicy.engine.cel.scalar.tracing import explain
-from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.values.types import TIMESTAMP
+from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.kinds import Read, lacking
 from koordpolicy.engine.compile.plugins import kinds_of

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.encoding import Absent, value_at
 from koordpolicy.engine.cel.vector.frame import Codes, Frame, Numbers, Rows
 

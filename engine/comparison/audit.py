@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
 from koordpolicy.engine.cluster.objects.pods import PodInfo

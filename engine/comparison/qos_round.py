@@ -23,7 +23,7 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     read_processors,
 )
 from koordpolicy.engine.agent.replay import Manager
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.framework.points import Framework

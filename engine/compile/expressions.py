@@ -10,11 +10,11 @@ from koordpolicy.engine.cel.check.checked_ast import Checked, Path
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.cost import check_cost
 from koordpolicy.engine.cel.check.environment import Environment, Function, Variable
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, Type, map_of
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.syntax.ast import Expr, Ident, Select, children
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DYN, INT, STRING, Type, map_of
 from koordpolicy.engine.documents import (
     Aggregate,
     AggregateFunction,

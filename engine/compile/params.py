@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
-from koordpolicy.engine.cel.scalar.values import Duration, EvaluationError, Timestamp
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
+from koordpolicy.engine.cel.values.values import Duration, EvaluationError, Timestamp
 from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, place_of
 from koordpolicy.engine.documents.json_schema import JsonSchema, Steps, count_values
 from koordpolicy.engine.framework.points import Typed, typed

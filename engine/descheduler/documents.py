@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.frame import Column, Rows
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from koordpolicy.engine.cel.library.regex import matches, program_size, steps
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DEEPEST: Final = 200

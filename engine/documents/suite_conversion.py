@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.source import Problems, Source, Span
 
 from .nodes import YamlNode, to_plain

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, BoolKey, EvaluationError
+from koordpolicy.engine.cel.values.values import INT64_MAX, INT64_MIN, BoolKey, EvaluationError
 from koordpolicy.engine.cel.vector.frame import Frame, Rows
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.compile.programs import AggregateProgram

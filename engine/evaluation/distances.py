@@ -9,7 +9,7 @@ from typing import Any, Final
 from koordpolicy.engine.cel.check.checked_ast import reads_of
 from koordpolicy.engine.cel.explain.clauses import Clause, Distance, alternatives, distance_of
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.explanation import Finding, left_out, plain, shortened, shown
 from koordpolicy.engine.framework.points import unit_of
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload, Reads
-from koordpolicy.engine.cel.check.types import Type, parse_type
-from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, EvaluationError
 from koordpolicy.engine.cel.syntax.ast import Macro
 from koordpolicy.engine.cel.syntax.lexer import RESERVED
+from koordpolicy.engine.cel.values.types import Type, parse_type
+from koordpolicy.engine.cel.values.values import INT64_MAX, INT64_MIN, EvaluationError
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.source import Problem
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from koordpolicy.engine.cel import library
 from koordpolicy.engine.cel.check.environment import Environment, Function, Scope, Variable
-from koordpolicy.engine.cel.check.types import (
+from koordpolicy.engine.cel.values.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -32,7 +32,7 @@ from koordpolicy.engine.cel.check.types import (
     list_of,
     map_of,
 )
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes import library as kubernetes_library
 from koordpolicy.engine.kubernetes import types as kubernetes_types
 from koordpolicy.engine.kubernetes.sizes import ASSUMED_SIZES

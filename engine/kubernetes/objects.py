@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from koordpolicy.engine.cel.check.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Field, Type
-from koordpolicy.engine.cel.scalar.values import Duration, EvaluationError
+from koordpolicy.engine.cel.values.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Field, Type
+from koordpolicy.engine.cel.values.values import Duration, EvaluationError
 
 from . import types
 from .quantity import Quantity

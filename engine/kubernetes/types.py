@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from koordpolicy.engine.cel.check.types import Field, ObjectType, parse_type
+from koordpolicy.engine.cel.values.types import Field, ObjectType, parse_type
 
 FILES = ("core.json", "koordinator.json")
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.cel.check.types import ObjectType, Type
+from koordpolicy.engine.cel.values.types import ObjectType, Type
 from koordpolicy.engine.source import did_you_mean
 
 from . import types

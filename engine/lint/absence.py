@@ -21,7 +21,6 @@ from koordpolicy.engine.cel.check.checked_ast import (
     VariableReference,
 )
 from koordpolicy.engine.cel.check.environment import Scope
-from koordpolicy.engine.cel.check.types import BOOL, DYN, Type
 from koordpolicy.engine.cel.syntax.ast import (
     Bind,
     Call,
@@ -35,6 +34,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     children,
 )
 from koordpolicy.engine.cel.syntax.unparse import unparse
+from koordpolicy.engine.cel.values.types import BOOL, DYN, Type
 from koordpolicy.engine.compile import AggregateProgram, CompiledQoS, CompiledScheduler
 from koordpolicy.engine.documents import AggregateFunction, LabelSelector, Over, SelectorOperator
 from koordpolicy.engine.framework.points import SLOTS, TYPES, FailurePolicy, Slot

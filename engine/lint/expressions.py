@@ -18,9 +18,9 @@ from koordpolicy.engine.cel.check.checked_ast import (
 )
 from koordpolicy.engine.cel.check.cost import estimate
 from koordpolicy.engine.cel.check.environment import InvalidLiteralError, Overload, Scope, UnknownArgument
-from koordpolicy.engine.cel.check.types import INT, STRING
-from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal, Select, children
+from koordpolicy.engine.cel.values.types import INT, STRING
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.documents import Normalize, ScoreItem
 from koordpolicy.engine.explanation import shown

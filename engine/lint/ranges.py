@@ -22,8 +22,6 @@ from koordpolicy.engine.cel.check.checked_ast import (
     reads_of,
 )
 from koordpolicy.engine.cel.check.folding import Folding
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, INT
-from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, EvaluationError
 from koordpolicy.engine.cel.syntax.ast import (
     Bind,
     Call,
@@ -36,6 +34,8 @@ from koordpolicy.engine.cel.syntax.ast import (
     children,
 )
 from koordpolicy.engine.cel.syntax.unparse import unparse
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, INT
+from koordpolicy.engine.cel.values.values import INT64_MAX, INT64_MIN, EvaluationError
 
 Number: TypeAlias = int | float
 Truth: TypeAlias = frozenset[bool]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from koordpolicy.engine.cel.check.types import Type
+from koordpolicy.engine.cel.values.types import Type
 from koordpolicy.engine.documents import YamlNode, read, to_plain
 from koordpolicy.engine.kubernetes.objects import json_kind
 from koordpolicy.engine.kubernetes.unread import unread_fields

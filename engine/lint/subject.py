@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReference
-from koordpolicy.engine.cel.check.types import BOOL
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal
+from koordpolicy.engine.cel.values.types import BOOL
 from koordpolicy.engine.compile import Compiled, CompiledQoS, CompiledScheduler, EvictProgram, Rule, SuppressCPUProgram
 from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, YamlNode, node_of
 from koordpolicy.engine.framework.points import Framework

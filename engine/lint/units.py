@@ -21,7 +21,6 @@ from koordpolicy.engine.cel.check.checked_ast import (
     VariableReference,
     reads_of,
 )
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DURATION, INT, STRING, TIMESTAMP
 from koordpolicy.engine.cel.syntax.ast import (
     Bind,
     Call,
@@ -35,6 +34,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     Select,
     children,
 )
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, INT, STRING, TIMESTAMP
 from koordpolicy.engine.compile import AggregateProgram, Compiled, CompiledQoS, EvictProgram
 from koordpolicy.engine.documents import AggregateFunction, Normalize, ScoreItem
 from koordpolicy.engine.framework.points import unit_of_field, unit_of_resource

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any, Final
 
-from koordpolicy.engine.cel.scalar.values import Timestamp
+from koordpolicy.engine.cel.values.values import Timestamp
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, ClusterRecording, Stay, TraceNode

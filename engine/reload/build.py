@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
-from koordpolicy.engine.cel.scalar.deadline import Deadline
+from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.compile import check_names, compile_documents
 from koordpolicy.engine.documents import Document, Documents, Kind, load
 from koordpolicy.engine.documents.specs import PluginSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.tracing import Observer
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import Rule
 from koordpolicy.engine.documents import EVERY_OTHER, Case, Expectation, ExpectedResult

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.check.checked_ast import Checked
-from koordpolicy.engine.cel.check.types import BOOL
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.tracing import observe
-from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Expr, Literal, children
+from koordpolicy.engine.cel.values.types import BOOL
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.documents import Document
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Source, Span

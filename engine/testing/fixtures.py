@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from koordpolicy.engine.cel.check.types import Type
-from koordpolicy.engine.cel.scalar.values import Timestamp
+from koordpolicy.engine.cel.values.types import Type
+from koordpolicy.engine.cel.values.values import Timestamp
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources import files

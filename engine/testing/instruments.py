@@ -10,8 +10,8 @@ from typing import Any
 from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReference
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.tracing import NO_ROW, ObservedProgram, Observer, observe
-from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.ast import Expr, Literal
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import programs as holders
 from koordpolicy.engine.documents import Document, Expression, NamedExpression
 from koordpolicy.engine.framework.registry import Plugin

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from koordpolicy.engine.cel.scalar.tracing import NO_ROW
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.compile.programs import Rule
 from koordpolicy.engine.documents import ExpectedResult, SchedulerSpec, ScoreExpectation

@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.check.environment import (
     Cost,
     Function,
 )
-from koordpolicy.engine.cel.scalar.values import (
+from koordpolicy.engine.cel.values.values import (
     EvaluationError,
 )
 from koordpolicy.engine.cel.vector.frame import (

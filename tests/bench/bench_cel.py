@@ -22,11 +22,11 @@ from typing import Any
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.cost import check_cost
 from koordpolicy.engine.cel.check.environment import Environment, Scope, Variable
-from koordpolicy.engine.cel.check.types import DYN
 from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.types import DYN
 from koordpolicy.engine.cel.vector.plan import ColumnPlan, evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.cluster.cluster import Cluster

@@ -23,7 +23,7 @@ from random import Random
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.check.types import BOOL
+from koordpolicy.engine.cel.values.types import BOOL
 
 from .examination import Broken, Case, compiled, examine, place
 from .expressions import Grammar, hostile, shapes, soups, spoilt

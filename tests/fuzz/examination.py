@@ -14,11 +14,11 @@ from typing import Any, Final
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.cost import check_cost
 from koordpolicy.engine.cel.check.environment import Environment, Scope, Variable
-from koordpolicy.engine.cel.check.types import DYN, Type
 from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, table
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.values import BoolKey, EvaluationError, Optional, is_map, type_of_value
 from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.types import DYN, Type
+from koordpolicy.engine.cel.values.values import BoolKey, EvaluationError, Optional, is_map, type_of_value
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.framework.points import Slot, environment

@@ -8,7 +8,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.environment import Environment, Function, Overload
-from koordpolicy.engine.cel.check.types import (
+from koordpolicy.engine.cel.values.types import (
     BOOL,
     BYTES,
     DOUBLE,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel.check.checked_ast import Checked, Path
 from koordpolicy.engine.cel.check.environment import Environment, Scope
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Type
 
 from .expressions import WORDS
 

@@ -15,13 +15,13 @@ from typing import Any
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.environment import Environment, Function, Overload, Variable
 from koordpolicy.engine.cel.check.signatures import show
-from koordpolicy.engine.cel.check.types import DYN
 from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, LISTS, MATH, OPTIONALS, SETS, STANDARD, STRINGS, table
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Ident, children
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.types import DYN
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes.library.network import NETWORK_EXTENSION
 from koordpolicy.engine.source import PolicyError, Source
 

@@ -6,8 +6,8 @@ import base64
 import math
 from typing import Any
 
-from koordpolicy.engine.cel.check.types import Type, list_of, map_of, optional_of, type_of, variable
-from koordpolicy.engine.cel.scalar.values import (
+from koordpolicy.engine.cel.values.types import Type, list_of, map_of, optional_of, type_of, variable
+from koordpolicy.engine.cel.values.values import (
     NONE,
     Duration,
     Optional,

@@ -12,7 +12,9 @@ from typing import Any
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.check.signatures import show
-from koordpolicy.engine.cel.check.types import (
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.values.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -27,9 +29,7 @@ from koordpolicy.engine.cel.check.types import (
     list_of,
     map_of,
 )
-from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.source import PolicyError
 

@@ -33,7 +33,7 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     set_cpus,
     set_quota,
 )
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import priority_band, qos_class
 

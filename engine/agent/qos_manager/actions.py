@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.compile import CompiledQoS, EvictProgram, SuppressCPUProgram
 from koordpolicy.engine.documents import Effect, EvictAction, EvictionRelease, SuppressCPU

@@ -14,8 +14,8 @@ from typing import Any, Final, cast
 
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.tracing import explain
-from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.syntax.ast import Select
+from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cluster.kinds import lacking
 from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList

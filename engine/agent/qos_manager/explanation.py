@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from koordpolicy.engine.cel.scalar.tracing import explain
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import ActionProgram, EvictProgram, SuppressCPUProgram, ThresholdProgram
 from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.evaluation.distances import distances_to

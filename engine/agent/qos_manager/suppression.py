@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes.vocabulary import (
     CPU_MANAGER_POLICY_ANNOTATION,
     CPU_TOPOLOGY_ANNOTATION,

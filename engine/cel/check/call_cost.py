@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..scalar.traversal import MOST
-from ..scalar.values import is_opaque
+from ..values.traversal import MOST
+from ..values.values import is_opaque
 from .environment import Overload
 
 __all__ = ["FUNCTION_COSTS", "LIST_COST", "PRICED_BY_OVERLOAD", "call_cost", "one_unit", "size_of"]

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 from koordpolicy.engine.source import Source
 
 from ..syntax.ast import Call, Expr, Literal, Select, children
+from ..values.types import Type
 from .environment import Environment, Overload, Scope
-from .types import Type
 
 Path: TypeAlias = tuple[str, ...]
 """A path that is read: a variable and the fields and constant keys below it, `("node", "metadata", "name")`."""

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from koordpolicy.engine.source import PolicyError, Problem, Source, did_you_mean
 
-from ..scalar.deadline import Deadline
-from ..scalar.values import EvaluationError, Uint
 from ..syntax.ast import (
     Bind,
     Call,
@@ -30,24 +28,8 @@ from ..syntax.ast import (
     Select,
     children,
 )
-from . import overload_errors
-from .checked_ast import (
-    CallReference,
-    Checked,
-    DefinitionReference,
-    LocalReference,
-    Reference,
-    TypeReference,
-    VariableReference,
-    reads_below,
-)
-from .dispatch import choose
-from .environment import Environment, Function, InvalidLiteralError, Overload, UnknownArgument
-from .folding import FOLDED, Folding
-from .overload_errors import ELSEWHERE, MOST_SHOWN, FailedCall
-from .signatures import SYMBOLS, show
-from .survey import Survey
-from .types import (
+from ..values.deadline import Deadline
+from ..values.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -65,6 +47,24 @@ from .types import (
     optional_of,
     type_of,
 )
+from ..values.values import EvaluationError, Uint
+from . import overload_errors
+from .checked_ast import (
+    CallReference,
+    Checked,
+    DefinitionReference,
+    LocalReference,
+    Reference,
+    TypeReference,
+    VariableReference,
+    reads_below,
+)
+from .dispatch import choose
+from .environment import Environment, Function, InvalidLiteralError, Overload, UnknownArgument
+from .folding import FOLDED, Folding
+from .overload_errors import ELSEWHERE, MOST_SHOWN, FailedCall
+from .signatures import SYMBOLS, show
+from .survey import Survey
 from .unification import Unifier
 
 _ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)

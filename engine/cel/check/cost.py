@@ -29,6 +29,7 @@ from ..syntax.ast import (
     OptionalMap,
     Select,
 )
+from ..values.types import DYN, Type
 from .checked_ast import (
     CallReference,
     Checked,
@@ -39,7 +40,6 @@ from .checked_ast import (
     VariableReference,
 )
 from .environment import Overload
-from .types import DYN, Type
 
 Sizes: TypeAlias = "Mapping[Path | str, int]"
 """Largest sizes by path (`("pod", "spec", "containers")`), by an object type and its field (`("kubernetes.PodSpec",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final
 
-from ..scalar.values import Duration, Optional, Timestamp, Uint, is_map, no_overload
+from ..values.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
+from ..values.values import Duration, Optional, Timestamp, Uint, is_map, no_overload
 from .environment import Overload
-from .types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
 
 __all__ = ["choose", "fits"]
 

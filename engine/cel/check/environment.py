@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
-from ..scalar.traversal import Walk, everything
-from ..scalar.values import EvaluationError
 from ..syntax.limits import ExpressionLimits
-from .types import (
+from ..values.traversal import Walk, everything
+from ..values.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -32,6 +31,7 @@ from .types import (
     map_of,
     optional_of,
 )
+from ..values.values import EvaluationError
 
 
 class Scope(enum.IntEnum):

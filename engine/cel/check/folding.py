@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..scalar.deadline import Deadline
-from ..scalar.traversal import result_size
-from ..scalar.values import COST_LIMIT, EvaluationError
+from ..values.deadline import Deadline
+from ..values.traversal import result_size
+from ..values.values import COST_LIMIT, EvaluationError
 from .call_cost import call_cost
 from .environment import Overload
 

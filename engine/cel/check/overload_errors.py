@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 from koordpolicy.engine.source import did_you_mean
 
 from ..syntax.ast import Call, Expr, Select
+from ..values.types import BOOL, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
 from .environment import Function
 from .signatures import SYMBOLS, show, show_signature
-from .types import BOOL, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
 
 __all__ = ["ELSEWHERE", "MOST_SHOWN", "FailedCall", "no_function", "no_overload"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..values.types import DURATION, TIMESTAMP, Type
 from .environment import Overload
-from .types import DURATION, TIMESTAMP, Type
 
 __all__ = ["SYMBOLS", "show", "show_signature"]
 

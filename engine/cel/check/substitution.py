@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..syntax.ast import Call, Comprehension, Expr, Ident, Literal, Select, children
+from ..values.types import STRING, Type
 from .checked_ast import Checked, LocalReference, Reference, path_of, reads_of
 from .environment import Scope
-from .types import STRING, Type
 
 
 def looks_up(checked: Checked, loop: Comprehension) -> bool:

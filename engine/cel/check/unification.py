@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from ..values.types import DYN, ERROR, NULL, Type, variable
 from .environment import Overload
-from .types import DYN, ERROR, NULL, Type, variable
 
 _NEVER_NULL: Final = frozenset(("bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"))
 _ANYTHING: Final = frozenset((DYN.name, ERROR.name))

@@ -17,10 +17,10 @@ from typing import Any, Final, TypeAlias
 from ..check.analysis import sub_expression
 from ..check.checked_ast import Checked, DefinitionReference, Path, path_of, reads_of
 from ..check.environment import Scope
-from ..check.types import BOOL
 from ..scalar.interpreter import Interpreter
-from ..scalar.values import INT64_MAX, EvaluationError
 from ..syntax.ast import Call, Expr, Literal, Select, children
+from ..values.types import BOOL
+from ..values.values import INT64_MAX, EvaluationError
 
 Units: TypeAlias = Callable[[Path], str]
 """Returns the unit of the value at a path, empty if it has none."""

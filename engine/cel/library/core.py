@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..check.environment import Cost, Function, Overload
-from ..check.types import (
+from ..values.traversal import comparison, membership, nothing
+from ..values.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -27,8 +28,7 @@ from ..check.types import (
     type_of,
     variable,
 )
-from ..scalar.traversal import comparison, membership, nothing
-from ..scalar.values import (
+from ..values.values import (
     INT64_MAX,
     INT64_MIN,
     UINT64_MAX,

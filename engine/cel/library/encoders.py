@@ -7,8 +7,8 @@ import binascii
 from typing import Final
 
 from ..check.environment import Cost, Function, Overload
-from ..check.types import BYTES, STRING
-from ..scalar.values import EvaluationError
+from ..values.types import BYTES, STRING
+from ..values.values import EvaluationError
 
 _COST: Final = Cost(0, ((0, 0.1),))
 

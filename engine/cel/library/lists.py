@@ -6,7 +6,8 @@ import functools
 from typing import Final
 
 from ..check.environment import Cost, Function, Overload
-from ..check.types import (
+from ..values.traversal import elements, levels, nothing, ordering, pairs
+from ..values.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -20,8 +21,7 @@ from ..check.types import (
     optional_of,
     variable,
 )
-from ..scalar.traversal import elements, levels, nothing, ordering, pairs
-from ..scalar.values import NONE, EvaluationError, Optional, compare, equal, no_overload
+from ..values.values import NONE, EvaluationError, Optional, compare, equal, no_overload
 
 _T: Final = variable("T")
 _PLAIN: Final[frozenset[type]] = frozenset({bool, int, str, bytes})

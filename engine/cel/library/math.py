@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ..check.environment import Cost, Function, Overload
-from ..check.types import BOOL, DOUBLE, DYN, INT, UINT, Type, list_of
-from ..scalar.traversal import elements, nothing
-from ..scalar.values import EvaluationError, Uint, compare, no_overload
+from ..values.traversal import elements, nothing
+from ..values.types import BOOL, DOUBLE, DYN, INT, UINT, Type, list_of
+from ..values.values import EvaluationError, Uint, compare, no_overload
 from .core import checked_int
 
 _NUMBERS: Final = (INT, UINT, DOUBLE)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from ..check.environment import Cost, Function, Overload
-from ..check.types import BOOL, list_of, optional_of, variable
-from ..scalar.traversal import elements, nothing
-from ..scalar.values import NONE, Duration, Optional, Timestamp, is_map, no_overload
+from ..values.traversal import elements, nothing
+from ..values.types import BOOL, list_of, optional_of, variable
+from ..values.values import NONE, Duration, Optional, Timestamp, is_map, no_overload
 
 _T: Final = variable("T")
 _OPTIONAL: Final = optional_of(_T)

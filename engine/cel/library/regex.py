@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ..check.environment import Cost, Function, Overload, validator
-from ..check.types import BOOL, STRING
-from ..scalar.values import COST_LIMIT, EvaluationError
+from ..values.types import BOOL, STRING
+from ..values.values import COST_LIMIT, EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

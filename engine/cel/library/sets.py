@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ..check.environment import Cost, Function, Overload
-from ..check.types import BOOL, list_of, variable
-from ..scalar.traversal import product
-from ..scalar.values import equal
+from ..values.traversal import product
+from ..values.types import BOOL, list_of, variable
+from ..values.values import equal
 
 _T: Final = list_of(variable("T"))
 _COST: Final = Cost(1, ((0, 1.0), (1, 1.0)), product=True)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ..check.environment import Cost, Function, InvalidLiteralError, Overload, UnknownArgument
-from ..check.types import DURATION, DYN, ERROR, INT, STRING, TIMESTAMP, Type, list_of
-from ..scalar.traversal import Walk, elements
-from ..scalar.values import BoolKey, EvaluationError, Uint, is_map, key_value, text_of_double, type_name, type_of_value
+from ..values.traversal import Walk, elements
+from ..values.types import DURATION, DYN, ERROR, INT, STRING, TIMESTAMP, Type, list_of
+from ..values.values import BoolKey, EvaluationError, Uint, is_map, key_value, text_of_double, type_name, type_of_value
 
 _LARGEST: Final = 10_000_000
 """Most characters of a string that a function makes."""

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from ..check.environment import Function, Overload
-from ..check.types import DURATION, INT, STRING, TIMESTAMP
-from ..scalar.values import Duration, Timestamp
+from ..values.types import DURATION, INT, STRING, TIMESTAMP
+from ..values.values import Duration, Timestamp
 
 _MILLISECOND: Final = 1_000_000
 

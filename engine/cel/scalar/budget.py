@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .deadline import DEADLINE, Deadline
-from .values import COST_LIMIT, EvaluationError
+from ..values.deadline import DEADLINE, Deadline
+from ..values.values import COST_LIMIT, EvaluationError
 
 if TYPE_CHECKING:
     from ..check.checked_ast import Checked

@@ -29,10 +29,12 @@ from ..check.checked_ast import (
     VariableReference,
 )
 from ..check.environment import PLAIN, Overload, Scope
-from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
 from ..library.core import CORE, divide_int
 from ..syntax import ast
 from ..syntax.ast import Expr, Macro
+from ..values.traversal import nothing
+from ..values.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
+from ..values.values import INT64_MAX, INT64_MIN
 from . import python_nodes as py
 from . import python_tree as tree
 from .budget import Meter
@@ -41,8 +43,6 @@ from .interpreter import is_constant, literal_value
 from .list_types import list_field
 from .paths import repeated_paths
 from .reading import reader
-from .traversal import nothing
-from .values import INT64_MAX, INT64_MIN
 
 _NODE_LIMIT: Final = 4_000
 _FEW_LEAVES: Final = 16

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ..check.checked_ast import Checked
+from ..values.deadline import POLL_UNITS, Deadline
+from ..values.values import COST_LIMIT, EvaluationError
 from .budget import stopped
-from .deadline import POLL_UNITS, Deadline
-from .values import COST_LIMIT, EvaluationError
 
 
 class Evaluation:

@@ -26,16 +26,28 @@ from ..check.checked_ast import (
 from ..check.dispatch import choose
 from ..check.environment import PLAIN, Overload
 from ..check.folding import FOLDED
-from ..check.types import BYTES, STRING, ObjectType, Type
 from ..syntax import ast
 from ..syntax.ast import Expr
+from ..values.traversal import nothing, result_size
+from ..values.types import BYTES, STRING, ObjectType, Type
+from ..values.values import (
+    NONE,
+    EvaluationError,
+    Optional,
+    Uint,
+    find,
+    index,
+    is_map,
+    key_of,
+    key_value,
+    no_overload,
+    text_of,
+)
 from .budget import EXACTLY, Meter
 from .evaluation import Evaluation, Step
 from .list_types import LIST_OPERATORS, list_field, listed_walk
 from .loops import MACROS, Loop
 from .reading import Reader, reader
-from .traversal import nothing, result_size
-from .values import NONE, EvaluationError, Optional, Uint, find, index, is_map, key_of, key_value, no_overload, text_of
 
 _MISSING: Final = object()
 _UNSET: Final = object()

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from ..check.checked_ast import Checked
-from ..check.types import Field
 from ..syntax import ast
-from .traversal import comparison, product
-from .values import equal, is_map
+from ..values.traversal import comparison, product
+from ..values.types import Field
+from ..values.values import equal, is_map
 
 
 def list_field(checked: Checked, node: ast.Call) -> Field | None:

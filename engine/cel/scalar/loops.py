@@ -11,9 +11,9 @@ from typing import Final
 
 from ..check.call_cost import LIST_COST
 from ..syntax.ast import Macro
+from ..values.traversal import ordering
+from ..values.values import EvaluationError, compare, is_map, key_of, key_value, no_overload, text_of
 from .evaluation import Evaluation, Step
-from .traversal import ordering
-from .values import EvaluationError, compare, is_map, key_of, key_value, no_overload, text_of
 
 
 @dataclass(frozen=True, slots=True)

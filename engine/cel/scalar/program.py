@@ -12,8 +12,8 @@ from koordpolicy.engine.source import Source
 from ..check.checked_ast import Checked, DefinitionReference, VariableReference
 from ..check.checker import check
 from ..check.environment import Environment
-from ..check.types import Type
 from ..syntax.parser import parse
+from ..values.types import Type
 
 if TYPE_CHECKING:
     from ..vector.frame import ByColumn

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from ..check.environment import Environment
-from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
-from .values import Duration, EvaluationError, Timestamp, Uint, is_map, type_name, type_of_value
+from ..values.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
+from ..values.values import Duration, EvaluationError, Timestamp, Uint, is_map, type_name, type_of_value
 
 Reader: TypeAlias = Callable[[object], object]
 

@@ -13,11 +13,11 @@ from typing import Final, Protocol, TypeAlias
 
 from ..check.checked_ast import Checked
 from ..syntax.ast import Comprehension, Expr, Literal, children
+from ..values.values import EvaluationError
 from ..vector.frame import ByColumn, Column, Frame, Rows
 from .evaluation import Evaluation, Step
 from .interpreter import Interpreter
 from .program import Program
-from .values import EvaluationError
 
 Note: TypeAlias = Callable[[Checked, Expr, object], None]
 """A callback for the value (or `EvaluationError`) of a node of an expression or of one of its definitions."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..check.checked_ast import Path
 from ..scalar.budget import ExhaustedError
-from ..scalar.values import EvaluationError
+from ..values.values import EvaluationError
 from .frame import Frame, Rows
 from .kinds import DTYPES, letter_of
 from .vectors import Vector, alike

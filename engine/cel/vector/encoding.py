@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..check.checked_ast import Path
-from ..scalar.values import EvaluationError
+from ..values.values import EvaluationError
 from .frame import Codes, Numbers, Rows
 
 _INT64_MIN = -(2**63)

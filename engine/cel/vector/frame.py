@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..check.checked_ast import Path
-from ..scalar.values import EvaluationError
+from ..values.values import EvaluationError
 
 Rows: TypeAlias = NDArray[np.intp]
 """Row numbers, ascending."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..check.checked_ast import Checked
-from ..check.types import BOOL, DOUBLE, DYN, INT
+from ..values.types import BOOL, DOUBLE, DYN, INT
 from .encoding import is_number
 from .vectors import NotColumnar, Vector
 

@@ -25,7 +25,7 @@ from ..check.checked_ast import Checked, Path
 from ..check.environment import Scope
 from ..scalar.budget import ExhaustedError
 from ..scalar.program import Program
-from ..scalar.values import EvaluationError
+from ..values.values import EvaluationError
 from .bound_plan import BoundPlan, computed_vector
 from .codegen import CannotFuse, Fused, Writing, operand_of
 from .context import VectorContext

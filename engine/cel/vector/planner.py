@@ -8,8 +8,8 @@ from typing import Final
 from ..check.analysis import column_path
 from ..check.checked_ast import CallReference, Checked, DefinitionReference
 from ..check.environment import Scope
-from ..check.types import DYN, INT
 from ..syntax.ast import Call, Expr, ListLiteral, Literal
+from ..values.types import DYN, INT
 from .kinds import KINDS, NUMERIC
 from .operators.base import Operator
 from .operators.call import CallOperator

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..check.checked_ast import Path
-from ..scalar.values import EvaluationError
+from ..values.values import EvaluationError
 from .encoding import Absent, CodeColumn, NumberColumn, value_at
 from .frame import Codes, Frame, Numbers, Rows
 

@@ -10,8 +10,8 @@ from ..check.checked_ast import Checked
 from ..check.environment import Scope
 from ..scalar.budget import Budget, exhausted
 from ..scalar.program import Program
-from ..scalar.values import EvaluationError
 from ..syntax.ast import Expr
+from ..values.values import EvaluationError
 from .frame import Frame
 
 

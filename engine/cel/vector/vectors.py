@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..scalar.values import EvaluationError
+from ..values.values import EvaluationError
 from .frame import Numbers
 
 _LOWEST: Final = -(2**63)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes.objects import NANOSECONDS, check_object, nanoseconds
 
 from .pods import ResourceList, mapping_at, objects_at, resource_list, text_at

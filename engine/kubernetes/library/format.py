@@ -12,8 +12,8 @@ from datetime import date
 from typing import ClassVar, Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
-from koordpolicy.engine.cel.check.types import STRING, Type, list_of, optional_of
-from koordpolicy.engine.cel.scalar.values import NONE, EvaluationError, Optional, Timestamp
+from koordpolicy.engine.cel.values.types import STRING, Type, list_of, optional_of
+from koordpolicy.engine.cel.values.values import NONE, EvaluationError, Optional, Timestamp
 
 from .url import URL
 

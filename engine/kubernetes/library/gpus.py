@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
-from koordpolicy.engine.cel.check.types import DOUBLE, DYN, INT, STRING, list_of
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.types import DOUBLE, DYN, INT, STRING, list_of
+from koordpolicy.engine.cel.values.values import EvaluationError
 
 _MOST_WORKLOADS: Final = 16
 _MOST_STATES: Final = 200_000

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload, Reads
-from koordpolicy.engine.cel.check.types import BOOL, INT, STRING, Type, list_of, map_of
-from koordpolicy.engine.cel.scalar.traversal import deep_size, elements
-from koordpolicy.engine.cel.scalar.values import INT64_MAX, INT64_MIN, EvaluationError
+from koordpolicy.engine.cel.values.traversal import deep_size, elements
+from koordpolicy.engine.cel.values.types import BOOL, INT, STRING, Type, list_of, map_of
+from koordpolicy.engine.cel.values.values import INT64_MAX, INT64_MIN, EvaluationError
 
 from ..quantity import Quantity
 from ..selectors import NO_EXECUTE, NO_SCHEDULE, matches_labels, matches_node

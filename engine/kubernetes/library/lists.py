@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
-from koordpolicy.engine.cel.check.types import (
+from koordpolicy.engine.cel.library.core import add_int, checked_uint
+from koordpolicy.engine.cel.values.traversal import everything, search
+from koordpolicy.engine.cel.values.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -19,9 +21,7 @@ from koordpolicy.engine.cel.check.types import (
     list_of,
     variable,
 )
-from koordpolicy.engine.cel.library.core import add_int, checked_uint
-from koordpolicy.engine.cel.scalar.traversal import everything, search
-from koordpolicy.engine.cel.scalar.values import Duration, EvaluationError, Timestamp, Uint, compare, equal, no_overload
+from koordpolicy.engine.cel.values.values import Duration, EvaluationError, Timestamp, Uint, compare, equal, no_overload
 
 _T: Final = variable("T")
 _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, INT, STRING
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, INT, STRING
+from koordpolicy.engine.cel.values.values import EvaluationError
 
 from ..quantity import Quantity, QuantityFormat
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload, validator
-from koordpolicy.engine.cel.check.types import INT, STRING, Type, list_of
 from koordpolicy.engine.cel.library.regex import compile_pattern, searcher, steps
+from koordpolicy.engine.cel.values.types import INT, STRING, Type, list_of
 
 _COST: Final = Cost(0, ((0, 0.1), (1, 0.25)), product=True)
 

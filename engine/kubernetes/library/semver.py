@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import ClassVar, Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
-from koordpolicy.engine.cel.check.types import BOOL, INT, STRING, Type
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.types import BOOL, INT, STRING, Type
+from koordpolicy.engine.cel.values.values import EvaluationError
 
 _COST: Final = Cost(0, ((0, 0.1),))
 _VERSION: Final = re.compile(

@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 from urllib.parse import unquote
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload
-from koordpolicy.engine.cel.check.types import BOOL, STRING, Type, list_of, map_of
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.types import BOOL, STRING, Type, list_of, map_of
+from koordpolicy.engine.cel.values.values import EvaluationError
 
 _COST: Final = Cost(0, ((0, 0.1),))
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)

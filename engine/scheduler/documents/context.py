@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.environment import Scope
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Frame, Rows
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.cluster.objects.pods import PodInfo

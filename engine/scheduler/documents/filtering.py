@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.snapshot import NodeFrame

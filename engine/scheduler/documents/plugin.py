@@ -16,7 +16,7 @@ from koordpolicy.engine.cel.check.analysis import is_pure, split_reads
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.check.environment import Scope
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.values import EvaluationError, Timestamp
+from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cel.vector.bound_plan import BoundPlan, Known
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cel.vector.plan import evaluate, plan_of

@@ -9,7 +9,7 @@ import numpy as np
 
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.tracing import explain
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.snapshot import NodeFrame

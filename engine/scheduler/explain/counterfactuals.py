@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.explain.clauses import alternatives, changes_of
-from koordpolicy.engine.cel.scalar.deadline import Deadline
+from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.cluster.edits import Edit, band_edit, edits_of, may_vary, qos_edit
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.explain.clauses import Clause, Distance, alternatives, distance_of
-from koordpolicy.engine.cel.scalar.deadline import Deadline, OverdueError
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.edits import amount_unit
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS

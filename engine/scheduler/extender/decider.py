@@ -19,7 +19,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from koordpolicy.engine.cel.scalar.deadline import Deadline
+from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.source import Source
 
 P = ParamSpec("P")

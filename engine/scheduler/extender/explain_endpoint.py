@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from koordpolicy.engine.cel.scalar.deadline import Deadline, OverdueError
+from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.source import did_you_mean

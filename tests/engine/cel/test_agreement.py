@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.check.types import BOOL, INT
+from koordpolicy.engine.cel.values.types import BOOL, INT
 from tests.fuzz.__main__ import case_of
 from tests.fuzz.examination import Case, examine, place
 from tests.fuzz.expressions import Grammar

@@ -4,10 +4,10 @@ import pytest
 
 from koordpolicy.engine.cel import celpython
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import DYN
 from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError, Uint
+from koordpolicy.engine.cel.values.types import DYN
+from koordpolicy.engine.cel.values.values import EvaluationError, Uint
 from koordpolicy.engine.source import PolicyError
 
 POD = {

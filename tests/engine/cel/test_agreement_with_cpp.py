@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, UINT, list_of, map_of
 from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import Duration, EvaluationError, Timestamp, Uint
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DYN, INT, STRING, UINT, list_of, map_of
+from koordpolicy.engine.cel.values.values import Duration, EvaluationError, Timestamp, Uint
 from koordpolicy.engine.source import PolicyError
 from tests.fuzz.expressions import Grammar
 

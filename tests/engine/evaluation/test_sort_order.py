@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile.programs import SortProgram
 from koordpolicy.engine.documents import SortOrder
 from koordpolicy.engine.evaluation.sort_order import sort_key

@@ -13,7 +13,7 @@ import pytest
 
 from koordpolicy.engine.cel.check.environment import Cost, Function
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.compile import compile_documents

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cel.check.environment import Scope
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of
 from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.pod_variables import pod_values

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import DYN
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.types import DYN
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.source import PolicyError

@@ -5,7 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.cel.check.types import BOOL, DURATION, DYN, INT, STRING, TIMESTAMP, Field, Type, list_of, map_of
+from koordpolicy.engine.cel.values.types import (
+    BOOL,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    Field,
+    Type,
+    list_of,
+    map_of,
+)
 from koordpolicy.engine.kubernetes.types import FILES, load, read
 
 SCHEMAS = Path(__file__).parents[3] / "schemas" / "kubernetes"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koordpolicy.engine.cel.check.types import Type
+from koordpolicy.engine.cel.values.types import Type
 from koordpolicy.engine.kubernetes.unread import FieldPath, unread_fields
 
 NODE_SLO = Type("koordinator.NodeSLO")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.lint.ranges import ALWAYS, EITHER, NEVER, Analysis
 from koordpolicy.engine.source import Source

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from ...check.checked_ast import Path
-from ...scalar.values import EvaluationError
+from ...values.values import EvaluationError
 from ..codegen import Term, Writing
 from ..context import VectorContext
 from ..vectors import UNKNOWN, Failure, Mask, Operand, Vector, and_masks

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...check.checked_ast import Checked, Path
-from ...scalar.values import EvaluationError
 from ...syntax.ast import Expr
+from ...values.values import EvaluationError
 from ..bound_plan import Known
 from ..codegen import Term, Writing
 from ..context import VectorContext

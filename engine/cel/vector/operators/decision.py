@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...check.checked_ast import Checked, Path
-from ...scalar.values import EvaluationError
 from ...syntax.ast import Expr
+from ...values.values import EvaluationError
 from ..codegen import Term, Writing
 from ..context import VectorContext
 from ..dictionary import UNEVALUATED

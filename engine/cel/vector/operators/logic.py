@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...check.checked_ast import Path
-from ...scalar.values import EvaluationError
+from ...values.values import EvaluationError
 from ..codegen import Term, Writing
 from ..context import VectorContext
 from ..vectors import Failure, Mask, Operand, Vector, and_masks, decided

@@ -9,8 +9,8 @@ from typing import ClassVar, Final, TypeGuard
 from ...check.checked_ast import Checked, Path
 from ...check.environment import Scope
 from ...check.substitution import looks_up, with_text
-from ...scalar.values import EvaluationError
 from ...syntax.ast import Comprehension, Expr, Macro
+from ...values.values import EvaluationError
 from ..codegen import CannotFuse, Term, Writing
 from ..context import VectorContext
 from ..vectors import Operand

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Final, Protocol
 
 from ...check.checked_ast import Path
-from ...scalar.values import EvaluationError
+from ...values.values import EvaluationError
 from ..bound_plan import BoundPlan
 from ..codegen import Term, Writing
 from ..context import VectorContext

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.agent.metric_cache.metrics import RecordedReadings, load, percentile
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.source import PolicyError
 
 YAML = """\

@@ -17,7 +17,7 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     set_cpus,
     set_quota,
 )
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 
 EIGHT = tuple(Processor(cpu, cpu // 2, cpu // 4, cpu // 4) for cpu in range(8))
 

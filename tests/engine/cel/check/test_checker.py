@@ -23,7 +23,11 @@ from koordpolicy.engine.cel.check.environment import (
     validator,
 )
 from koordpolicy.engine.cel.check.signatures import show
-from koordpolicy.engine.cel.check.types import (
+from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
+from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Select, children
+from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
+from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.types import (
     BOOL,
     DOUBLE,
     DURATION,
@@ -42,11 +46,7 @@ from koordpolicy.engine.cel.check.types import (
     type_of,
     variable,
 )
-from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
-from koordpolicy.engine.cel.scalar.values import EvaluationError
-from koordpolicy.engine.cel.syntax.ast import Call, Comprehension, Select, children
-from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
-from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.source import PolicyError, Source
 
 A, B, C = variable("A"), variable("B"), variable("C")

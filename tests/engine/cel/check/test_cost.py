@@ -6,12 +6,12 @@ from koordpolicy.engine.cel.check.checked_ast import Checked
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.cost import ASSUMED_SIZES, Estimate, check_cost, estimate
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import DYN, INT, STRING, list_of, map_of
 from koordpolicy.engine.cel.library import BINDINGS, STANDARD, table
 from koordpolicy.engine.cel.scalar.interpreter import interpreter_of
-from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.types import DYN, INT, STRING, list_of, map_of
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.source import PolicyError, Source
 
 PLAIN = Environment(

@@ -2,7 +2,9 @@ import pytest
 
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import (
+from koordpolicy.engine.cel.library import STANDARD, table
+from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.types import (
     BOOL,
     DURATION,
     INT,
@@ -13,8 +15,6 @@ from koordpolicy.engine.cel.check.types import (
     Type,
     map_of,
 )
-from koordpolicy.engine.cel.library import STANDARD, table
-from koordpolicy.engine.cel.syntax.parser import parse
 from koordpolicy.engine.source import PolicyError, Source
 
 NODE = ObjectType("Node", {"allocatable": Field(map_of(STRING, STRING))})

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from koordpolicy.engine.cel.check.environment import Function, Overload
-from koordpolicy.engine.cel.check.types import INT
 from koordpolicy.engine.cel.explain.plans import describe, shown
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.values.types import INT
 from koordpolicy.engine.framework.points import Slot, environment
 
 FILTER = environment(Slot.FILTER)

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import DYN, INT, STRING, list_of
 from koordpolicy.engine.cel.library import BINDINGS, LISTS, STANDARD, table
 from koordpolicy.engine.cel.scalar.budget import EXACTLY
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
+from koordpolicy.engine.cel.values.types import DYN, INT, STRING, list_of
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.source import Source

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import (
+from koordpolicy.engine.cel.library import BINDINGS, LISTS, MATH, OPTIONALS, STANDARD, STRINGS, table
+from koordpolicy.engine.cel.scalar import codegen as emitting
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.scalar.program import compile as compile_program
+from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
+from koordpolicy.engine.cel.values.types import (
     BOOL,
     DOUBLE,
     DURATION,
@@ -24,12 +29,7 @@ from koordpolicy.engine.cel.check.types import (
     list_of,
     map_of,
 )
-from koordpolicy.engine.cel.library import BINDINGS, LISTS, MATH, OPTIONALS, STANDARD, STRINGS, table
-from koordpolicy.engine.cel.scalar import codegen as emitting
-from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import TRUE_KEY, EvaluationError, Timestamp, equal
-from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
+from koordpolicy.engine.cel.values.values import TRUE_KEY, EvaluationError, Timestamp, equal
 from koordpolicy.engine.source import PolicyError
 
 RESOURCES = ObjectType("resources", {"cpu": Field(INT), "memory": Field(INT)}, index=INT, absent=0)

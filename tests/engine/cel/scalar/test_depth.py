@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import DYN, INT
 from koordpolicy.engine.cel.library import STANDARD, STRINGS, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
+from koordpolicy.engine.cel.values.types import DYN, INT
 
 ENVIRONMENT = Environment(functions=table(STANDARD, STRINGS)).with_variables(Variable("pod", DYN), Variable("n", INT))
 DEEPEST = ExpressionLimits().depth

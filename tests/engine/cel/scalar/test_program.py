@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import BOOL, DYN, INT
 from koordpolicy.engine.cel.library import BINDINGS, OPTIONALS, STANDARD, STRINGS, table
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.scalar.tracing import explain
-from koordpolicy.engine.cel.scalar.values import EvaluationError
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
+from koordpolicy.engine.cel.values.types import BOOL, DYN, INT
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.source import PolicyError
 
 ENVIRONMENT = Environment(functions=table(STANDARD, STRINGS, OPTIONALS, BINDINGS)).with_variables(

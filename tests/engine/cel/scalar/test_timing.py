@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
-from koordpolicy.engine.cel.check.types import INT
 from koordpolicy.engine.cel.library import STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile  # noqa: A004
 from koordpolicy.engine.cel.scalar.timing import TimedProgram, TimeSpent
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.types import INT
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 

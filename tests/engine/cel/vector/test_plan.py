@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.environment import Environment, Function, Overload, Scope, Variable
-from koordpolicy.engine.cel.check.types import BOOL, DOUBLE, DYN, INT, STRING, Field, ObjectType, list_of, map_of
 from koordpolicy.engine.cel.library import MATH, STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DYN, INT, STRING, Field, ObjectType, list_of, map_of
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.plan import evaluate, plan_of
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 

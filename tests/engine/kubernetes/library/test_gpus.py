@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes.library.gpus import GPUS
 
 WHOLE = {"cpuMilli": 8000, "gpus": 1, "gpuMilli": 1000, "probability": 0.25}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from koordpolicy.engine.cel.check.environment import Environment, Function, Scope, Variable
-from koordpolicy.engine.cel.check.types import INT
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.types import INT
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.framework.points import Slot, environment

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from koordpolicy.engine.cel.scalar.values import EvaluationError
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, IgnoredErrors, Point, Refusal, Scores
 from koordpolicy.engine.scheduler.cycle.schedule_one import (

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cel.scalar.deadline import Deadline, OverdueError
+from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import compile_documents

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from koordpolicy.engine.cel.scalar.deadline import Deadline
+from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.scheduler.extender.decider import Decider
 from koordpolicy.engine.source import Source
 

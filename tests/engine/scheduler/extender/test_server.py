@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import ClassVar
 
-from koordpolicy.engine.cel.scalar.deadline import Deadline
+from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources.listing import Listed, Listing
 from koordpolicy.engine.scheduler.extender import explain_endpoint

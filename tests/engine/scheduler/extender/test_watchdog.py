@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from koordpolicy.engine.cel.scalar.deadline import Deadline
+from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import ClassVar, Final
 from zoneinfo import ZoneInfo
 
-from ..check.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
+from .types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cel.check.types import INT, STRING, TIMESTAMP, Type, list_of, map_of, parse_type
+from koordpolicy.engine.cel.values.types import INT, STRING, TIMESTAMP, Type, list_of, map_of, parse_type
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpolicy.engine.cel.check.types import Type
-from koordpolicy.engine.cel.scalar.values import (
+from koordpolicy.engine.cel.values.types import Type
+from koordpolicy.engine.cel.values.values import (
     FALSE_KEY,
     NONE,
     TRUE_KEY,

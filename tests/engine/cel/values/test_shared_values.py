@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.checker import check
 from koordpolicy.engine.cel.check.environment import Environment, Function, Overload, Scope, Variable
-from koordpolicy.engine.cel.check.types import BOOL, DYN, INT, STRING, Type
 from koordpolicy.engine.cel.library import BINDINGS, ENCODERS, MATH, table
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.traversal import MOST, comparison, deep_size, everything, levels, nothing
-from koordpolicy.engine.cel.scalar.values import NONE, EvaluationError, Optional, equal, text_of
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
 from koordpolicy.engine.cel.syntax.parser import parse
+from koordpolicy.engine.cel.values.traversal import MOST, comparison, deep_size, everything, levels, nothing
+from koordpolicy.engine.cel.values.types import BOOL, DYN, INT, STRING, Type
+from koordpolicy.engine.cel.values.values import NONE, EvaluationError, Optional, equal, text_of
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.framework.points import Slot, environment

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from koordpolicy.engine.cel.check.environment import Environment, Scope, Variable
-from koordpolicy.engine.cel.check.types import INT, STRING, list_of
 from koordpolicy.engine.cel.library import LISTS, STANDARD, table
-from koordpolicy.engine.cel.scalar.deadline import DEADLINE, Deadline
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
-from koordpolicy.engine.cel.scalar.values import COST_LIMIT, EvaluationError
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
+from koordpolicy.engine.cel.values.deadline import DEADLINE, Deadline
+from koordpolicy.engine.cel.values.types import INT, STRING, list_of
+from koordpolicy.engine.cel.values.values import COST_LIMIT, EvaluationError
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.kubernetes.library import FUNCTIONS
