@@ -156,7 +156,7 @@ class Quota:
 class QuotaTree:
     """The quotas of one tree.
 
-    `guarantees` is the gate ElasticQuotaGuaranteeUsage: what a quota uses is not shared out again, and nothing is lent.
+    `guarantees` is the gate ElasticQuotaGuaranteeUsage: the usage of a quota is not shared again, and nothing is lent.
     """
 
     def __init__(
@@ -201,9 +201,9 @@ class QuotaTree:
         return subtracted(self._total, used) if used else self._total
 
     def runtime(self, name: str) -> ResourceList:
-        """Return what a quota may use now, in the resources that its maximum names.
+        """Return the runtime of a quota, in the resources of its maximum.
 
-        That of the default and the system quota stays empty, as upstream: nothing limits them.
+        That of the default and the system quota stays empty, as in Koordinator: they are not limited.
         """
         quota = self._quotas[name]
         if name == ROOT:
@@ -239,22 +239,22 @@ class QuotaTree:
         self._compute(self._quotas[ROOT])
 
     def change_maximum(self, name: str, maximum: ResourceList) -> None:
-        """Give the default or the system quota another maximum."""
+        """Set the maximum of the default or the system quota."""
         self._built_in = tuple(
             QuotaSpec(spec.name, is_parent=spec.is_parent, maximum=maximum) if spec.name == name else spec
             for spec in self._built_in
         )
 
     def set_total(self, total: Mapping[str, int]) -> None:
-        """Say what the whole tree has."""
+        """Set the total resources of the tree."""
         self._total = ResourceList(total)
 
     def add_total(self, change: Mapping[str, int]) -> None:
-        """Say by how much what the tree has changed."""
+        """Add a change to the total resources of the tree."""
         self._total = added(self._total, change)
 
     def ask(self, name: str, change: Mapping[str, int], *, fixed: bool = False) -> None:
-        """Add to the requests of a quota's own pods; `fixed` for pods that may not be preempted."""
+        """Add to the requests of a quota's own pods; `fixed` for non-preemptible pods."""
         sums = self._sums.setdefault(name, Sums())
         sums.request = subtracted(added(sums.request, change), {}, least=0)
         if fixed:
@@ -280,7 +280,7 @@ class QuotaTree:
             delta = delta if each.parent.name == ROOT else masked(delta, each.parent.spec.maximum)
 
     def use(self, name: str, change: Mapping[str, int], *, fixed: bool = False) -> None:
-        """Add to what the own pods of a quota use; `fixed` for pods that may not be preempted."""
+        """Add to the usage of a quota's own pods; `fixed` for non-preemptible pods."""
         sums = self._sums.setdefault(name, Sums())
         sums.used = subtracted(added(sums.used, change), {}, least=0)
         if fixed:
@@ -374,7 +374,7 @@ def _grown(amounts: ResourceList, change: Mapping[str, int], spec: QuotaSpec) ->
 
 
 def summary(tree: QuotaTree, quota: Quota) -> dict[str, Any]:
-    """Return what is known of a quota, as plain data with quantities."""
+    """Return a summary of a quota as plain data with quantities."""
     runtime = tree.runtime(quota.name)
     return {
         "name": quota.name, "parentName": "" if quota.parent is None else quota.parent.name,

@@ -31,7 +31,8 @@ _MOST_STATES: Final = 200_000
 class FragmentationGradient:
     """Score and reserve.
 
-    Argument `typicalPods`: what the next pods will look like, each `{cpuMilli, gpuMilli, gpus, models, probability}`.
+    Argument `typicalPods`: the expected shapes of the next pods, each `{cpuMilli, gpuMilli, gpus, models,
+    probability}`.
     """
 
     name = "FragmentationGradient"
@@ -47,7 +48,7 @@ class FragmentationGradient:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments; raises ValueError where they are not as described."""
+        """Return the arguments; raises `ValueError` if they are invalid."""
         for name in args:
             if name not in ("apiVersion", "kind", "typicalPods"):
                 raise ValueError(f"there is no argument `{name}`: the fields are `typicalPods`")
@@ -65,7 +66,7 @@ class FragmentationGradient:
         return {"typicalPods": list(pods)}
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
-        """Score the nodes: 50 where nothing changes, more where fragmentation shrinks."""
+        """Score the nodes: 50 if the fragmentation does not change, more if it shrinks."""
         shape = pod.requests["cpu"], pod.gpu
         return Scores(self._scores.of(
             snapshot, shape, lambda view, row: self._best_score(pod, view.row(row)), rows=rows,

@@ -42,12 +42,12 @@ class GpuShare:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         seed = handle.seed
-        # A choice of devices needs no secrecy.
+        # A choice of devices needs no cryptographic randomness.
         self._random = random.Random(f"GpuShare/{seed}") if args.get("select") == "random" else None  # noqa: S311
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments; raises ValueError for those that there are not."""
+        """Return the arguments; raises `ValueError` for unknown ones."""
         checked = check_fields(args, {"select": str})
         if checked.get("select", "best") not in ("best", "random"):
             raise ValueError(f"`select` is `{checked['select']}`, expected `best` or `random`")
@@ -78,7 +78,7 @@ class GpuShare:
         return Answer(passed, explain, reasons=reasons, codes=codes)
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
-        """Return that the answers depend on the pod's devices, and on those of the node."""
+        """Return the dependencies: the pod's device request, and the node's devices."""
         request = pod.gpu
         if request is None:
             return CacheKey(None, frozenset(), vectorized=_all_pass, stable_for_shape=True)
@@ -93,7 +93,7 @@ class GpuShare:
         )
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
-        """Yield smaller requests, pods that could leave their devices, and to take any model."""
+        """Yield smaller requests, evictions of pods with devices, and accepting any model."""
         request, held = pod.gpu, snapshot.row(row)
         if request is None or not any(held.total):
             return
@@ -110,7 +110,7 @@ class GpuShare:
             yield removal_edit(held, (key,))
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
-        """Choose the devices, unless a plugin before this one has; the framework assumes the pod with them."""
+        """Choose the devices, unless an earlier plugin has; the framework assumes the pod with them."""
         if pod.gpu is None or ReservedDevices in state:
             return None
         free = snapshot.devices.free[row].tolist()

@@ -1,4 +1,4 @@
-"""DefaultPreBind: sends what the preBind plugins changed, of a pod or a Reservation, in one patch."""
+"""DefaultPreBind: sends the preBind plugins' changes of a pod or a Reservation as one patch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORTH_ANOTHER_TRY: Final = frozenset({409, 429})
 
 
 class DefaultPreBind:
-    """Makes the patch; its preBind does nothing. Without it nothing that others write into a draft is sent."""
+    """Sends the patch; its preBind does nothing. Without it, changes of drafts are not sent."""
 
     name = "DefaultPreBind"
     thread_safe = True

@@ -1,4 +1,6 @@
-"""DefaultPreemption: pods of lower priority go where a pod finds no node, as few and as unimportant as possible."""
+"""DefaultPreemption: preempts pods of lower priority for an unschedulable pod, as few and as unimportant as
+possible.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _NOT_STARTED: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that would take the pod if the victims (most important first) went; some may break their budgets."""
+    """A node that would take the pod without the victims (most important first); some may violate budgets."""
 
     row: int
     victims: tuple[PodInfo, ...]
@@ -57,7 +59,7 @@ class DefaultPreemption:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        """Return v1 arguments with their defaults; raises `ValueError` with the fault and the field's path."""
         given = {"minCandidateNodesPercentage": _PERCENTAGE, "minCandidateNodesAbsolute": _ABSOLUTE, **read_args(
             args, "DefaultPreemptionArgs",
             {"minCandidateNodesPercentage": integer, "minCandidateNodesAbsolute": integer},
@@ -75,7 +77,7 @@ class DefaultPreemption:
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, refused: Refused,  # noqa: ARG002
     ) -> Nomination | Refusal:
-        """Return the node where the fewest and least important pods have to go, or why that helps nowhere."""
+        """Return the node with the fewest and least important victims, or why preemption does not help."""
         return make_room(
             pod, snapshot, refused, percentage=self._percentage, absolute=self._absolute,
             start=self._random.randrange(snapshot.size or 1),
@@ -111,7 +113,7 @@ def make_room(
             errors.append(f'expected at least one victim pod on node "{snapshot.names[row]}"')
             continue
         (breaking if found.violations else clean).append(found)
-        # Candidates that break budgets are no reason to stop before there is one that breaks none.
+        # The search does not stop at candidates that violate budgets.
         if clean and len(clean) + len(breaking) >= wanted:
             break
     if not clean and not breaking:
@@ -129,10 +131,10 @@ def select_victims(  # noqa: PLR0917 - a pod, a node, and who may go
     pod: PodInfo, snapshot: Snapshot, refused: Refused, row: int, budgets: Sequence[DisruptionBudget] = (),
     may_take: Callable[[PodInfo], bool] | None = None,
 ) -> Candidate | tuple[str, ...]:
-    """Return who would have to go from a node so that the pod fits, or the reasons for which nothing helps.
+    """Return the victims on a node so that the pod fits, or the reasons why preemption does not help.
 
-    All pods that `may_take` allows (without it, those of lower priority) go at first; then as many as possible come
-    back, those that would break their disruption budgets first, the more important before the others.
+    All pods that `may_take` allows (without it, those of lower priority) are removed; then as many as possible are
+    restored, those that would violate their disruption budgets first, the more important before the others.
     """
     node = snapshot.names[row]
     possible = [
@@ -162,7 +164,7 @@ def select_victims(  # noqa: PLR0917 - a pod, a node, and who may go
 
 
 def importance(pod: PodInfo) -> tuple[int, int, str]:
-    """Return what sorts pods, the most important first: by priority, then those that have run longest."""
+    """Return the sort key of pods, the most important first: by priority, then by the longest run time."""
     return -pod.priority, _started(pod), pod.key
 
 
@@ -183,7 +185,7 @@ def pick(candidates: Sequence[Candidate]) -> Candidate:
 
 
 class DisruptionBudget:
-    """A PodDisruptionBudget, as far as it matters here."""
+    """The relevant fields of a PodDisruptionBudget."""
 
     def __init__(self, item: Json) -> None:
         status = item.get("status") or {}
@@ -232,7 +234,7 @@ def ineligible(pod: PodInfo, snapshot: Snapshot, refused: Refused) -> str:
         return ""
     try:
         if refused.code(row) is Code.UNRESOLVABLE:
-            return ""  # the nominated node is out of the question: another one is worth looking for
+            return ""  # the nominated node can no longer help, so another one may be nominated
     except KeyError:
         pass
     leaving = (each for each in snapshot.row(row).pods.values() if each.priority < pod.priority)

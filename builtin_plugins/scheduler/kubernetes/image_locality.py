@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that have a pod's images come first."""
+"""ImageLocality: prefers nodes that have a pod's images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ImageLocality:
     An image counts its size times the share of the nodes that have it; 23 MiB in all is 0, and 1000 MiB for each
     container (init containers included) is 100.
 
-    Argument: `sizes` says whose size of an image counts where nodes report different ones. `FirstNode`, the default, is
+    Argument: `sizes` selects the size of an image if nodes report different ones. `FirstNode`, the default, is
     that of the first node by name that has it. kube-scheduler uses one size for all nodes too, that of the node through
     which the image entered its cache; at its start nodes enter in no fixed order (the reflector's WatchList replays
     them from a Go map), so that its scores may change with a restart, and these do not. With `EachNode` each node
@@ -47,7 +47,7 @@ class ImageLocality:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        """Return arguments with their defaults; raises `ValueError` with the fault and the field's path."""
         sizes = read_args(args, "ImageLocalityArgs", {"sizes": text}).get("sizes") or _FIRST_NODE
         if sizes not in _SIZES:
             raise ValueError(f"`sizes` is `{sizes}`: choose one of {', '.join(_SIZES)}")
@@ -89,7 +89,7 @@ class _Images:
         return twin
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:
-        """Take over the images of some nodes."""
+        """Read the images of some nodes."""
         self.scores.clear()
         for row in rows.tolist():
             for name in self._names[row]:

@@ -50,8 +50,8 @@ class _About:
 class InterPodAffinity:
     """Filter and scorer (kube-scheduler's plugin of that name).
 
-    Arguments: `hardPodAffinityWeight` (1) is what a required affinity of a running pod counts for the score;
-    `ignorePreferredTermsOfExistingPods` (false) leaves out pods without preferred terms from scoring.
+    Arguments: `hardPodAffinityWeight` (1) is the weight of a required affinity of a running pod in the score;
+    `ignorePreferredTermsOfExistingPods` (false) skips scoring of pods without preferred terms.
     """
 
     name = "InterPodAffinity"
@@ -67,7 +67,7 @@ class InterPodAffinity:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        """Return v1 arguments with their defaults; raises `ValueError` with the fault and the field's path."""
         given = read_args(args, "InterPodAffinityArgs", {
             "hardPodAffinityWeight": integer, "ignorePreferredTermsOfExistingPods": boolean,
         })
@@ -144,7 +144,7 @@ class InterPodAffinity:
             near = pods.near(cache_key, lambda kind: int(takes(kind)), found)
             anywhere = anywhere or bool(near.any())
             missed |= near <= 0
-        # The first of pods with affinity to each other finds none to match.
+        # The first of several pods with affinity to each other has none to match.
         return lacking if not anywhere and takes(own) else missed | lacking
 
     def _meets_others(self, terms: tuple[AffinityTerm, ...], pods: PodsSeen, snapshot: Snapshot) -> _Booleans:
@@ -166,7 +166,7 @@ class InterPodAffinity:
     def pre_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
     ) -> Skip | None:
-        """Skip pods that prefer nothing, and that no running pod draws or pushes away."""
+        """Skip pods without preferred terms that no running pod's terms match."""
         pods = pod_counts(snapshot)
         kind = pods.kind_of(pod)
         if kind.terms.preferred_affinity or kind.terms.preferred_anti_affinity:
@@ -234,12 +234,12 @@ def _namespaces(terms: Iterable[AffinityTerm], pods: PodsSeen) -> int:
 
 
 def _near(matched: _Matched, pods: PodsSeen, among: Domains, what: Hashable) -> Counts:
-    """Return what the running pods that have these terms count in the domain of each node."""
+    """Return the total weight of the running pods with these terms in the domain of each node."""
     return pods.near((what, frozenset(matched.items())), lambda kind: matched.get(kind.terms, 0), among)
 
 
 def _normalized(raw: Counts, rows: Rows) -> Counts:
-    """Return scores 0..100 between the lowest and the highest of the rows; 0 everywhere where they are equal."""
+    """Return scores 0..100 between the lowest and the highest of the rows; all 0 if they are equal."""
     values = raw[rows]
     if not len(values):
         return np.zeros(len(raw), np.int64)

@@ -50,7 +50,7 @@ _added: Final = nested({
 class NodeAffinity:
     """PreFilter, filter and scorer (kube-scheduler's plugin of that name).
 
-    Arguments: `addedAffinity` is a node affinity that holds for all pods of the profile, beside their own.
+    Arguments: `addedAffinity` is a node affinity for all pods of the profile, in addition to their own.
     """
 
     name = "NodeAffinity"
@@ -67,7 +67,7 @@ class NodeAffinity:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return v1 arguments; raises ValueError for what is wrong, with the field's path."""
+        """Return v1 arguments; raises `ValueError` with the fault and the field's path."""
         given = read_args(args, "NodeAffinityArgs", {"addedAffinity": _added})
         added = given.get("addedAffinity", {})
         probe = pod_that_requires([*(added.get(REQUIRED) or {}).get("nodeSelectorTerms", ()),
@@ -85,7 +85,7 @@ class NodeAffinity:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
     ) -> Refusal | OnlyNodes | Skip | None:
-        """Skip pods that take any node; narrow the choice for those that name their nodes."""
+        """Skip pods that accept any node; limit the nodes of those that name them."""
         spec = pod.object.get("spec") or {}
         required = node_affinity(spec).get(REQUIRED)
         if required is None:
@@ -103,7 +103,7 @@ class NodeAffinity:
         return OnlyNodes(frozenset(names)) if names else Refusal("affinity", _CONFLICT, Code.UNRESOLVABLE)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes that the node selector, the required affinity or the added one does not take."""
+        """Refuse nodes that the node selector, the required affinity or the added one does not match."""
         own = self._selection.of(pod.object, snapshot)
         added = self._selection.of(self._added, snapshot) if self._added is not None else None
         if added is None:
@@ -124,11 +124,11 @@ class NodeAffinity:
     def pre_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
     ) -> Skip | None:
-        """Skip pods that prefer nothing."""
+        """Skip pods without preferences."""
         return None if self._preferred(pod) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
-        """Add up the weights of the preferred terms that take the node; the highest sum becomes 100."""
+        """Add up the weights of the preferred terms that match the node; the highest sum becomes 100."""
         preferred = self._preferred(pod)
         if not preferred:
             return Scores(np.zeros(snapshot.size, np.int64))

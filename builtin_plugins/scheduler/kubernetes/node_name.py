@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node runs there or nowhere."""
+"""NodeName: a pod that names its node runs only there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NodeName:
         self._refusal = Refusal("node-name", _REASON, Code.UNRESOLVABLE)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse all nodes but the one that is named."""
+        """Refuse all nodes except the named one."""
         if not pod.node_name:
             return Answer(np.ones(snapshot.size, np.bool_))
         passed = np.zeros(snapshot.size, np.bool_)

@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: nodes whose resources would be used in like shares come first."""
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources would be used in similar shares."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ _ZERO: Final = np.array(0, np.int64)
 
 
 class NodeResourcesBalancedAllocation:
-    """The scorer (kube-scheduler's plugin of that name); a pod that requests none of the resources is left out.
+    """The scorer (kube-scheduler's plugin of that name); pods that request none of the resources are skipped.
 
-    Since Kubernetes 1.36 a node scores by how much more or less balanced the pod makes it, before by how balanced it is
-    with the pod.
+    Since Kubernetes 1.36 the score is the change of a node's balance by the pod, before the balance with the pod.
 
     Arguments: `resources` are `[{name, weight: 1}]`, cpu and memory by default.
     """
@@ -50,7 +49,7 @@ class NodeResourcesBalancedAllocation:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        """Return v1 arguments with their defaults; raises `ValueError` with the fault and the field's path."""
         given = read_args(args, "NodeResourcesBalancedAllocationArgs", {"resources": read_resources})
         resources = list(given.get("resources") or DEFAULT_RESOURCES)
         seen: set[str] = set()
@@ -89,7 +88,7 @@ class NodeResourcesBalancedAllocation:
         used, capacity, _ = allocations(snapshot, rows, self._resources, requests, Snapshot.requested)
         if not self._relative:
             return _balance(used, capacity)
-        # Both at once, as each step costs more than its amounts.
+        # Both at once, as the cost of a step hardly depends on the number of rows.
         both = [each - less for each, less in zip(used, _with_and_without(self._resources, requests), strict=True)]
         after, before = _balance(both, capacity)
         found: NDArray[np.int64] = _HALF_SCORE + ((_HALF_SCORE + after - before) >> _SHIFT)  # in whole numbers
@@ -100,9 +99,9 @@ class NodeResourcesBalancedAllocation:
 def _with_and_without(
     resources: tuple[WeightedResource, ...], requests: tuple[int, ...],
 ) -> tuple[NDArray[np.int64], ...]:
-    """Return what to subtract from amounts with a pod to get two rows, those with it and those without it.
+    """Return the subtrahend that makes two rows of amounts with a pod: with and without it.
 
-    What counts with the pod counts without it too.
+    The same resources count in both.
     """
     counted = (amount for each, amount in zip(resources, requests, strict=True) if counts(each, amount))
     return tuple(np.array([[0], [amount]], np.int64) for amount in counted)
@@ -111,7 +110,7 @@ def _with_and_without(
 def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return 100 less the standard deviation of the shares in percent, over the resources that a node has.
 
-    What is used is one row of amounts or several, and what is returned has the same shape.
+    `used` has one row of amounts or several, and the result has the same shape.
     """
     if len(used) == 2 and np.count_nonzero(np.minimum(*capacity) > _ZERO) == len(capacity[0]):
         shares = [np.minimum(wanted / size, _ONE) for wanted, size in zip(used, capacity, strict=True)]

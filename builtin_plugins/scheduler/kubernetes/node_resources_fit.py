@@ -1,6 +1,6 @@
-"""NodeResourcesFit: what a pod requests must be free on the node, and the node must have room for one more pod.
+"""NodeResourcesFit: a pod's requests must be free on the node, and its number of pods below the limit.
 
-It also scores nodes by how full they would be, by one of three strategies.
+It also scores nodes by their utilization with the pod, by one of three strategies.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PATHS: Final = frozenset({("allocatable",), ("requested",)})
 class NodeResourcesFit:
     """Filter and scorer (kube-scheduler's plugin of that name).
 
-    Arguments: `ignoredResources` and `ignoredResourceGroups` name extended resources that the filter does not look at;
+    Arguments: `ignoredResources` and `ignoredResourceGroups` name extended resources that the filter ignores;
     `scoringStrategy` is `{type, resources, requestedToCapacityRatio}`, LeastAllocated over cpu and memory by default.
     """
 
@@ -56,7 +56,7 @@ class NodeResourcesFit:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        """Return v1 arguments with their defaults; raises `ValueError` with the fault and the field's path."""
         given = read_args(args, "NodeResourcesFitArgs", {
             "ignoredResources": texts, "ignoredResourceGroups": texts, "scoringStrategy": read_strategy,
         })
@@ -68,14 +68,14 @@ class NodeResourcesFit:
 
     @staticmethod
     def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return which of valid v1 arguments have no effect, with the reason."""
+        """Return the valid v1 arguments without effect, with the reasons."""
         kind = (args.get("scoringStrategy") or {}).get("type") or LEAST
         return {} if kind == RATIO else {
             "scoringStrategy.requestedToCapacityRatio": f"`scoringStrategy.type` is `{kind}`, not `{RATIO}`",
         }
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes where a request exceeds what is free (allocatable less the requests of the pods there)."""
+        """Refuse nodes on which a request exceeds the free amount (allocatable less the requests of the pods there)."""
         wanted = self._requests(pod)
 
         def explain(row: int) -> Refusal:
@@ -94,7 +94,7 @@ class NodeResourcesFit:
         return Answer(_fits(wanted, snapshot, rows), explain, reasons=reasons, codes=codes)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
-        """Score the nodes by how full they would be; containers that name no cpu or memory count a little of both."""
+        """Score the nodes by their utilization with the pod; containers without requests count default amounts."""
         return Scores(self._scores(self._counted(pod), snapshot, rows))
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
@@ -107,7 +107,7 @@ class NodeResourcesFit:
         return CacheKey(counted, _PATHS, vectorized=partial(self._scores, counted), stable_for_shape=True)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
-        """Yield, for what is short: a smaller request, fewer pods on the node, a larger node."""
+        """Yield, for each short resource: a smaller request, fewer pods on the node, a larger node."""
         held = snapshot.row(row)
         free_of = {name: held.allocatable[name] - held.requested[name] for name, _ in self._requests(pod)}
         free_of[_PODS] = held.allocatable[_PODS] - len(held.pods)
@@ -125,7 +125,7 @@ class NodeResourcesFit:
         return pod_left(event) or node_came_or_changed(event) or is_of(event, pod)
 
     def _counted(self, pod: PodInfo) -> tuple[int, ...]:
-        """Return what the pod counts of each resource in scores."""
+        """Return the pod's amount of each resource in scores."""
         requests = pod.container_requests()
         return tuple(requests.get(each.name, 0) for each in self._resources)
 
@@ -154,7 +154,7 @@ def _fits(wanted: list[tuple[str, int]], snapshot: Snapshot, rows: Rows) -> NDAr
 
 
 def _place(wanted: tuple[str, int]) -> tuple[int, str]:
-    """Return what reasons are ordered by: cpu, memory, ephemeral-storage, then the others by name."""
+    """Return the sort key of reasons: cpu, memory, ephemeral-storage, then the others by name."""
     name = wanted[0]
     return (_NATIVE_ORDER.index(name) if name in _NATIVE_ORDER else len(_NATIVE_ORDER)), name
 

@@ -19,7 +19,7 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def node_affinity(spec: Json) -> Json:
-    """Return the node affinity of a pod's spec, empty where there is none."""
+    """Return the node affinity of a pod's spec, empty if there is none."""
     affinity: Json = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     return affinity
 
@@ -30,7 +30,7 @@ def label_path(key: str) -> Path:
 
 
 def paths_of(term: Json) -> Iterator[Path]:
-    """Yield what a term reads of a node."""
+    """Yield the paths of a node that a term reads."""
     for expression in term.get("matchExpressions") or ():
         yield label_path(str(expression.get("key", "")))
     if term.get("matchFields"):
@@ -49,7 +49,7 @@ class NodeSelection:
         self._matches = Derived(frozenset(), np.bool_, distinct=True)
 
     def of(self, pod: Json, snapshot: Snapshot) -> NDArray[np.bool_] | None:
-        """Return bool[nodes], not to be written, or None where the pod takes any node."""
+        """Return bool[nodes], read-only, or None if the pod accepts any node."""
         spec: Mapping[str, Any] = pod.get("spec") or {}
         selector, required = spec.get("nodeSelector") or {}, node_affinity(spec).get(REQUIRED)
         if not selector and required is None:

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes take no pods, but for those that tolerate the taint that goes with it."""
+"""NodeUnschedulable: cordoned nodes accept only pods that tolerate the taint of cordoned nodes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NodeUnschedulable:
                         refusal=self._refusal)
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
-        """Yield that the node could be uncordoned, and that the pod could tolerate it."""
+        """Yield uncordoning the node, and a toleration of the pod."""
         yield uncordon_edit(snapshot.node(row))
         yield toleration_edit(pod, _TAINT)
 

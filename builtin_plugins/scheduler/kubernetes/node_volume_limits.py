@@ -25,7 +25,7 @@ _PODS: Final = frozenset({("nodeInfo", "pods")})
 _KINDS: Final = (CLAIM, VOLUME, STORAGE_CLASS)
 
 Volumes = Mapping[str, frozenset[str]]
-"""The volumes that pods hold, each by a name of its own, by CSI driver."""
+"""The unique names of volumes that pods use, by CSI driver."""
 
 
 class NodeVolumeLimits:
@@ -69,7 +69,7 @@ class NodeVolumeLimits:
                       codes=lambda refused: {Code.UNSCHEDULABLE: refused})
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether a pod left its node, or a node or something of its storage came or changed."""
+        """Return whether a pod left its node, or a node or a storage object was added or changed."""
         return (pod_left(event) or node_came_or_changed(event) or event.kind in (CSI_NODE, *_KINDS)
                 or is_of(event, pod))
 
@@ -140,7 +140,7 @@ def _volumes_of(pod: PodInfo, snapshot: Snapshot) -> Volumes:
 
 
 def _volume(pod: PodInfo, claim: VolumeClaim, snapshot: Snapshot) -> tuple[str, str] | None:
-    """Return driver and name of a claim's volume; None where it is of no CSI driver, or unknown."""
+    """Return driver and name of a claim's volume; None if it is unknown or has no CSI driver."""
     item = claim_object(snapshot, pod.namespace, claim)
     if item is None or (claim.ephemeral and not is_owned_by(item, pod)):
         return None

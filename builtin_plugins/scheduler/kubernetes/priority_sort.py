@@ -1,4 +1,4 @@
-"""PrioritySort: pods of higher priority come first, and of those the ones that have waited longest."""
+"""PrioritySort: orders the queue by priority, highest first, then by time of arrival."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ class SchedulingGates:
         pass
 
     def pre_enqueue(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:  # noqa: ARG002
-        """Return which gates the pod waits for."""
+        """Return a refusal with the pod's gates, or None."""
         gates = [str(each.get("name", "")) for each in (pod.object.get("spec") or {}).get("schedulingGates") or ()]
         if not gates:
             return None
         return Refusal("gates", f"waiting for scheduling gates: [{' '.join(gates)}]", Code.UNRESOLVABLE, brief=_GATED)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether the pod itself changed: nothing else opens its gates."""
+        """Return whether the pod itself changed: no other event removes its gates."""
         return event.kind == "Pod" and event.key == pod.key

@@ -63,7 +63,7 @@ class TaintToleration:
         return Scores(self._normalize(counts, rows), raw={"": counts})
 
     def _normalize(self, counts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
-        """Return what `normalize_by_max` does, from an earlier decision where the counts are the same array."""
+        """Return the result of `normalize_by_max`, cached while the counts are the same array."""
         most = int((counts if len(rows) == len(counts) else counts[rows]).max(initial=0))
         kept = self._normalized.get(id(counts))
         if kept is None or kept[0] is not counts:
@@ -85,7 +85,7 @@ class TaintToleration:
         return CacheKey(_question(pod), _PATHS, stable_for_shape=filters, stable_until=None if filters else _PATHS)
 
     def _counts(self, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
-        """Return how many soft taints of each node the pod does not tolerate."""
+        """Return the number of untolerated soft taints of each node."""
         tolerations = [
             each for each in (pod.object.get("spec") or {}).get("tolerations") or ()
             if each.get("effect") in (None, "", _PREFER_NO_SCHEDULE)

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that one pod mounts alone, and claims that one pod uses alone."""
+"""VolumeRestrictions: disks that only one pod may mount, and claims that only one pod may use."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class VolumeRestrictions:
         self._in_use = Derived(_PODS, np.object_, _claims_on)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
-        """Skip pods that share nothing that only one may have; refuse those with a claim that does not exist."""
+        """Skip pods without such disks and claims; refuse those with a missing claim."""
         if not pod.object["spec"].get("volumes"):
             return SKIP
         alone: list[str] = []
@@ -75,7 +75,7 @@ class VolumeRestrictions:
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:
-        """Refuse nodes where a disk is mounted already, and all nodes where a claim is used that one pod may use."""
+        """Refuse nodes on which a disk is already mounted, and all nodes if such a claim is in use."""
         found = RowRefusals(snapshot.size, rows)
         disks = tuple(_disks(pod))
         if disks:
@@ -88,7 +88,7 @@ class VolumeRestrictions:
         return found.answer()
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether a pod left its node, a node came, or one of the pod's claims came."""
+        """Return whether a pod left its node, or a node or one of the pod's claims was added."""
         if event.kind == CLAIM:
             return event.key in {f"{pod.namespace}/{each.name}" for each in claims_of(pod) if not each.ephemeral}
         return pod_left(event) or node_came_or_changed(event) or is_of(event, pod)

@@ -57,7 +57,7 @@ class VolumeZone:
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes with another zone or region than a volume; a node that names none is in all of them."""
+        """Refuse nodes with another zone or region than a volume; a node without these labels is in all of them."""
         found = state.get(VolumeZone)
         if found is None:
             found = _topologies(pod, snapshot)
@@ -70,7 +70,7 @@ class VolumeZone:
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether a node, or something of the pod's storage, came or changed."""
+        """Return whether a node, or one of the pod's storage objects, was added or changed."""
         if event.kind == CLAIM:
             return event.key in {f"{pod.namespace}/{each.name}" for each in claims_of(pod) if not each.ephemeral}
         return node_came_or_changed(event) or event.kind in (VOLUME, STORAGE_CLASS) or is_of(event, pod)
@@ -89,13 +89,13 @@ def _topologies(pod: PodInfo, snapshot: Snapshot) -> tuple[_Topology, ...] | Ref
         labels = volume["metadata"].get("labels") or {}
         for key in _LABELS:
             zones = frozenset(each.strip() for each in str(labels.get(key, "")).split(_SEPARATOR))
-            if "" not in zones:  # a label that is malformed names nothing
+            if "" not in zones:  # a malformed label has no zones
                 found.append((key, zones))
     return tuple(found)
 
 
 def _volume(pod: PodInfo, claim: VolumeClaim, snapshot: Snapshot) -> Json | Refusal | None:
-    """Return the volume that a claim is bound to, None where it waits for its first consumer, or what is wrong."""
+    """Return the volume of a claim, None if it waits for its first consumer, or the fault."""
     if not claim.name:
         return _fault("PersistentVolumeClaim had no name")
     item = claim_object(snapshot, pod.namespace, claim)

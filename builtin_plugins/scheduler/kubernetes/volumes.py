@@ -1,4 +1,4 @@
-"""The claims that a pod's volumes make, as the objects of the cluster show them."""
+"""The claims of a pod's volumes, and their objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WAITS: Final = "WaitForFirstConsumer"
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaim:
-    """A claim that a pod makes: its name, and whether its object is made for the pod (an ephemeral volume)."""
+    """A claim of a pod: its name, and whether its object is made for the pod (an ephemeral volume)."""
 
     name: str
     ephemeral: bool
@@ -47,7 +47,7 @@ def claim_object(snapshot: Snapshot, namespace: str, claim: VolumeClaim) -> Json
 
 
 def is_bound(claim: Json) -> bool:
-    """Return whether a claim is bound for good: it names a volume, and the volume controller has finished."""
+    """Return whether a claim is completely bound: it names a volume, and the volume controller has finished."""
     annotations = (claim.get("metadata") or {}).get("annotations") or {}
     named = bool((claim.get("spec") or {}).get("volumeName"))
     return named and (_BIND_COMPLETED in annotations or (claim.get("status") or {}).get("phase") == "Bound")

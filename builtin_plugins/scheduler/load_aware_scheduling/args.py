@@ -17,7 +17,7 @@ from ..allocation.strict_args import Read, boolean, integer, nested, read_args, 
 
 KIND: Final = "LoadAwareSchedulingArgs"
 SCALING_FACTORS: Final[Mapping[str, int]] = {"cpu": 85, "memory": 70}
-"""Percent of its request that a pod is expected to use."""
+"""The estimated usage of a pod in percent of its request."""
 
 _ESTIMATORS: Final = ("", "defaultEstimator")
 _WEIGHTS: Final[Mapping[str, int]] = {"cpu": 1, "memory": 1}
@@ -58,7 +58,7 @@ class LoadAwareArgs:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """All resources that are looked at, sorted."""
+        """All resources with a setting, sorted."""
         return tuple(sorted({
             "cpu", "memory", *self.usage_thresholds, *self.prod_usage_thresholds, *self.resource_weights,
             *self.scaling_factors, *self.aggregated.usage_thresholds, *self.supported_resources,
@@ -66,7 +66,7 @@ class LoadAwareArgs:
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the fields' paths."""
+    """Return v1 arguments with their defaults; raises `ValueError` with all faults and the fields' paths."""
     full = default_args(args)
     if faults := list(validate(convert(full))):
         raise ValueError("; ".join(faults))
@@ -74,7 +74,7 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments, still in v1 terms, with their defaults filled in.
+    """Return v1 arguments with their defaults filled in.
 
     Raises:
         ValueError: there is no such field, or its value is of another type.
@@ -93,7 +93,7 @@ def default_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def convert(full: Mapping[str, Any]) -> LoadAwareArgs:
-    """Return the internal form of v1 arguments; what is absent becomes the plain zero value.
+    """Return the internal form of v1 arguments; absent fields become zero values.
 
     Raises:
         ValueError: a duration cannot be read, or there is no such estimator.
@@ -127,7 +127,7 @@ def convert(full: Mapping[str, Any]) -> LoadAwareArgs:
 
 
 def validate(args: LoadAwareArgs) -> Iterator[str]:
-    """Yield what is wrong with arguments, each with the field's path."""
+    """Yield the faults of arguments, each with the field's path."""
     if args.expiration_seconds <= 0:
         yield f"`nodeMetricExpirationSeconds` is {args.expiration_seconds}: it must be above 0"
     yield from _outside(args.resource_weights, "resourceWeights", 1)
@@ -179,7 +179,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def seconds_of(value: Any) -> int | None:
-    """Return the seconds of a pod's annotation; None where there is none, or a negative one."""
+    """Return the seconds of a pod's annotation; None if it is absent or negative."""
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return None
     return int(value) if int(value) >= 0 else None

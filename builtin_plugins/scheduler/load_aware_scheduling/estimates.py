@@ -51,8 +51,7 @@ class Query(NamedTuple):
 class Assigned:
     """A pod on a node. Times in nanoseconds; `noticed` is when it was first seen there.
 
-    `estimate` is None where nothing is expected of the pod; until `deadline` (0: none) its estimate counts although it
-    is measured.
+    `estimate` is None if the pod has none; until `deadline` (0: none) the estimate counts even if the pod is measured.
     """
 
     pod: PodInfo
@@ -73,7 +72,7 @@ class MeasuredUsage:
     pods: Mapping[str, Vector]
     prod_pods: frozenset[str]
     aggregated: Mapping[tuple[str, int], Vector]
-    """By statistic and duration in ns; 0 holds the longest."""
+    """The usage by statistic and duration in ns; 0 is the longest."""
 
 
 @dataclass(slots=True, eq=False)
@@ -83,18 +82,18 @@ class _Node:
     totals: dict[Query, list[int]] = field(default_factory=dict)
     """The usage by query, with these pods and this metric."""
     coming: dict[str, Assigned] = field(default_factory=dict)
-    """Pods that are about to run on it, and were not seen there yet."""
+    """Assigned pods that the snapshot does not show on the node yet."""
 
     def copy(self) -> _Node:
-        """Return one that can be changed without this one noticing."""
+        """Return an independent copy."""
         totals = {query: list(total) for query, total in self.totals.items()}
         return _Node(dict(self.pods), self.measured, totals, dict(self.coming))
 
 
 def estimate_pod(pod: PodInfo, args: LoadAwareArgs) -> dict[str, int]:
-    """Return what a pod is expected to use, by resource with a scaling factor.
+    """Return a pod's estimated usage, by resource with a scaling factor.
 
-    A pod of the batch or mid band is estimated by the resources of its band, a free one at nothing.
+    A pod of the batch or mid band is estimated by the resources of its band, one of the free band at 0.
     """
     factors = args.scaling_factors
     if args.customized_estimation and (own := _own_factors(pod)):
@@ -114,7 +113,7 @@ def estimate_node(node: Mapping[str, Any], allocatable: ResourceList) -> Resourc
 
 
 class PodAssignCache:
-    """The pods on each node with data beyond their objects: since when they are placed, and their estimated usage."""
+    """The pods on each node with their time of placement and their estimated usage."""
 
     def __init__(self, args: LoadAwareArgs) -> None:
         self._args = args
@@ -132,27 +131,27 @@ class PodAssignCache:
         return known
 
     def assign(self, node: str, pod: PodInfo, now: int) -> None:
-        """Note that a pod is about to run on a node."""
+        """Record that a pod was assigned to a node."""
         known = self._nodes.setdefault(node, _Node())
         self._remove(known, pod.key)  # it may have been there before
         known.coming[pod.key] = self._assigned(pod, None, now)
 
     def unassign(self, node: str, pod: PodInfo) -> None:
-        """Forget that."""
+        """Undo `assign`."""
         known = self._nodes.get(node)
         if known is not None:
             known.coming.pop(pod.key, None)
             self._remove(known, pod.key)
 
     def keep_only(self, nodes: Mapping[str, int]) -> None:
-        """Forget the nodes that there are no more."""
+        """Drop deleted nodes."""
         if len(self._nodes) > len(nodes):
             self._nodes = {name: node for name, node in self._nodes.items() if name in nodes}
 
     def usage(self, snapshot: Snapshot, row: int, query: Query) -> Sequence[int]:
-        """Return what the node uses and its pods are expected to add; zeros without a metric.
+        """Return the node's measured usage plus the estimates of its pods; zeros without a metric.
 
-        What an overlay shows of the node is not remembered.
+        Values of an overlay are not cached.
         """
         node = self._renewed(snapshot, row)
         if node.measured is None:
@@ -165,7 +164,7 @@ class PodAssignCache:
         return total
 
     def _base(self, measured: MeasuredUsage, query: Query) -> Vector | None:
-        """Return what was measured of the node as a whole, None where nothing was."""
+        """Return the measured usage of the whole node, or None."""
         if query.prod:
             return measured.system if self._args.prod_usage_includes_system else None
         if not query.statistic:
@@ -195,7 +194,7 @@ class PodAssignCache:
             _add(total, left, times)
 
     def _renewed(self, snapshot: Snapshot, index: int) -> _Node:
-        """Return what is known of a node with the pods and the metric that the snapshot shows."""
+        """Return the state of a node, refreshed with the snapshot's pods and metric."""
         row, now = snapshot.row(index), snapshot.now
         is_own = not snapshot.is_overridden(index)
         known = self._nodes.get(row.name)
@@ -312,7 +311,7 @@ def _estimate(pod: PodInfo, name: str, factor: int) -> int:
     asked = max(pod.requests[name], limit)
     if asked == 0:
         return _UNREQUESTED.get(name, 0)
-    # In floating point, and rounded half away from zero, as upstream does: large amounts come out the same.
+    # In floating point, rounded half away from zero, as in Koordinator: large amounts give the same result.
     exact = float(asked) * float(factor) / 100.0
     estimate = int(exact) + (exact - int(exact) >= 0.5)
     return min(estimate, limit) if limit > 0 else estimate
@@ -338,7 +337,7 @@ def _annotations(item: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _condition(pod: PodInfo, kind: str) -> int:
-    """Return since when a condition of a pod is true, in ns; 0 where it is not, or without a time."""
+    """Return the time since which a condition of a pod is true, in ns; 0 if it is not, or has no time."""
     for condition in (pod.object.get("status") or {}).get("conditions") or ():
         if condition.get("type") == kind:
             try:

@@ -39,10 +39,11 @@ _THRESHOLDS: Final = frozenset({("node", "metadata", "annotations", USAGE_THRESH
 _METRICS_AND_THRESHOLDS: Final = _METRIC | _THRESHOLDS
 _READ: Final = _METRIC | _USAGE | _CAPACITY | _THRESHOLDS
 _PRESENT, _MEASURED, _UPDATED, _COUNTED = range(4)
-"""Columns: whether a node has a metric, whether that is filled in, when it was updated, and when if it is filled in."""
+"""Columns: whether a node has a metric, whether the metric has usage, its update time, and its update time if it has
+usage."""
 _NEVER_EXPIRES: Final = 2**63 - 1
 _LONGEST_LIFETIME: Final = 2**61
-"""Some seventy years in nanoseconds: what is longer does not fit in 64 bits beside a date."""
+"""Some seventy years in nanoseconds: the sum of a longer time and a date exceeds 64 bits."""
 _EXPIRED: Final = "node(s) nodeMetric expired"
 
 _Integers = NDArray[np.int64]
@@ -76,7 +77,7 @@ class UsageThresholds:
         )
 
     def chosen(self, *, prod: bool) -> tuple[Mapping[str, int], Query]:
-        """Return the thresholds that count for a pod, prod or not, and the usage that they bound."""
+        """Return the thresholds for a pod, prod or not, and the usage that they limit."""
         if prod and any(self.prod.values()):
             return self.prod, Query(prod=True)
         return self.aggregated or (self.usage, Query())
@@ -86,16 +87,16 @@ class UsageThresholds:
 class _Load:
     """The load of the rows that a filter evaluated.
 
-    `percent` and `bound` are float64[resources, rows]: usage in percent, and the bound from which on it is refused.
-    Percents are rounded half away from zero, so a threshold is exceeded from half a percent above it on; without a
-    threshold the bound is infinite.
+    `percent` and `bound` are float64[resources, rows]: usage in percent, and the bound at which it is refused. Percents
+    are rounded half away from zero, so a threshold is exceeded at half a percent above it; without a threshold the
+    bound is infinite.
     """
 
     percent: _Floats
     bound: _Floats
     aggregated: _Booleans
     expired: _Booleans
-    """Whose metric is too old for any pod."""
+    """The rows with an expired metric."""
 
     @property
     def exceeded(self) -> _Booleans:
@@ -111,7 +112,7 @@ class _Load:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Expected:
-    """The estimate of a pod: int64[resources, 1] of usage, and whether it counts among the prod pods."""
+    """The estimate of a pod: int64[resources, 1] of usage, and whether it is a prod pod."""
 
     use: _Integers
     prod: bool
@@ -119,7 +120,7 @@ class _Expected:
 
 @dataclass(slots=True)
 class _Period:
-    """A time in which metrics neither change nor expire; one that ends before it begins has to be computed."""
+    """A period in which metrics neither change nor expire; one that ends before it begins has to be computed."""
 
     since: int = 0
     until: int = 0
@@ -127,7 +128,7 @@ class _Period:
     """True if all nodes have a valid metric, and the same thresholds."""
 
     def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - of all nodes together
-        """Have it computed again."""
+        """Invalidate the period."""
         self.since = self.until = 0
 
     def copy(self) -> _Period:
@@ -136,7 +137,7 @@ class _Period:
 
 
 class LoadAwareScheduling:
-    """Filter and scorer; it also notes when it saw a pod placed. For the arguments see docs/scheduling.md."""
+    """Filter and scorer; it also records the times of placements. For the arguments see docs/scheduling.md."""
 
     name = "LoadAwareScheduling"
     check_args = staticmethod(check_args)
@@ -210,7 +211,7 @@ class LoadAwareScheduling:
         return Scores(self._scored(self._expected(pod), snapshot, rows))
 
     def counterfactuals(self, pod: PodInfo, snapshot: Snapshot, row: int) -> Iterator[Edit]:
-        """Yield how much less the node would have to use, and how much less the pod would have to request."""
+        """Yield lower usage of the node, and smaller requests of the pod."""
         name, held = snapshot.names[row], snapshot.row(row)
 
         def passes(edits: Iterator[Edit]) -> bool:
@@ -234,12 +235,12 @@ class LoadAwareScheduling:
                 yield from edits(found)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
-        """Note when the pod was placed; never refuses."""
+        """Record the time of the placement; never refuses."""
         self._cache.assign(snapshot.names[row], pod, snapshot.now)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Forget that the pod was placed."""
+        """Drop the record of the placement."""
         if row >= 0:  # a deleted node has no cached values
             self._cache.unassign(snapshot.names[row], pod)
 
@@ -298,13 +299,13 @@ class LoadAwareScheduling:
     def _compared(
         self, query: Query, bounds: _Floats, expected: _Expected, snapshot: Snapshot, rows: Rows,
     ) -> tuple[_Floats, _Floats]:
-        """Return how much the rows would use with the pod, in percent, and from where on that is refused."""
+        """Return the usage of the rows with the pod, in percent, and the bound at which it is refused."""
         used, capacity = self._used_and_capacity(query, expected, snapshot, rows)
         # In the floating point of the original.
         return used / np.maximum(capacity, 1) * 100, np.where(capacity != 0, bounds, np.inf)
 
     def _bounds(self, place: int, *, prod: bool) -> tuple[_Floats | None, Query]:
-        """Return by resource from where on usage is refused, None where it never is, and the usage that is meant."""
+        """Return by resource the bound at which usage is refused, None if there is none, and the usage query."""
         found = self._limits.get((place, prod))
         if found is None:
             percents, query = self._thresholds[place].chosen(prod=prod)
@@ -314,12 +315,12 @@ class LoadAwareScheduling:
         return found
 
     def _epoch(self, snapshot: Snapshot) -> tuple[int, int]:
-        """Return since when and until when no metric expires: in between no answer changes by itself."""
+        """Return the period in which no metric expires, so that results do not change with time."""
         period = self._period(snapshot)
         return period.since, period.until
 
     def _period(self, snapshot: Snapshot) -> _Period:
-        """Return the period that it is."""
+        """Return the current period."""
         period = self._periods.of(snapshot)
         if not period.since <= snapshot.now < period.until:
             metrics = self._metrics.of(snapshot)
@@ -336,13 +337,13 @@ class LoadAwareScheduling:
         return self._period(snapshot).plain
 
     def _oldest(self, snapshot: Snapshot) -> int:
-        """Return the time up to which a metric must have been updated not to count any more; never was before."""
+        """Return the latest update time of an expired metric; a metric without update time is older."""
         return max(snapshot.now - self._lifetime, NEVER)
 
     def _used_and_capacity(
         self, query: Query, expected: _Expected, snapshot: Snapshot, rows: Rows,
     ) -> tuple[_Integers, _Integers]:
-        """Return what the rows would use with the pod, and what they can be used up to."""
+        """Return the usage of the rows with the pod, and their capacity."""
         used = snapshot.gathered(self._used(query, snapshot), rows)
         return used + expected.use, snapshot.gathered(self._capacity.of(snapshot), rows)
 

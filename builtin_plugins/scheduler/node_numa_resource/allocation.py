@@ -1,4 +1,4 @@
-"""Allocations of a node's cpus and NUMA nodes: what pods and reservations hold, what is free, and what a pod gets.
+"""Allocations of a node's cpus and NUMA nodes: holdings of pods and reservations, free resources, and a pod's share.
 
 All of it is derived from the pods of a snapshot, so that simulations need no state of it.
 """
@@ -61,7 +61,7 @@ class PodAllocation:
         return status
 
     def without(self, others: Iterable[PodAllocation]) -> PodAllocation:
-        """Return what remains of this when others hold theirs of it; amounts do not go below 0."""
+        """Return this without the holdings of others; amounts do not go below 0."""
         cpus = self.cpus
         zones = {node: ResourceList(amounts) for node, amounts in self.zones.items()}
         for other in others:
@@ -75,17 +75,17 @@ class PodAllocation:
 
 
 def allocation_in(annotations: Mapping[str, Any]) -> PodAllocation:
-    """Return what the annotation `resource-status` records, nothing where there is none.
+    """Return the holding in the annotation `resource-status`; empty without one.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: it is malformed.
     """
     text = annotations.get(RESOURCE_STATUS_ANNOTATION)
     return PodAllocation() if text is None else _parse(text)
 
 
 def recorded(pod: PodInfo) -> PodAllocation:
-    """Return what a pod's annotations record; what cannot be read is nothing."""
+    """Return the holding in a pod's annotations; a malformed one counts as empty."""
     annotations = annotations_of(pod.object)
     if RESOURCE_STATUS_ANNOTATION not in annotations:
         return PodAllocation()
@@ -122,7 +122,7 @@ class NodeAllocation:
         return _allocation(topology, held, claims)
 
     def with_claims(self, claims: Mapping[str, ReservationClaim[PodAllocation]]) -> NodeAllocation:
-        """Return this with what is known of reservations, by uid, whether or not they are seen here."""
+        """Return this with the claims of reservations, by uid."""
         claims = {uid: claim for uid, claim in claims.items() if claim.held}
         if not claims or not self.topology.cpus:
             return self

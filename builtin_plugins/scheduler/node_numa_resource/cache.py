@@ -1,4 +1,4 @@
-"""The plugin's cache of the CPU topology of each node, what pods and reservations hold of it, and what was granted.
+"""The plugin's cache of the CPU topology of each node, the holdings of pods and reservations, and the grants.
 
 It corresponds to resourceManager of Koordinator's pkg/scheduler/plugins/nodenumaresource.
 """

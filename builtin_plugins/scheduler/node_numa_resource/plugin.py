@@ -54,7 +54,7 @@ class NodeNUMAResource:
         self._scorer = NumaScorer(self._args.scorer, self._cache, self._allocator, self._admission)
 
     def start(self) -> None:
-        """Listen for deleted pods, to take their grants back."""
+        """Subscribe to deleted pods, to remove their grants."""
         self._handle.events.on(("Pod",), self._granted.note)
 
     # Scheduling cycle
@@ -107,18 +107,18 @@ class NodeNUMAResource:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Take the grant back."""
+        """Remove the grant."""
         state.pop(CpuGrant, None)
         self.forget_pod(pod)
 
     def forget_pod(self, pod: PodInfo) -> None:
-        """Take the grant of a pod back; the grant of a newer pod of the same name stays."""
+        """Remove the grant of a pod; the grant of a newer pod of the same name stays."""
         self._granted.take_back(pod)
 
     # Binding cycle
 
     def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
-        """Record the allocation in the pod's annotations, and the bind policy where the pod names none."""
+        """Record the allocation in the pod's annotations, and the bind policy if the pod names none."""
         grant = state.get(CpuGrant) or self._granted.of(pod)
         if isinstance(grant, CpuGrant) and grant.node == node:
             record_allocation(draft, grant)
@@ -180,7 +180,7 @@ class NodeNUMAResource:
         return event.kind in ("Node", "NodeResourceTopology")
 
     def endpoints(self) -> Mapping[str, Callable[..., Any]]:
-        """Return the endpoint with what is held on a node, and what is free there."""
+        """Return the endpoint with the holdings and the free resources of a node."""
         return {"nodes/{name}": self._describe}
 
     def _request(self, state: CycleState, pod: PodInfo) -> NumaRequest | None:

@@ -1,6 +1,6 @@
-"""RandomScore: one of the nodes, drawn with equal chance; the base line that other policies are measured against.
+"""RandomScore: prefers one node, drawn with equal probability; the baseline for other policies.
 
-An expression has no randomness, by intent: the same inputs give the same answer. So this is code.
+It is written in Python, as expressions have no randomness: equal inputs give equal results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RandomScore:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments; raises ValueError for those that there are not."""
+        """Return the arguments; raises `ValueError` for unknown ones."""
         return check_fields(args, {"seed": int})
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002

@@ -104,7 +104,7 @@ class ReservationCache:
         return self._uses.get(pod.key, "")
 
     def owners(self, detail: str = "") -> dict[str, Any]:
-        """Return how many distinct owners there are, and with `detail` the reservations of each, as plain data."""
+        """Return the number of distinct owners, and with `detail` the reservations of each, as plain data."""
         found: dict[str, Any] = {
             "owners": len(self._by_owners), "reservations": sum(len(uids) for uids in self._by_owners.values()),
         }
@@ -122,20 +122,20 @@ class ReservationCache:
     # Changes
 
     def assume(self, pod: PodInfo, uid: str) -> None:
-        """Take note that a pod is about to use a reservation."""
+        """Record that a pod is about to use a reservation."""
         self._settle(pod.key)
         self._assumed[pod.key] = uid
         self._assuming[uid] = self._assuming.get(uid, 0) + 1
         self._use(pod, uid)
 
     def forget(self, pod: PodInfo) -> None:
-        """Take back what was assumed."""
+        """Undo `assume`."""
         uid = self._settle(pod.key)
         if uid is not None and self._uses.get(pod.key) == uid:
             self._leave(pod.key)
 
     def on_event(self, event: Event) -> None:
-        """Take note of a Reservation or a pod that came, changed or went."""
+        """Apply a change of a Reservation or a pod."""
         if event.kind == "Reservation":
             self._on_reservation(event.old, event.new)
         else:
@@ -152,7 +152,7 @@ class ReservationCache:
             try:
                 info = ReservationInfo.of(new)
             except ValueError:
-                info = None  # what cannot be read holds nothing
+                info = None  # an unreadable reservation reserves nothing
         if known is not None and (info is None or info.uid != known):
             self._drop(known)
         if info is not None:
@@ -161,7 +161,7 @@ class ReservationCache:
     def _on_pod(self, event: Event) -> None:
         pod = event.new_pod
         if pod is None or not pod.node_name:
-            # A pod that only waits again is let go by who assumed it.
+            # A pod that only becomes pending again is forgotten by the caller of `assume`.
             if pod is None or event.key not in self._assumed:
                 self._settle(event.key)
                 self._leave(event.key)

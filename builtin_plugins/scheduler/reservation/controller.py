@@ -50,7 +50,7 @@ class ReservationStatus:
                     self._touched[name] = None
 
     def run(self, now: int) -> None:
-        """Look at the Reservations that something happened to, at those about to expire, and now and then at all."""
+        """Sync changed and expiring Reservations, and periodically all of them."""
         snapshot = self._handle.snapshot()
         items = snapshot.objects("Reservation")
         due = set(self._touched)
@@ -71,7 +71,7 @@ class ReservationStatus:
                     self._delete(items[name], name)
 
     def sync(self, item: Mapping[str, Any], snapshot: Snapshot, now: int) -> None:
-        """Write what changed of one Reservation."""
+        """Write the changed status of one Reservation."""
         name = item["metadata"]["name"]
         row = snapshot.index.get((item.get("status") or {}).get("nodeName") or "")
         try:

@@ -16,7 +16,7 @@ _ALWAYS: Final = ("cpu", "memory", "ephemeral-storage")
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node in one view of the cluster, as a pod is shown it: without the pods that hold its matched reservations."""
+    """A node in the pod's snapshot: without the reserve pods of matched reservations."""
 
     row: NodeRow
     matched: Sequence[ReservationInfo]
@@ -29,7 +29,7 @@ class NodeView:
     def of(
         row: NodeRow, matched: Sequence[ReservationInfo], hidden: Sequence[PodInfo], ignores: Callable[[str], bool],
     ) -> NodeView:
-        """Return the view of a row from which the pods `hidden` were taken to show what they hold as free."""
+        """Return the view of a row from which the pods `hidden` were removed, so that their resources are free."""
         held = ResourceList()
         for pod in hidden:
             for name, amount in pod.requests.items():
@@ -41,7 +41,7 @@ class NodeView:
         return NodeView(row, matched, held, ignores)
 
     def requested(self, name: str) -> int:
-        """Return what others hold: the pods there, and what is left of each matched reservation."""
+        """Return the amount held by others: the pods there, and the unused rest of each matched reservation."""
         return self.row.requested[name] + self.held.get(name, 0)
 
     def short(self, requests: Mapping[str, int], extra: Mapping[str, int]) -> list[str]:
@@ -96,7 +96,9 @@ def _told(text: str, requested: int, used: int, capacity: int, *, amounts: bool)
 
 
 def score(requests: Mapping[str, int], allocated: Mapping[str, int], allocatable: ResourceList) -> int:
-    """Return how full a reservation would be, 0 to 100 on average over what it holds; what does not fit counts 0."""
+    """Return the mean utilization of a reservation over its resources, 0 to 100; a resource that does not fit counts
+    0.
+    """
     names = [name for name, amount in allocatable.items() if amount]
     if not names:
         return 0

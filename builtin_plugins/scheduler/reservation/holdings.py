@@ -34,7 +34,7 @@ class Reserved(Protocol):
 
     @property
     def pod(self) -> PodInfo:
-        """The pod that holds its place on the node."""
+        """The reserve pod, or the pod that acts as the reservation."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class Restored:
     nodes: dict[str, NodeReservations] = field(default_factory=dict)
 
     def clone(self) -> Restored:
-        """Return a copy of its own."""
+        """Return an independent copy."""
         return Restored(dict(self.nodes))
 
 
@@ -114,7 +114,7 @@ def ignores_reservations(pod: PodInfo) -> bool:
 def nominated_reservation(
     handle: Handle, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int,
 ) -> Reserved | None:
-    """Return the reservation that the pod takes on the node, if it takes one."""
+    """Return the reservation that the pod uses on the node, if any."""
     for peer in handle.peers(ReservationNominator):  # type: ignore[type-abstract]
         nominate = getattr(peer, "nominate", None)
         found = nominate(state, pod, snapshot, row) if callable(nominate) else None
@@ -126,7 +126,7 @@ def nominated_reservation(
 def first_fitting(
     reservations: Sequence[Reserved], attempt: Callable[[Reserved], _Allocation | Refusal], *, required: bool,
 ) -> _Allocation | Refusal | None:
-    """Return what the first reservation yields that has room; None where the pod may look elsewhere."""
+    """Return the result of the first reservation with room; None if the pod may use other resources."""
     reasons: list[str] = []
     for reservation in reservations:
         found = attempt(reservation)

@@ -50,7 +50,7 @@ def available(item: Json, node: str, now: int) -> dict[str, Any]:
 
 
 def expired(item: Json, now: int) -> dict[str, Any]:
-    """Return a Reservation that has ended without being used up."""
+    """Return a Reservation as expired."""
     failed = with_conditions(item, now, Ready=("False", "Expired", ""))
     return {**failed, "status": {**failed["status"], "phase": "Failed"}}
 
@@ -70,7 +70,7 @@ def is_expired(item: Json, now: int) -> bool:
 
 
 def expires_at(item: Json) -> int | None:
-    """Return when a Reservation's time will be over (ns since the epoch), or None where it never is."""
+    """Return the expiration time of a Reservation (ns since the epoch), or None."""
     spec = item.get("spec") or {}
     ttl = parse_duration(spec["ttl"]) if spec.get("ttl") is not None else None
     if ttl == 0:

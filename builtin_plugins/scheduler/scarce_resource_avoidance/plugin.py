@@ -1,4 +1,4 @@
-"""ScarceResourceAvoidance: pods that need no scarce resource stay off the nodes that have it.
+"""ScarceResourceAvoidance: keeps pods that request no scarce resource off the nodes that have it.
 
 The behaviour is Koordinator's (pkg/scheduler/plugins/scarceresourceavoidance).
 """
@@ -26,8 +26,8 @@ _PODS: Final = "pods"
 class ScarceResourceAvoidance:
     """The scorer.
 
-    Arguments: `resources` names the scarce ones. A node's score is the share, in percent, of what is not scarce among
-    the kinds of resources that it has and the pod does not request; 100 where there are no such kinds.
+    Arguments: `resources` names the scarce ones. A node's score is the share, in percent, of non-scarce resources among
+    those that it has and the pod does not request; 100 if there are none.
     """
 
     name = "ScarceResourceAvoidance"
@@ -38,7 +38,7 @@ class ScarceResourceAvoidance:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments; raises ValueError for those that there are not."""
+        """Return the arguments; raises `ValueError` for unknown ones."""
         return check_fields({name: value for name, value in args.items() if value is not None}, {"resources": list})
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
@@ -52,7 +52,7 @@ class ScarceResourceAvoidance:
 
 
 def _present(snapshot: Snapshot, names: Sequence[str] | set[str] | frozenset[str]) -> NDArray[np.int64]:
-    """Return how many of these resources each node has."""
+    """Return the number of these resources that each node has."""
     count: NDArray[np.int64] = np.zeros(snapshot.size, np.int64)
     for name in names:
         count += snapshot.allocatable(name) > 0

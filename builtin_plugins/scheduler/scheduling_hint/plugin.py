@@ -40,7 +40,7 @@ class SchedulingHint:
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot,  # noqa: ARG002
     ) -> Refusal | OnlyNodes | Skip | None:
-        """Look at no other nodes than those that the hint names, if it names any."""
+        """Limit the nodes to those that the hint names, if it names any."""
         try:
             only, preferred = _hinted(pod)
         except ValueError as error:
@@ -51,7 +51,7 @@ class SchedulingHint:
     def prefer_nodes(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
     ) -> Sequence[str] | Skip:
-        """Return the nodes that the hint prefers, as far as they are looked at."""
+        """Return the considered nodes that the hint prefers."""
         preferred: Sequence[str] = state.get(SchedulingHint, ())
         if not preferred:
             return SKIP
@@ -64,7 +64,9 @@ class SchedulingHint:
 
 
 def _hinted(pod: PodInfo) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the only nodes to look at, empty for all, and those to try first; raises ValueError for a broken hint."""
+    """Return the only nodes to consider, empty for all, and those to try first; raises `ValueError` for a malformed
+    hint.
+    """
     annotations = annotations_of(pod.object)
     name = next((each for each in SCHEDULING_HINT_ANNOTATIONS if annotations.get(each)), None)
     if name is None:

@@ -1,4 +1,4 @@
-"""Topology spread constraints: those of pods, those that a scheduler gives to pods without any, and their selectors."""
+"""Topology spread constraints: those of pods, the defaults for pods without any, and their selectors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OWNERS: Final = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "State
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One constraint, with its defaults; `selector` None takes no pod."""
+    """One constraint, with its defaults; `selector` None matches no pod."""
 
     max_skew: int
     topology_key: str
@@ -41,14 +41,16 @@ class Constraint:
     honors_affinity: bool = True
     honors_taints: bool = False
     text: str = field(default="", compare=False)
-    """Names the selector among all."""
+    """The identity of the selector."""
 
     def counts(self, labels: Mapping[str, str]) -> bool:
-        """Return whether pods with those labels are counted: what takes everything counts nothing (as upstream)."""
+        """Return whether pods with those labels are counted: a selector that matches all counts none (as in
+        kube-scheduler).
+        """
         return not _takes_everything(self.selector) and matches_labels(self.selector, labels, absent=False)
 
     def takes(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the selector takes a pod with those labels."""
+        """Return whether the selector matches a pod with those labels."""
         return matches_labels(self.selector, labels, absent=False)
 
 
@@ -60,7 +62,7 @@ def constraints_of(given: Sequence[Json], labels: Mapping[str, str], action: str
     """Return the constraints with that `whenUnsatisfiable`, of a pod with those labels.
 
     Raises:
-        ValueError: one cannot be read.
+        ValueError: a constraint is malformed.
     """
     try:
         return tuple(_constraint(each, labels) for each in given if each["whenUnsatisfiable"] == action)
@@ -82,7 +84,7 @@ def _constraint(given: Json, labels: Mapping[str, str]) -> Constraint:
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+    """Return v1 arguments with their defaults; raises `ValueError` with the fault and the field's path."""
     constraint = nested({
         "maxSkew": integer, "topologyKey": text, "whenUnsatisfiable": text, "labelSelector": _no_selector,
         "minDomains": integer, "nodeAffinityPolicy": text, "nodeTaintsPolicy": text, "matchLabelKeys": texts,
@@ -102,7 +104,7 @@ def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return which of valid v1 arguments have no effect, with the reason."""
+    """Return the valid v1 arguments without effect, with the reasons."""
     constraints = args.get("defaultConstraints") or ()
     return {f"defaultConstraints[{index}].matchLabelKeys":
             "as in kube-scheduler, the selector of a default constraint is that of the pod's services and owner"
@@ -141,7 +143,7 @@ def _no_selector(_value: Any, path: str) -> Any:
 
 
 class DefaultSelectors:
-    """The selectors of what a pod belongs to: services, and the controller that owns it."""
+    """The selectors of a pod's services and of its owning controller."""
 
     def __init__(self) -> None:
         self._services: dict[str, list[Mapping[str, str]]] = {}
@@ -149,7 +151,7 @@ class DefaultSelectors:
         self._versions: Hashable = None
 
     def of(self, pod: PodInfo, snapshot: Snapshot) -> tuple[Json | None, str]:
-        """Return one selector of all of them together and a text that names it; None if the pod belongs to nothing."""
+        """Return the combined selector and its identity; None if the pod has neither services nor an owner."""
         versions = (snapshot.cluster, *(snapshot.version_of(kind) for kind in _KINDS))
         if versions != self._versions or len(self._known) >= _MOST_KNOWN:
             self._versions = versions
@@ -180,7 +182,7 @@ class DefaultSelectors:
             if owner["kind"] == "ReplicationController":
                 wanted.update(owned)
             else:
-                # All requirements must match, even where a service selects otherwise.
+                # All requirements must match, even if a service's selector contradicts them.
                 expressions = [*({"key": key, "operator": "In", "values": [value]}
                                  for key, value in (owned.get("matchLabels") or {}).items()),
                                *(owned.get("matchExpressions") or ())]

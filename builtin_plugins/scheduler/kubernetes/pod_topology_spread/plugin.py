@@ -1,4 +1,4 @@
-"""PodTopologySpread: pods of one kind are spread over the domains of a label, strictly or by preference.
+"""PodTopologySpread: spreads pods of one kind over the domains of a label, strictly or by preference.
 
 The number of pods that a selector matches on each node is cached as a column (see `pod_counts`); a decision
 sums it up per domain.
@@ -46,7 +46,7 @@ _Booleans = NDArray[np.bool_]
 
 
 class PodTopologySpread:
-    """Filter and scorer (kube-scheduler's plugin of that name); pods without constraints are left out.
+    """Filter and scorer (kube-scheduler's plugin of that name); pods without constraints are skipped.
 
     Arguments: `defaultingType` System (the default) or List, and `defaultConstraints` for the latter, for pods without
     constraints that belong to a Service, ReplicaSet, StatefulSet or ReplicationController.
@@ -67,14 +67,14 @@ class PodTopologySpread:
         self._skewed = Refusal("skew", _REASON)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
-        """Skip pods without constraints that have to be met."""
+        """Skip pods without required constraints."""
         try:
             return None if self._constraints(state, pod, snapshot, DO_NOT_SCHEDULE) else SKIP
         except ValueError as error:
             return Refusal("constraints", str(error), Code.ERROR)
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes in whose domain there would be too many pods more than in the emptiest one."""
+        """Refuse nodes whose domain would exceed the domain with the fewest pods by more than the maximum skew."""
         constraints = self._constraints(state, pod, snapshot, DO_NOT_SCHEDULE)
         passed: _Booleans = np.ones(snapshot.size, np.bool_)
         missing: _Booleans = np.zeros(snapshot.size, np.bool_)
@@ -113,18 +113,18 @@ class PodTopologySpread:
     def pre_score(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
     ) -> Refusal | Skip | None:
-        """Skip pods without constraints that are only wished for."""
+        """Skip pods without preferred constraints."""
         try:
             return None if self._constraints(state, pod, snapshot, SCHEDULE_ANYWAY) else SKIP
         except ValueError as error:
             return Refusal("constraints", str(error), Code.ERROR)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        """Prefer nodes in whose domains there are few pods; small domains count for less."""
+        """Prefer nodes in domains with few pods; small domains count less."""
         constraints = self._constraints(state, pod, snapshot, SCHEDULE_ANYWAY)
         if not constraints:
             return Scores(np.zeros(snapshot.size, np.int64))
-        # With Kubernetes' own defaults, a node without a zone may still spread by its name.
+        # With Kubernetes' defaults, a node without a zone still counts by its hostname.
         wants_all = bool(pod.object["spec"].get("topologySpreadConstraints")) or not self._system
         chosen: _Booleans | None = None
         if wants_all:
@@ -151,7 +151,7 @@ class PodTopologySpread:
         return Scores(_normalized(raw, rows, scored), raw={"": raw})
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether nodes changed, or pods of the same namespace did that are on one."""
+        """Return whether nodes changed, or placed pods of the same namespace."""
         if placed_pod_changed(event):
             return event.key.partition("/")[0] == pod.namespace
         return node_came_or_changed(event) or (event.kind == "Node" and event.new is None) or is_of(event, pod)
@@ -180,7 +180,7 @@ class PodTopologySpread:
     def _eligible(
         self, pod: PodInfo, snapshot: Snapshot, constraint: Constraint, together: tuple[Constraint, ...],
     ) -> _Booleans | None:
-        """Return which nodes count for a constraint, None for all; they need the labels of `together` too."""
+        """Return the nodes that count for a constraint, None for all; they must have the labels of `together` too."""
         among: _Booleans | None = None
         for each in together:
             found = domains(snapshot, each.topology_key)
@@ -201,7 +201,7 @@ class PodTopologySpread:
 
 
 def _question(pod: PodInfo, constraint: Constraint) -> tuple[Hashable, Weight]:
-    """Return the question which pods a constraint counts, and its answer per pod."""
+    """Return the cache key of a constraint's pod counts, and the weight function."""
     namespace = pod.namespace
 
     def weight(kind: PodKind) -> int:
@@ -211,18 +211,18 @@ def _question(pod: PodInfo, constraint: Constraint) -> tuple[Hashable, Weight]:
 
 
 def _part(counts: Counts, size: int, constraint: Constraint) -> NDArray[np.float64]:
-    """Return what a constraint adds to the scores, where there are `size` domains."""
+    """Return a constraint's part of the scores, for `size` domains."""
     return counts.astype(np.float64) * math.log(size + 2) + (constraint.max_skew - 1)
 
 
 def _least(sums: Counts, in_use: _Booleans, min_domains: int) -> int:
-    """Return how many pods the emptiest domain has: none where there are fewer domains than there must be."""
+    """Return the lowest number of pods of a domain: 0 if there are fewer domains than the minimum."""
     sums = sums[in_use]
     return 0 if len(sums) < max(min_domains, 1) else int(sums.min())
 
 
 def _normalized(raw: NDArray[np.int64], rows: Rows, scored: Rows) -> NDArray[np.int64]:
-    """Return 0..100, the fewer pods the better; 0 for rows that are not scored."""
+    """Return 0..100, higher for fewer pods; 0 for rows that are not scored."""
     result: NDArray[np.int64] = np.zeros(len(raw), np.int64)
     if not len(scored):
         return result

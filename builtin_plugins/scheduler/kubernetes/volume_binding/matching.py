@@ -1,6 +1,6 @@
 """Volumes and provisioning for claims that wait for their first consumer, by node.
 
-A claim takes the smallest available volume that the node reaches, or is provisioned where its class, the class's
+A claim gets the smallest available volume that the node can reach, or is provisioned if its class, the class's
 topologies and the tracked storage capacity allow that (kube-scheduler's `FindPodVolumes`).
 """
 
@@ -41,7 +41,7 @@ class Reach:
         self._by_value: dict[str, tuple[NDArray[Any], dict[str, Rows]]] = {}
 
     def of_volume(self, volume: Json, snapshot: Snapshot) -> _Booleans | None:
-        """Return from which nodes a volume can be reached, None for all."""
+        """Return the nodes that can reach a volume, None for all."""
         required = (_spec(volume).get("nodeAffinity") or {}).get("required")
         if required is None:
             return None
@@ -63,14 +63,14 @@ class Reach:
         found = np.zeros(snapshot.size, np.bool_)
         for term in topologies:
             expressions = term.get("matchLabelExpressions") or ()
-            inside = np.full(snapshot.size, bool(expressions))  # a term that names nothing holds nothing
+            inside = np.full(snapshot.size, bool(expressions))  # a term without expressions matches nothing
             for each in expressions:
                 inside &= self._with_label(str(each.get("key", "")), tuple(each.get("values") or ()), snapshot)
             found |= inside
         return found
 
     def of_selector(self, selector: Json, snapshot: Snapshot) -> _Booleans:
-        """Return the nodes whose labels a selector takes; one that is malformed takes none."""
+        """Return the nodes whose labels match a selector; a malformed one matches none."""
         keys = {*(selector.get("matchLabels") or {}), *(
             str(each.get("key", "")) for each in selector.get("matchExpressions") or ())}
 
@@ -84,7 +84,7 @@ class Reach:
                                 paths=frozenset(map(label_path, keys)))
 
     def _with_label(self, key: str, values: Sequence[str], snapshot: Snapshot) -> _Booleans:
-        """Return the nodes that have one of the values; there may be a volume, and so a question, for every node."""
+        """Return the nodes that have one of the values; cached, as there may be a volume for every node."""
         column = self._labels.of(
             snapshot, key, lambda view, row: (view.node(row)["metadata"].get("labels") or {}).get(key),
             paths=frozenset({label_path(key)}),
@@ -110,20 +110,20 @@ class Matched:
     unbound: _Booleans
     """The nodes on which a claim would get no volume."""
     short: _Booleans
-    """The nodes on which one would be provisioned, and there is too little storage."""
+    """The nodes on which a volume would be provisioned, but the storage does not suffice."""
     bindings: list[tuple[Json, Json, _Booleans]] = field(default_factory=list)
-    """Claims, volumes that exist, and on which nodes the one would be bound to the other."""
+    """Claims with existing volumes, and the nodes on which they would be bound."""
 
 
 class VolumeMatcher:
-    """Finds volumes for claims; `taken` are volumes that were given to claims (keys) already."""
+    """Finds volumes for claims; `taken` are the claims (keys) of assigned volumes."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
     def match(self, selected: Sequence[tuple[Json, str]], others: Sequence[Json], snapshot: Snapshot,
               taken: Mapping[str, str]) -> Matched:
-        """Return what becomes of claims for which a node was `selected`, and of `others`, which may take any."""
+        """Return the matches of claims with a selected node, and of `others`, which may use any node."""
         size = snapshot.size
         found = Matched(np.zeros(size, np.bool_), np.zeros(size, np.bool_))
         for _, node in selected:
@@ -143,7 +143,7 @@ class VolumeMatcher:
     def _bind(
         self, claim: Json, snapshot: Snapshot, taken: Mapping[str, str], used: dict[str, _Booleans], found: Matched,
     ) -> _Booleans:
-        """Return on which nodes there is a volume for a claim, and write down which."""
+        """Return the nodes with a volume for a claim, and record the volumes."""
         matched = np.zeros(snapshot.size, np.bool_)
         closed = np.zeros(snapshot.size, np.bool_)
         for volume, prebound in _candidates(claim, snapshot, taken):
@@ -154,7 +154,7 @@ class VolumeMatcher:
                 free &= ~used[name]
             here = free if reached is None else free & reached
             if prebound:
-                closed |= free & ~here  # no other volume will do where its own one is out of reach
+                closed |= free & ~here  # a pre-bound claim can use no other volume
             if here.any():
                 matched |= here
                 used[name] = used[name] | here if name in used else here
@@ -181,7 +181,7 @@ class VolumeMatcher:
             found.short |= needed & ~enough
 
     def _enough(self, claim: Json, provisioner: str, snapshot: Snapshot) -> _Booleans | None:
-        """Return where the storage capacity suffices for a claim; None where capacity is not tracked."""
+        """Return the nodes with enough storage capacity for a claim; None if capacity is not tracked."""
         driver = snapshot.object(CSI_DRIVER, provisioner)
         wanted = _requested(claim)
         if driver is None or not _spec(driver).get("storageCapacity") or wanted == _NO_SIZE:
@@ -198,7 +198,7 @@ class VolumeMatcher:
 
 
 def _candidates(claim: Json, snapshot: Snapshot, taken: Mapping[str, str]) -> Iterator[tuple[Json, bool]]:
-    """Yield volumes that would do for a claim: its own one (then true) before others, the smallest first."""
+    """Yield the volumes that match a claim: its own one (then true) before others, the smallest first."""
     metadata, spec = claim["metadata"], _spec(claim)
     key = f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
     wanted, name = _requested(claim), class_of(claim)

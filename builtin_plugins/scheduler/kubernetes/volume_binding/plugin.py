@@ -1,7 +1,6 @@
 """VolumeBinding: refuses nodes that cannot reach the pod's volumes, or on which its claims cannot be bound.
 
-Nothing is written: the volumes chosen for claims are assumed for the pods that follow, and the volume controller and
-kube-scheduler bind.
+Nothing is written: chosen volumes are assumed for later pods, and the volume controller and kube-scheduler bind them.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _Booleans = NDArray[np.bool_]
 
 @dataclass(slots=True)
 class _Claims:
-    """A pod's claims, and what the filter found for those that wait."""
+    """A pod's claims, and the filter's matches for unbound ones."""
 
     volumes: list[Json | None] = field(default_factory=list)
     """The volumes of bound claims, in the order of the claims; None where one does not exist."""
@@ -67,19 +66,19 @@ class _Assumed:
     """The volumes assumed for placed pods, until the claims' objects show them."""
 
     volumes: dict[str, tuple[Json, str]] = field(default_factory=dict)
-    """By volume: the volume's object then, and the key of the claim that it was given to."""
+    """By volume: its object at that time, and the key of its claim."""
     nodes: dict[str, tuple[Json, str]] = field(default_factory=dict)
-    """By claim: the claim's object then, and the node for which it is to be provisioned."""
+    """By claim: its object at that time, and the node for which it is provisioned."""
 
     def taken(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return the claims by the volumes that they were given; what has changed since is forgotten."""
+        """Return the claims by assigned volume; entries that have changed since are dropped."""
         self.volumes = {
             name: known for name, known in self.volumes.items() if snapshot.object(VOLUME, name) is known[0]
         }
         return {name: claim for name, (_, claim) in self.volumes.items()}
 
     def node_of(self, claim: Json, snapshot: Snapshot) -> str:
-        """Return the node that was chosen for a claim, here or by others, or an empty text."""
+        """Return the node that was selected for a claim, here or in its object, or an empty text."""
         known = self.nodes.get(_key(claim))
         if known is not None and snapshot.object(CLAIM, _key(claim)) is not known[0]:
             del self.nodes[_key(claim)]
@@ -87,7 +86,7 @@ class _Assumed:
         return selected_node(claim) or (known[1] if known is not None else "")
 
     def forget(self, claims: set[str]) -> None:
-        """Forget what was taken for claims (keys)."""
+        """Drop the volumes assigned to claims (keys)."""
         self.volumes = {name: known for name, known in self.volumes.items() if known[1] not in claims}
         self.nodes = {key: known for key, known in self.nodes.items() if key not in claims}
 
@@ -110,7 +109,7 @@ class VolumeBinding:
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return v1 arguments with their defaults; raises ValueError for what is wrong, with the field's path."""
+        """Return v1 arguments with their defaults; raises `ValueError` with the fault and the field's path."""
         given = read_args(args, "VolumeBindingArgs", {
             "bindTimeoutSeconds": integer, "shape": listed(nested({"utilization": integer, "score": integer})),
         })
@@ -121,14 +120,14 @@ class VolumeBinding:
 
     @staticmethod
     def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return which of valid v1 arguments have no effect, with the reason."""
+        """Return the valid v1 arguments without effect, with the reasons."""
         found = {"shape": "nodes are not scored by the capacity of their volumes"}
         if args.get("bindTimeoutSeconds") != _TIMEOUT:
             found["bindTimeoutSeconds"] = "volumes are not bound, so nothing waits for them"
         return found
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
-        """Skip pods without claims; refuse those whose claims are missing, lost, or not bound though they should be."""
+        """Skip pods without claims; refuse those with missing, lost, or unexpectedly unbound claims."""
         if not pod.object["spec"].get("volumes"):
             return SKIP
         claims = tuple(claims_of(pod))
@@ -141,7 +140,7 @@ class VolumeBinding:
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes from which a volume cannot be reached, and where a claim would get none."""
+        """Refuse nodes that cannot reach a volume, or on which a claim would get none."""
         found = state.get(VolumeBinding)
         if found is None:
             claims = tuple(claims_of(pod))
@@ -169,7 +168,7 @@ class VolumeBinding:
                       codes=lambda refused: {Code.UNRESOLVABLE: refused})
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:  # noqa: ARG002
-        """Remember which volumes the pod's claims get on its node, and which are to be provisioned there."""
+        """Record the volumes of the pod's claims on its node, and those to provision there."""
         found = state.get(VolumeBinding)
         if not isinstance(found, _Claims) or found.matched is None:
             return None
@@ -184,21 +183,21 @@ class VolumeBinding:
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Forget what was remembered of the pod's claims."""
+        """Drop the records of the pod's claims."""
         found = state.get(VolumeBinding)
         if isinstance(found, _Claims):
             keys = {_key(claim) for claim in found.waiting}
             self._assumed.forget(keys)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether a node, or something of the pod's storage, came or changed."""
+        """Return whether a node, or one of the pod's storage objects, was added or changed."""
         if event.kind == CLAIM:
             name = event.key.rpartition("/")[2]
             return event.key.partition("/")[0] == pod.namespace and any(each.name == name for each in claims_of(pod))
         return node_came_or_changed(event) or event.kind in _KINDS or is_of(event, pod)
 
     def _bound(self, volumes: list[Json | None], snapshot: Snapshot) -> tuple[_Booleans, _Booleans]:
-        """Return from which nodes a volume cannot be reached, and where one is missing; the first that fails counts."""
+        """Return the nodes that cannot reach a volume, and those with a missing one; the first failure counts."""
         conflict: _Booleans = np.zeros(snapshot.size, np.bool_)
         for volume in volumes:
             if volume is None:
@@ -245,7 +244,7 @@ def _look_at(pod: PodInfo, claims: tuple[VolumeClaim, ...], snapshot: Snapshot) 
 
 
 def _fault(pod: PodInfo, claim: VolumeClaim, item: Json | None) -> str:
-    """Return what is wrong with a claim, in kube-scheduler's words, or an empty text."""
+    """Return the fault of a claim, in kube-scheduler's words, or an empty text."""
     if item is None:
         if claim.ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{claim.name}"'
