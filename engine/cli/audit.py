@@ -7,7 +7,6 @@ one dry round. Nothing is changed in the cluster.
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from .composition import (
     warn_of_settings,
 )
 from .exits import Exit, Stop
+from .numbers import percent
 from .terminal import add_output, heading, progress, table, write, write_json
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("paths", metavar="PATH", nargs="+", help="a policy file or a directory of them")
     add_cluster(parser)
-    parser.add_argument("--few", type=_percent, default=FEW_PERCENT, metavar="PERCENT",
+    parser.add_argument("--few", type=percent, default=FEW_PERCENT, metavar="PERCENT",
                         help="report policies that match less than this percentage of the nodes or pods "
                              f"(default: {FEW_PERCENT:g})")
     parser.add_argument("--strict", action="store_true", help="end with 6 where there are warnings")
@@ -59,16 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a DeschedulerConfiguration (descheduler/v1alpha2; default: one profile of the policies)")
     add_choice(parser)
     add_output(parser)
-
-
-def _percent(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"`{text}` is no percentage from 0 to 100")
-    return value
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:

@@ -37,6 +37,7 @@ from .composition import (
 )
 from .exits import Exit, Stop
 from .logs import VisibleFormatter
+from .numbers import number
 from .terminal import warn, write
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         ending = Ending(stop, grace)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, ending)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, ending)
         beating = asyncio.create_task(_beat(grace))
         try:
             await server.run(host, port, stop, bound=_say_bound, ready=_say_ready)
@@ -480,26 +481,16 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _rate(text: str) -> float:
-    return _number(text, "number from 0 to 1", lambda value: 0 <= value <= 1)
+    return number(text, "number from 0 to 1", lambda value: 0 <= value <= 1)
 
 
 def _seconds(text: str) -> float:
     wanted = "number of seconds from 1 to 86400, and not 0"
-    return _number(text, wanted, lambda value: value == 0 or 1 <= value <= 86_400)
+    return number(text, wanted, lambda value: value == 0 or 1 <= value <= 86_400)
 
 
 def _positive(text: str) -> float:
-    return _number(text, "number of seconds from 0.1 to 3600", lambda value: 0.1 <= value <= 3600)
-
-
-def _number(text: str, wanted: str, allowed: Callable[[float], bool]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not allowed(value):
-        raise argparse.ArgumentTypeError(f"`{text}` is no {wanted}")
-    return value
+    return number(text, "number of seconds from 0.1 to 3600", lambda value: 0.1 <= value <= 3600)
 
 
 def _megabytes(text: str) -> int:

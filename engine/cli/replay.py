@@ -18,33 +18,28 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from koordpolicy import __version__
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.documents.specs import parse_duration
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.recorded.figures import COLUMNS, SECOND, RecordingResult, TimeSpan, Waits
 from koordpolicy.engine.recorded.replay import Descheduling, Leave, replay, stretched, thinned
-from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 
 from .composition import (
     add_policies,
     all_lacks,
-    check_enabled,
-    choice_of,
     count,
     descheduler_configuration,
     live_of,
-    report_idle,
     warn_of_lacks,
 )
-from .exits import Exit, Stop
+from .exits import Exit
+from .numbers import number
 from .pages import check_page
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
+from .traces import add_trace, made_by, need_trace, settings_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,10 +65,7 @@ _SHOWN: Final = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--trace", metavar="FILE", type=Path, required=True,
-                        help=f"the list of pods, or a directory that holds {traces.POD_LIST}")
-    parser.add_argument("--nodes", metavar="FILE", type=Path,
-                        help=f"the list of nodes (default: {traces.NODE_LIST} beside the pods)")
+    add_trace(parser)
     parser.add_argument("--node-share", type=_share, default=1.0, metavar="X",
                         help="replay on this share of the nodes, above 0 and up to 1: of each kind so many, rounded "
                              "up, the first by name (default: 1)")
@@ -103,23 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
 def _share(text: str) -> float:
-    if not 0 < (value := _number(text)) <= 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is no share above 0 and up to 1")
-    return value
+    return number(text, "share above 0 and up to 1", lambda value: 0 < value <= 1)
 
 
 def _factor(text: str) -> float:
-    if not 0 <= (value := _number(text)) <= 10_000:
-        raise argparse.ArgumentTypeError(f"`{text}` is no factor from 0 to 10000")
-    return value
+    return number(text, "factor from 0 to 10000", lambda value: 0 <= value <= 10_000)
 
 
 def _interval(text: str) -> int:
@@ -134,12 +115,7 @@ def _interval(text: str) -> int:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
-    for path in filter(None, (options.trace, options.nodes)):
-        if not path.exists():
-            raise Stop(f"there is no file `{path}`")
-    folder = options.trace if options.trace.is_dir() else options.trace.parent
-    if options.nodes is None and not (beside := folder / traces.NODE_LIST).exists():
-        raise Stop(f"there is no list of nodes `{beside}` beside the pods: name one with `--nodes`")
+    need_trace(options)
     check_page(options.report)
     live = live_of(options.policies, builtins)
     recording = traces.load_recording(options.trace, options.nodes)
@@ -147,12 +123,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     recording = stretched(replace(recording, nodes=thinned(recording.nodes, options.node_share)), options.stretch)
     if options.limit is not None:
         recording = replace(recording, stays=recording.stays[: options.limit])
-    plugins = live.registry.of_framework(Framework.SCHEDULER)
-    profile = trace_profile(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
-    enabled = [choice.name for choice in profile.enabled]
-    check_enabled(enabled, plugins)
-    report_idle(live.registry, {profile.name}, enabled)
-    settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
+    settings = settings_with(options, live.registry, typical)
     lacks = warn_of_lacks(all_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
     with progress("replaying", len(recording.stays)) as done:
         result = replay(recording, live, settings, leave=Leave(options.leave), clock=time.perf_counter, progress=done,
@@ -187,9 +158,8 @@ def _run_of(options: argparse.Namespace, nodes: int) -> dict[str, object]:
 def _write_report(options: argparse.Namespace, result: RecordingResult, nodes: int) -> None:
     from koordpolicy.engine.reports.recording import recording_page  # noqa: PLC0415 - not every run writes one
 
-    by = [*map(str, options.policies), *options.enable]
-    about = (f"koord-policy {__version__}, by {', '.join(by) if by else 'the built-in plugins'}; {nodes:,} nodes "
-             f"(share {options.node_share:g}), stays stretched by {options.stretch:g}, pods leave: {options.leave}")
+    about = (f"{made_by(options)}; {nodes:,} nodes (share {options.node_share:g}), "
+             f"stays stretched by {options.stretch:g}, pods leave: {options.leave}")
     title = f"Recording of {options.trace}"
     write_file(options.report, recording_page(title, about, result, options.points, _time))
 

@@ -10,38 +10,31 @@ much idle GPU the next pod could not use, in percent of the cluster's GPU and of
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koordpolicy import __version__
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources import trace as traces
 from koordpolicy.engine.explanation import shown
-from koordpolicy.engine.framework.points import Framework
-from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.observe.profiling import DecisionMeter, Measurements
-from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import SimulationResult, UnplacedPods, simulate
 
 from .composition import (
     add_policies,
-    check_enabled,
-    choice_of,
     count,
     live_of,
-    report_idle,
     scheduling_lacks,
     warn_of_lacks,
 )
-from .exits import Exit, Stop
+from .exits import Exit
+from .numbers import number
 from .pages import check_page
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
+from .traces import add_trace, made_by, need_trace, settings_with
 
 if TYPE_CHECKING:
     from . import Builtins
@@ -65,10 +58,7 @@ _SHAPES_SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("--trace", metavar="FILE", type=Path, required=True,
-                        help=f"the list of pods, or a directory that holds {traces.POD_LIST}")
-    parser.add_argument("--nodes", metavar="FILE", type=Path,
-                        help=f"the list of nodes (default: {traces.NODE_LIST} beside the pods)")
+    add_trace(parser)
     add_policies(parser)
     parser.add_argument("--seed", type=int, default=42, help="seed of the workload and of random choices (default: 42)")
     parser.add_argument("--tune", type=_ratio, default=1.3, metavar="X",
@@ -90,22 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _ratio(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"`{text}` is no ratio from 0 to 100")
-    return value
+    return number(text, "ratio from 0 to 100", lambda value: 0 <= value <= 100)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
-    for path in filter(None, (options.trace, options.nodes)):
-        if not path.exists():
-            raise Stop(f"there is no file `{path}`")
-    if options.nodes is None and not (beside := _folder(options.trace) / traces.NODE_LIST).exists():
-        raise Stop(f"there is no list of nodes `{beside}` beside the pods: name one with `--nodes`")
+    need_trace(options)
     check_page(options.report)
     live = live_of(options.policies, builtins)
     recorded = traces.load(options.trace, options.nodes)
@@ -113,12 +93,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     typical = typical_pods(recorded.pods)
     if options.limit is not None:
         workload = replace(workload, pods=workload.pods[: options.limit])
-    plugins = live.registry.of_framework(Framework.SCHEDULER)
-    profile = trace_profile(ProfileSpec(enabled=tuple(map(choice_of, options.enable))), typical, plugins)
-    enabled = [choice.name for choice in profile.enabled]
-    check_enabled(enabled, plugins)
-    report_idle(live.registry, {profile.name}, enabled)
-    settings = Settings((profile,), tie_break=options.tie_break, seed=options.seed)
+    settings = settings_with(options, live.registry, typical)
     lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
     # Processor time, so that other load of the machine does not count.
     meter = DecisionMeter(time.thread_time) if options.report is not None else None
@@ -134,18 +109,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK
 
 
-def _folder(trace: Path) -> Path:
-    return trace if trace.is_dir() else trace.parent
-
-
 def _write_report(
     options: argparse.Namespace, workload: traces.Workload, result: SimulationResult, measured: Measurements,
 ) -> None:
     from koordpolicy.engine.reports.simulation import Replayed, simulation_page  # noqa: PLC0415 - as above
 
-    by = [*map(str, options.policies), *options.enable]
-    about = (f"koord-policy {__version__}, by {', '.join(by) if by else 'the built-in plugins'}; seed {options.seed}, "
-             f"requests tuned to {options.tune:g}, ties: {options.tie_break}")
+    about = (f"{made_by(options)}; seed {options.seed}, requests tuned to {options.tune:g}, "
+             f"ties: {options.tie_break}")
     title = f"Replay of {options.trace}"
     write_file(options.report, simulation_page(Replayed(title, about, workload, result, measured)))
 

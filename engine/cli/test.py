@@ -19,6 +19,7 @@ from koordpolicy.engine.source import PolicyError, did_you_mean
 
 from .composition import discovered_plugins
 from .exits import Exit, Stop
+from .numbers import percent
 from .terminal import progress, warn, write, write_file, write_json, write_report
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--coverage-out", metavar="FILE", type=Path,
                         help="where coverage is written (default: text and json are printed, others go to "
                              "policy-coverage.html or .sarif)")
-    parser.add_argument("--min-coverage", metavar="PERCENT", type=_percent, help="fail below this coverage")
+    parser.add_argument("--min-coverage", metavar="PERCENT", type=percent, help="fail below this coverage")
     parser.add_argument("--mutate", action="store_true",
                         help="nudge constants and operators of the policies one by one, and list what no case notices")
 
@@ -75,14 +76,6 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"`{text}` is no regular expression: {error}") from None
-
-
-def _percent(text: str) -> float:
-    with suppress(ValueError):
-        value = float(text)
-        if 0 <= value <= 100:
-            return value
-    raise argparse.ArgumentTypeError(f"`{text}` is no percentage from 0 to 100")
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:

@@ -1,0 +1,27 @@
+"""Numbers in options."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+
+def number(text: str, wanted: str, allowed: Callable[[float], bool], *, suffix: str = "") -> float:
+    """Read an option's value that is a number, with a suffix that may be left out.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no number, or none that is `allowed`; the message ends with `wanted`.
+    """
+    try:
+        value = float(text.removesuffix(suffix))
+    except ValueError:
+        value = math.nan
+    if not allowed(value):
+        raise argparse.ArgumentTypeError(f"`{text}` is no {wanted}")
+    return value
+
+
+def percent(text: str) -> float:
+    """Read an option's value that is a percentage from 0 to 100: 80 or 80%."""
+    return number(text, "percentage from 0 to 100", lambda value: 0 <= value <= 100, suffix="%")
