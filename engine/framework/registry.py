@@ -140,9 +140,13 @@ class Live:
         registry stays active.
         """
         with self._writing:  # one writer at a time; readers never wait
-            generation = self._registry.generation + (registry.digest != self._registry.digest)
-            new = replace(registry, generation=generation)
+            new = self.numbered(registry)
             if stage is not None:
                 stage(new)
             self._registry = new
             return new
+
+    def numbered(self, registry: Registry) -> Registry:
+        """Return the registry with the generation under which `activate` would activate it now."""
+        generation = self._registry.generation + (registry.digest != self._registry.digest)
+        return registry if registry.generation == generation else replace(registry, generation=generation)

@@ -29,7 +29,7 @@ from .probation import Probation
 from .publish import publish
 from .select import Refusal, ReloadUnit, Selection, SelectionRules, select
 from .settings import ReloadSettings
-from .source_state import Files, SourceState, active_files
+from .source_state import SourceState, active_files
 from .startup import InvalidAtStart, Startup
 from .state_store import StateSaver, Store
 from .status import BLOCKED, UNAVAILABLE, Outcomes, SourceStatus, Status
@@ -38,8 +38,6 @@ from .watch import FileEvents, Waker, Watcher
 
 _LOG: Final = logging.getLogger(__name__)
 _DEFAULTS: Final = ReloadSettings()
-_MOST_TRIALS: Final = 16
-"""The number of sets that build but cannot run in one pass before all changes are refused."""
 
 
 class PolicyBuilder(Build, Protocol):
@@ -225,26 +223,13 @@ class Reloader:
         return rolled_back and self._rules.unit is ReloadUnit.FILE
 
     def _select_and_swap(self, now: float) -> None:
-        """Select the next set and activate it; if it cannot run, without the changes at fault."""
-        failed: dict[str, PolicyError] = {}
-
-        def build(files: Files) -> Registry:
-            registry = self._swapper.build(files)
-            if registry.digest in failed:
-                raise failed[registry.digest]
-            return registry
-
-        while True:
-            selection = select(self._sources, build, self._rules)
-            try:
-                self._swapper.swap(selection)
-                break
-            except PolicyError as error:
-                if selection.built is None or selection.built.digest in failed or len(failed) == _MOST_TRIALS:
-                    refused = (*selection.refused, *(Refusal(each, error.problems) for each in selection.accepted))
-                    selection = Selection((), refused, {}, None)
-                    break
-                failed[selection.built.digest] = error
+        """Select the next set, of those that build and can run, and activate it."""
+        selection = select(self._sources, self._swapper.build_and_stage, self._rules)
+        try:
+            self._swapper.swap(selection)
+        except PolicyError as error:  # it could run when it was staged
+            refused = (*selection.refused, *(Refusal(each, error.problems) for each in selection.accepted))
+            selection = Selection((), refused, {}, None)
         self._record_outcome(selection)
         self._retry_at = now + self._interval if self._unavailable() else None
 

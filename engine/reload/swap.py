@@ -61,6 +61,8 @@ class Swapper:
         self._activated = activated
         self._previous: _ActiveSet | None = None
         """The last set that has passed its probation, while the active one has not."""
+        self._staged: Registry | None = None
+        """The registry that was staged last."""
         self.stage: Stage | None = None
         """Called with each registry before it is activated; raises `PolicyError` if it cannot run."""
         self.alarm = ""
@@ -97,14 +99,28 @@ class Swapper:
             raise our_fault("compiling the policies", error) from error
         return registry
 
+    def build_and_stage(self, files: Files) -> Registry:
+        """Return the registry of these files, staged under its generation; raises `PolicyError` if it cannot run."""
+        registry = self._live.numbered(self.build(files))
+        if self.stage is not None:
+            try:
+                self.stage(registry)
+            except PolicyError:
+                raise
+            except Exception as error:
+                raise our_fault("activating the policies", error) from error
+        self._staged = registry
+        return registry
+
     def activate(self, registry: Registry) -> None:
-        """Stage a registry and make it the active one; raises `PolicyError` if it cannot run."""
+        """Make a registry the active one, staged unless that was done last; raises `PolicyError` if it cannot run."""
         try:
-            self._live.activate(registry, self.stage)
+            self._live.activate(registry, None if registry is self._staged else self.stage)
         except PolicyError:
             raise
         except Exception as error:
             raise our_fault("activating the policies", error) from error
+        self._staged = None
         self.alarm, self.stuck = "", False
         self._activated()
 
