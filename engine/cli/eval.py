@@ -117,7 +117,7 @@ def _plan(program: Program, options: argparse.Namespace) -> int:
                      "documentLimit": limits.document_cost, "decisionLimit": limits.decision_cost},
             "parts": [
                 {"expression": part.text, "depth": part.depth, "evaluated": part.strategy.value,
-                 "readsOfRows": part.rows, "readsOfDecision": part.decision, "kept": part.kept,
+                 "readsOfRows": part.rows, "readsOfDecision": part.decision, "kept": part.cached,
                  "cost": {"lowest": part.cost.low, "highest": part.cost.high}}
                 for part in parts
             ],
@@ -125,7 +125,7 @@ def _plan(program: Program, options: argparse.Namespace) -> int:
         return Exit.OK
     write(f"type   {program.type}")
     write(f"cost   {whole.cost.low:,} to {whole.cost.high:,} by row, of at most {limits.cost:,}")
-    write(f"kept   {whole.kept}")
+    write(f"cached {whole.cached}")
     heading("parts")
     table(["expression", "evaluated", "reads", "cost"], [
         ["  " * part.depth + part.text, part.strategy.value, ", ".join((*part.rows, *part.decision)), part.cost.high]

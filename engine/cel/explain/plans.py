@@ -21,7 +21,7 @@ class PlannedPart:
     """A part of an expression: its text, strategy, paths and cost.
 
     `depth` is 0 for the whole expression. `rows` are the paths of ROW variables that it reads, `decision` those of all
-    other variables. `cost` is that of one evaluation by row.
+    other variables. `cached` describes its cached results between decisions. `cost` is that of one evaluation by row.
     """
 
     depth: int
@@ -29,12 +29,12 @@ class PlannedPart:
     strategy: Strategy
     rows: tuple[str, ...]
     decision: tuple[str, ...]
-    kept: str
+    cached: str
     cost: Estimate
 
 
 def describe(program: Program) -> tuple[PlannedPart, ...]:
-    """Return the parts of an expression in source order, the whole first; literals are left out."""
+    """Return the parts of an expression in source order, the whole first; literals are omitted."""
     checked = program.checked
     if not is_pure(checked) and checked.scope is Scope.ROW:
         # Nothing is cached, and every row is evaluated.
@@ -77,7 +77,7 @@ def _planned(checked: Checked, node: Expr, strategy: Strategy, depth: int) -> Pl
         text = f"{text} (a variable)"
     row_texts, decision_texts = _texts(rows), _texts(decision)
     return PlannedPart(
-        depth, text, strategy, row_texts, decision_texts, _kept(strategy, depth, row_texts, decision_texts),
+        depth, text, strategy, row_texts, decision_texts, _cached(strategy, depth, row_texts, decision_texts),
         estimate(sub_expression(checked, node)),
     )
 
@@ -86,16 +86,16 @@ def _texts(paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(sorted(map(shown, paths)))
 
 
-def _kept(strategy: Strategy, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
+def _cached(strategy: Strategy, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
     """Return what is cached of a part between decisions."""
     condition = f" for each {' and '.join(decision)}" if decision else ""
     if strategy is Strategy.DISTINCT and depth:
-        return f"an answer per distinct {', '.join(rows)}{condition}"
+        return f"one result per distinct {', '.join(rows)}{condition}"
     if strategy is Strategy.NUMBERS:
-        return "the column, by the snapshot"
+        return "the column, in the snapshot"
     if strategy in (Strategy.CONSTANT, Strategy.DECISION):
         return "nothing: one evaluation per decision"
     if depth == 0 and strategy is not Strategy.ROW:
-        again = ", once they come again" if decision else ""
-        return f"the column{condition}{again}; rows that change are evaluated anew"
+        again = ", from their second use on" if decision else ""
+        return f"the column{condition}{again}; changed rows are evaluated again"
     return "nothing"

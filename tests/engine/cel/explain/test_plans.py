@@ -32,11 +32,11 @@ def test_what_is_the_same_for_all_rows_is_one_part() -> None:
     assert planned("1 + 1") == [(0, "1 + 1", "constant")]
 
 
-def test_parts_say_what_they_read_what_is_kept_and_what_they_cost() -> None:
+def test_parts_say_what_they_read_what_is_cached_and_what_they_cost() -> None:
     (part,) = describe(compile_program("toleratesNode(pod, node)", FILTER))
     assert (part.rows, part.decision) == (("node.spec.taints",), ("pod.spec.tolerations",))
-    assert part.kept == (
-        "the column for each pod.spec.tolerations, once they come again; rows that change are evaluated anew"
+    assert part.cached == (
+        "the column for each pod.spec.tolerations, from their second use on; changed rows are evaluated again"
     )
     assert (part.cost.low, part.cost.high) == (2, 2 + 1 + 3 * 100 * 50)
 
@@ -52,7 +52,7 @@ def test_variables_are_plans_of_their_own() -> None:
 def test_what_is_not_pure_is_evaluated_row_by_row() -> None:
     scope = FILTER.with_functions(Function("draw", (Overload("draw", (INT,), INT, lambda _: 4, pure=False),)))
     parts = describe(compile_program("draw(1) > requested.cpu", scope))
-    assert [(part.text, part.strategy.value, part.kept) for part in parts] == [
+    assert [(part.text, part.strategy.value, part.cached) for part in parts] == [
         ("draw(1) > requested.cpu", "row by row", "nothing"),
     ]
 
