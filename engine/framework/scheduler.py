@@ -54,9 +54,13 @@ class Skip(enum.Enum):
     """The result of a plugin that does not handle this pod: it is skipped, and the others are called."""
 
     SKIP = "Skip"
+    SKIP_SHAPE = "SkipShape"
+    """The result of a preFilter or preScore that skips all pods of one shape (`PodInfo.shape`): it is not called again
+    for them. At other points it is `SKIP`."""
 
 
 SKIP = Skip.SKIP
+SKIP_SHAPE = Skip.SKIP_SHAPE
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ from koordpolicy.engine.framework.registry import (
 from koordpolicy.engine.framework.scheduler import (
     NO_CANDIDATE,
     SKIP,
+    SKIP_SHAPE,
     AfterError,
     AfterFilter,
     AfterPostFilter,
@@ -159,6 +160,7 @@ __all__ = [
     "HIGHEST_SCORE",
     "NO_CANDIDATE",
     "SKIP",
+    "SKIP_SHAPE",
     "Adjustment",
     "AfterError",
     "AfterFilter",

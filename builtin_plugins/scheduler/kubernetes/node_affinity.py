@@ -17,7 +17,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
 from koordpolicy.engine.kubernetes.selectors import Json, matches_node
 from koordpolicy.engine.scheduler.cycle.normalize import normalize_by_max
-from koordpolicy.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, Skip
+from koordpolicy.plugin import SKIP_SHAPE, CycleState, Event, Handle, OnlyNodes, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 from ..allocation.strict_args import integer, listed, nested, read_args, text, texts
@@ -89,7 +89,7 @@ class NodeAffinity:
         spec = pod.object.get("spec") or {}
         required = node_affinity(spec).get(REQUIRED)
         if required is None:
-            return SKIP if self._added is None and not spec.get("nodeSelector") else None
+            return SKIP_SHAPE if self._added is None and not spec.get("nodeSelector") else None
         names: set[str] = set()
         terms = required.get("nodeSelectorTerms") or ()
         for term in terms:
@@ -125,7 +125,7 @@ class NodeAffinity:
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,  # noqa: ARG002
     ) -> Skip | None:
         """Skip pods without preferences."""
-        return None if self._preferred(pod) else SKIP
+        return None if self._preferred(pod) else SKIP_SHAPE
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Add up the weights of the preferred terms that match the node; the highest sum becomes 100."""

@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.scheduler.extensions.pod_counts import PodKind, pod_counts
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.plugin import SKIP_SHAPE, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, pod_left
 
@@ -31,7 +31,7 @@ class NodePorts:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Skip | None:  # noqa: ARG002
         """Skip pods without host ports."""
-        return None if pod_counts(snapshot).kind_of(pod).ports else SKIP
+        return None if pod_counts(snapshot).kind_of(pod).ports else SKIP_SHAPE
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where another pod has one of the ports."""

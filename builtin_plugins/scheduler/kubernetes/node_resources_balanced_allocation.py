@@ -14,7 +14,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Scores
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36
-from koordpolicy.plugin import SKIP, CycleState, Handle, Skip
+from koordpolicy.plugin import SKIP_SHAPE, CycleState, Handle, Skip
 
 from ..allocation.resource_scoring import DEFAULT_RESOURCES, WeightedResource, allocations, counts, read_resources
 from ..allocation.strict_args import read_args
@@ -64,7 +64,7 @@ class NodeResourcesBalancedAllocation:
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Skip | None:  # noqa: ARG002
         """Skip pods that request none of the resources: they would all go to one node."""
-        return None if any(self._requests(pod)) else SKIP
+        return None if any(self._requests(pod)) else SKIP_SHAPE
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes: the closer to each other the shares of the resources would be, the higher.

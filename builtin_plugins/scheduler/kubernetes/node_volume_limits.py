@@ -15,7 +15,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.plugin import SKIP_SHAPE, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, pod_left
 from .volumes import CLAIM, CSI_NODE, STORAGE_CLASS, VOLUME, VolumeClaim, claim_object, claims_of, class_of, is_owned_by
@@ -43,7 +43,7 @@ class NodeVolumeLimits:
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:  # noqa: ARG002
         """Skip pods without claims."""
         if not pod.object["spec"].get("volumes") or not any(True for _ in claims_of(pod)):
-            return SKIP
+            return SKIP_SHAPE
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002

@@ -14,7 +14,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed, pod_left
 from ..allocation.row_refusals import RowRefusals
@@ -58,7 +58,7 @@ class VolumeRestrictions:
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods without such disks and claims; refuse those with a missing claim."""
         if not pod.object["spec"].get("volumes"):
-            return SKIP
+            return SKIP_SHAPE
         alone: list[str] = []
         for claim in claims_of(pod):
             if claim.ephemeral:

@@ -14,7 +14,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
 from koordpolicy.engine.scheduler.profiles.args import no_args
-from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 from .node_selection import label_path
@@ -47,7 +47,7 @@ class VolumeZone:
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods whose volumes name no zone; refuse those with a missing claim or volume."""
         if not pod.object["spec"].get("volumes"):
-            return SKIP
+            return SKIP_SHAPE
         found = _topologies(pod, snapshot)
         if isinstance(found, Refusal):
             return found

@@ -23,6 +23,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
 from koordpolicy.engine.framework.scheduler import (
+    SKIP_SHAPE,
     AfterFilter,
     AfterPreFilter,
     BeforeFilter,
@@ -126,14 +127,18 @@ class PluginRunner:
         self.state[IgnoredErrors] = errors
         left_out: list[tuple[Active, Rows]] = []
         common: AbstractSet[str] | None = None
+        of_shape = self.profile.skipped(Point.PRE_FILTER, self.pod.shape())
+        self.skipped |= of_shape
         for active in self.profile.pre_filters:
-            if active.name in self.skipped:  # in a what-if the same plugins are skipped again
+            if active.plugin.name in self.skipped:  # in a what-if the same plugins are skipped again
                 continue
             answer = self._run_pre_filter(active, errors)
             if answer is None:
                 continue
             if isinstance(answer, Skip):
                 self.skipped.add(active.name)
+                if answer is SKIP_SHAPE:
+                    of_shape.add(active.name)
             elif isinstance(answer, OnlyNodes):
                 inside = self._inside(answer.names, rows)
                 left_out.append((active, rows[~inside]))
@@ -290,14 +295,19 @@ class PluginRunner:
         """Run the scorers; return the pod's rejection or None, the scores, and the weighted totals in row order."""
         if not len(rows):
             return None, (), np.zeros(0, np.int64)
-        idle: set[str] = set()
+        of_shape = self.profile.skipped(Point.PRE_SCORE, self.pod.shape())
+        idle = set(of_shape)
         for active in self.profile.at[Point.PRE_SCORE]:
+            if active.plugin.name in idle:
+                continue
             answer = guarded(
                 self.failures, active, Point.PRE_SCORE, active.ask.pre_score, self.state, self.pod, self.snapshot, rows,
                 kinds=(Skip,),
             )
             if isinstance(answer, Skip):
                 idle.add(active.name)
+                if answer is SKIP_SHAPE:
+                    of_shape.add(active.name)
             elif answer is not None:
                 return (active.name, Point.PRE_SCORE, answer), (), np.zeros(len(rows), np.int64)
         for active in self.profile.having(BeforeScore):

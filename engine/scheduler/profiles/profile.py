@@ -36,6 +36,7 @@ from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 from ..cycle.rowwise import RowwiseFilter, RowwiseScore, describe, has
 
 EVERYTHING: Final = "*"
+_MOST_SHAPES: Final = 2_048
 _MOST_SKIPPED: Final = 64
 POINTS: Final = FRAMEWORKS[Framework.SCHEDULER]
 """The extension points of the scheduler, in their order."""
@@ -120,6 +121,7 @@ class Profile:
         self.made = made
         self._having: dict[type, tuple[Active, ...]] = {}
         self._without: dict[tuple[Point, frozenset[str]], tuple[Active, ...]] = {}
+        self._skipped: dict[tuple[Point, bytes], set[str]] = {}
         self.repeating = {point: frozenset(
             each.name for each in found if each.enforced and has(each.ask, *methods_of(Cacheable))
         ) for point, found in at.items()}
@@ -206,6 +208,20 @@ class Profile:
             if len(self._without) >= _MOST_SKIPPED:
                 self._without.clear()
             found = self._without[point, skipped] = tuple(each for each in self.at[point] if each.name not in skipped)
+        return found
+
+    def skipped(self, point: Point, shape: bytes | None) -> set[str]:
+        """Return the names of the plugins that a point skips for pods of a shape; callers add to it.
+
+        For pods without a shape it is a new set.
+        """
+        if shape is None:
+            return set()
+        found = self._skipped.get((point, shape))
+        if found is None:
+            if len(self._skipped) >= _MOST_SHAPES:
+                self._skipped.clear()
+            found = self._skipped[point, shape] = set()
         return found
 
     def plugins(self) -> tuple[str, ...]:

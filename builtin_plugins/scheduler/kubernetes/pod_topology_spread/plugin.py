@@ -23,7 +23,7 @@ from koordpolicy.engine.kubernetes.pod_affinity import HOSTNAME
 from koordpolicy.engine.kubernetes.selectors import untolerated
 from koordpolicy.engine.scheduler.extensions.domains import domains
 from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, PodKind, Weight, pod_counts
-from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState, Event, Handle, Skip
 
 from ...allocation.requeue_hints import is_of, node_came_or_changed, placed_pod_changed
 from ..node_selection import NodeSelection
@@ -69,7 +69,7 @@ class PodTopologySpread:
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods without required constraints."""
         try:
-            return None if self._constraints(state, pod, snapshot, DO_NOT_SCHEDULE) else SKIP
+            return None if self._constraints(state, pod, snapshot, DO_NOT_SCHEDULE) else self._skip(DO_NOT_SCHEDULE)
         except ValueError as error:
             return Refusal("constraints", str(error), Code.ERROR)
 
@@ -115,7 +115,7 @@ class PodTopologySpread:
     ) -> Refusal | Skip | None:
         """Skip pods without preferred constraints."""
         try:
-            return None if self._constraints(state, pod, snapshot, SCHEDULE_ANYWAY) else SKIP
+            return None if self._constraints(state, pod, snapshot, SCHEDULE_ANYWAY) else self._skip(SCHEDULE_ANYWAY)
         except ValueError as error:
             return Refusal("constraints", str(error), Code.ERROR)
 
@@ -155,6 +155,10 @@ class PodTopologySpread:
         if placed_pod_changed(event):
             return event.key.partition("/")[0] == pod.namespace
         return node_came_or_changed(event) or (event.kind == "Node" and event.new is None) or is_of(event, pod)
+
+    def _skip(self, action: str) -> Skip:
+        # Defaults are for pods of a Service, which may come or go.
+        return SKIP if self._defaults[action] else SKIP_SHAPE
 
     def _constraints(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, action: str,

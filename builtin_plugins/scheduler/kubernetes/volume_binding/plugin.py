@@ -17,7 +17,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
-from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
+from koordpolicy.plugin import SKIP_SHAPE, CycleState, Event, Handle, Skip
 
 from ...allocation.requeue_hints import is_of, node_came_or_changed
 from ...allocation.strict_args import integer, listed, nested, read_args
@@ -129,10 +129,10 @@ class VolumeBinding:
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods without claims; refuse those with missing, lost, or unexpectedly unbound claims."""
         if not pod.object["spec"].get("volumes"):
-            return SKIP
+            return SKIP_SHAPE
         claims = tuple(claims_of(pod))
         if not claims:
-            return SKIP
+            return SKIP_SHAPE
         found = _look_at(pod, claims, snapshot)
         if isinstance(found, Refusal):
             return found

@@ -17,7 +17,7 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.kubernetes.release import KUBERNETES_1_36, NEWEST, RELEASES
-from koordpolicy.plugin import SKIP, CycleState
+from koordpolicy.plugin import SKIP_SHAPE, CycleState
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 GPU = "example.com/gpu"
@@ -48,7 +48,7 @@ def pod(name, cpu=None, memory=None, gpu=0, node=""):
 def scores(plugin, pod, snapshot):
     rows = np.arange(snapshot.size)
     pre_score = getattr(plugin, "pre_score", None)
-    if pre_score is not None and pre_score(CycleState(), pod, snapshot, rows) is SKIP:
+    if pre_score is not None and pre_score(CycleState(), pod, snapshot, rows) is SKIP_SHAPE:
         return None
     return plugin.score(CycleState(), pod, snapshot, rows).values.tolist()
 

@@ -11,7 +11,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.handle import Nothing
 from koordpolicy.engine.framework.points import Code, Point
-from koordpolicy.plugin import SKIP, CycleState, Event, Handle, OnlyNodes, QueuedPod
+from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState, Event, Handle, OnlyNodes, QueuedPod
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 GIB = 1024 ** 3
@@ -59,7 +59,7 @@ def test_ports_of_sidecars_count_and_those_of_other_init_containers_do_not(kit):
     plugin, port = kit.make("NodePorts"), {"ports": [{"hostPort": 80}]}
     sidecar = with_ports(init=[{"name": "side", "restartPolicy": "Always", **port}])
     assert plugin.pre_filter(CycleState(), sidecar, snapshot) is None
-    assert plugin.pre_filter(CycleState(), with_ports(init=[{"name": "once", **port}]), snapshot) is SKIP
+    assert plugin.pre_filter(CycleState(), with_ports(init=[{"name": "once", **port}]), snapshot) is SKIP_SHAPE
 
 
 # ImageLocality
@@ -179,7 +179,7 @@ def named(*names):
     (required({"matchFields": named("a", "b")["matchFields"] + named("b")["matchFields"]}), OnlyNodes(frozenset("b"))),
     (required(named("a"), {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}), None),
     (required(), None),
-    ({}, SKIP),
+    ({}, SKIP_SHAPE),
 ])
 def test_fields_that_name_nodes_narrow_the_choice(kit, affinity, expected):
     plugin = kit.make("NodeAffinity")
@@ -263,7 +263,7 @@ def test_pods_of_a_service_are_spread_without_saying_so(kit):
     assert plugin.pre_score(CycleState(), new, alone.snapshot(), kit.rows(alone.snapshot())) is None
     found = kit.scores(plugin, new, alone)
     assert found["a"] < found["b"] < found["c"] == 100
-    assert plugin.pre_filter(CycleState(), new, alone.snapshot()) is SKIP
+    assert plugin.pre_filter(CycleState(), new, alone.snapshot()) is SKIP_SHAPE
 
 
 def test_the_selector_of_the_controller_counts_too(kit):

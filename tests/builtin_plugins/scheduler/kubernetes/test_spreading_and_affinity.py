@@ -13,7 +13,7 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
-from koordpolicy.plugin import SKIP, CycleState
+from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
 HOSTNAME, ZONE = "kubernetes.io/hostname", "zone"
@@ -288,7 +288,7 @@ def views(nodes, pods):
 
 def told(plugin, pod, snapshot):
     """Return why each node is refused (an empty text: it is not)."""
-    if plugin.pre_filter(CycleState(), pod, snapshot) is SKIP:
+    if plugin.pre_filter(CycleState(), pod, snapshot) in (SKIP, SKIP_SHAPE):
         return dict.fromkeys(snapshot.names, "")
     answer = plugin.filter(CycleState(), pod, snapshot, np.arange(snapshot.size))
     refused = np.flatnonzero(~answer.passed)
@@ -302,7 +302,7 @@ def told(plugin, pod, snapshot):
 
 def scored(plugin, pod, snapshot):
     rows = np.arange(snapshot.size)
-    if plugin.pre_score(CycleState(), pod, snapshot, rows) is SKIP:
+    if plugin.pre_score(CycleState(), pod, snapshot, rows) in (SKIP, SKIP_SHAPE):
         return None
     return dict(zip(snapshot.names, plugin.score(CycleState(), pod, snapshot, rows).values.tolist(), strict=True))
 

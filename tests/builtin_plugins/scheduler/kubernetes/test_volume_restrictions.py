@@ -10,7 +10,7 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
-from koordpolicy.plugin import SKIP, CycleState, Event
+from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState, Event
 
 DISK = "node(s) had no available disk"
 IN_USE = (
@@ -103,7 +103,7 @@ def test_a_missing_claim_keeps_its_pod_from_all_nodes_and_that_of_an_ephemeral_v
     refusal = asked(kit, kit.pod(**claiming("gone")))
     assert (refusal.message, refusal.code) == ('persistentvolumeclaim "gone" not found', Code.UNRESOLVABLE)
     assert asked(kit, kit.pod(volumes=[{"name": "scratch", "ephemeral": {}}])) is SKIP
-    assert asked(kit, kit.pod()) is SKIP
+    assert asked(kit, kit.pod()) is SKIP_SHAPE
 
 
 def test_of_two_reasons_on_a_node_the_disk_is_told(kit):

@@ -4,7 +4,7 @@ import pytest
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.points import Code
-from koordpolicy.plugin import SKIP, CycleState, Event
+from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState, Event
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 OLD_ZONE, OLD_REGION = "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"
@@ -71,7 +71,8 @@ def test_a_volume_that_names_no_zone_is_no_concern(kit, labels):
 
 @pytest.mark.parametrize("volumes", [[], [{"name": "tmp", "emptyDir": {}}], [{"name": "scratch", "ephemeral": {}}]])
 def test_pods_without_claims_of_their_own_are_skipped(kit, volumes):
-    assert kit.make("VolumeZone").pre_filter(CycleState(), kit.pod(volumes=volumes), Cluster(NODES).snapshot()) is SKIP
+    found = kit.make("VolumeZone").pre_filter(CycleState(), kit.pod(volumes=volumes), Cluster(NODES).snapshot())
+    assert found is (SKIP if volumes else SKIP_SHAPE)
 
 
 @pytest.mark.parametrize(("objects", "name", "message"), [

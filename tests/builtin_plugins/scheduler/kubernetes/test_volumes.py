@@ -4,7 +4,7 @@ import pytest
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.points import Code
-from koordpolicy.plugin import SKIP, CycleState
+from koordpolicy.plugin import SKIP_SHAPE, CycleState
 
 
 def node(name, **labels):
@@ -97,7 +97,7 @@ def test_pods_without_claims_are_skipped(kit):
     for name in ("VolumeBinding", "NodeVolumeLimits"):
         assert kit.make(name).pre_filter(
             CycleState(), kit.pod(volumes=[{"name": "tmp", "emptyDir": {}}]), snapshot,
-        ) is SKIP
+        ) is SKIP_SHAPE
 
 
 def test_a_bound_volume_is_reached_from_the_nodes_that_it_names(kit):

@@ -14,7 +14,7 @@ from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.source import PolicyError, Source
-from koordpolicy.plugin import Changed, Nomination, OnlyNodes, Plan, Wait
+from koordpolicy.plugin import SKIP_SHAPE, Changed, Nomination, OnlyNodes, Plan, Wait
 from koordpolicy.testing import FakeClock
 
 SECOND = 1_000_000_000
@@ -731,3 +731,38 @@ def test_totals_of_large_weights_are_exact(kit):
     cluster = Cluster((node(f"n{number:02}") for number in range(NODES)), cache_results_from=0)
     scheduler = Scheduler(cluster, kit.live(plugin("S", Full(), Point.SCORE, weight=30_000_000)))
     assert scheduler.decide(kit.pod()).totals.max() == 3_000_000_000
+
+
+class SkipsShapes:
+    """Skips pods without a priority at a point, by their shape; records its calls."""
+
+    def __init__(self):
+        self.asked = []
+
+    def _skip(self, pod):
+        self.asked.append(pod.name)
+        return None if pod.priority else SKIP_SHAPE
+
+    def pre_filter(self, state, pod, snapshot):
+        return self._skip(pod)
+
+    def filter(self, state, pod, snapshot, rows):
+        return Answer(rows != 0)
+
+    def pre_score(self, state, pod, snapshot, rows):
+        return self._skip(pod)
+
+    def score(self, state, pod, snapshot, rows):
+        return Scores(100 - rows)
+
+
+@pytest.mark.parametrize(("points", "nodes"), [
+    ((Point.PRE_FILTER, Point.FILTER), ["a", "a", "b", "b"]), ((Point.PRE_SCORE, Point.SCORE), ["a"] * 4),
+])
+def test_a_plugin_that_skips_a_shape_is_not_called_for_its_pods_again(kit, points, nodes):
+    it = SkipsShapes()
+    scheduler = Scheduler(kit.cluster("a", "b", "c"), kit.live(plugin("Skips", it, *points)))
+    pods = [kit.pod("p"), kit.pod("q"), *(kit.pod(name, priority=1) for name in "rs")]
+    verdicts = [scheduler.decide(each) for each in pods]
+    assert ([each.node for each in verdicts], it.asked) == (nodes, ["p", "r", "s"])
+    assert [bool(each.scores) for each in verdicts] == [points[1] is Point.SCORE and number > 1 for number in range(4)]
