@@ -26,7 +26,8 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources.listing import Listing, apply
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.documents import SourceStreaks
-from koordpolicy.engine.descheduler.framework import build_profiles, run_cycle
+from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.profile import build_profiles
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koordpolicy.engine.descheduler.documents import SourceStreaks
-from koordpolicy.engine.descheduler.framework import CycleResult, build_profiles, run_cycle
+from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.profile import build_profiles
+from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.framework.points import Framework
 
 from .composition import (

@@ -150,7 +150,7 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     # Explanations of scheduling do not need these imports.
     from koordpolicy.engine.descheduler.documents import SourceStreaks  # noqa: PLC0415
     from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction  # noqa: PLC0415
-    from koordpolicy.engine.descheduler.framework import build_profiles, lacks_of  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.profile import build_profiles, lacks_of  # noqa: PLC0415
 
     configuration = descheduler_configuration(options.config, "--config")
     registry = registry_of(options.policies, builtins, Framework.DESCHEDULER)

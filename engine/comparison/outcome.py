@@ -22,7 +22,9 @@ from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler import config as descheduling
 from koordpolicy.engine.descheduler.documents import SourceStreaks
-from koordpolicy.engine.descheduler.framework import CycleResult, build_profiles, run_cycle
+from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.profile import build_profiles
+from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Enforcement, Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.vocabulary import BE

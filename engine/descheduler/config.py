@@ -21,8 +21,9 @@ from koordpolicy.engine.kubernetes.selectors import check_selector
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
 
 from .arguments import DEFAULT_POOL, KINDS, Fault, field_path
-from .framework import DeschedulerProfileSpec, EvictionLimits
 from .ignored_fields import warnings_of
+from .limits import EvictionLimits
+from .profile import DeschedulerProfileSpec
 
 API_VERSION: Final = "descheduler/v1alpha2"
 KIND: Final = "DeschedulerConfiguration"

@@ -26,15 +26,10 @@ from koordpolicy.engine.framework.explain import ExplainsNode
 from koordpolicy.engine.framework.points import Enforcement
 
 from .documents import DocumentCycle, DocumentPlugin, NodeState
-from .framework import (
-    CycleResult,
-    DeschedulerProfile,
-    EvictionLimits,
-    RunningPlugin,
-    ready_rows,
-    run_cycle,
-    select_rows,
-)
+from .framework import ready_rows, run_cycle, select_rows
+from .limits import EvictionLimits
+from .profile import DeschedulerProfile, RunningPlugin
+from .results import CycleResult
 
 _WIDTH: Final = 10
 

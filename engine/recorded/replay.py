@@ -19,7 +19,8 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, ClusterRecording, Stay, TraceNode
 from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
 from koordpolicy.engine.descheduler.documents import SourceStreaks
-from koordpolicy.engine.descheduler.framework import DeschedulerProfile, build_profiles, run_cycle
+from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.profile import DeschedulerProfile, build_profiles
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings

@@ -8,14 +8,9 @@ from dataclasses import replace
 from koordpolicy.engine.cel.scalar.tracing import NO_ROW
 from koordpolicy.engine.compile import CompiledDescheduler
 from koordpolicy.engine.descheduler.documents import DocumentPlugin, SourceStreaks
-from koordpolicy.engine.descheduler.framework import (
-    CycleResult,
-    DeschedulerFailure,
-    DeschedulerProfileSpec,
-    EvictionOutcome,
-    build_profiles,
-    run_cycle,
-)
+from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
+from koordpolicy.engine.descheduler.results import CycleResult, DeschedulerFailure, EvictionOutcome
 from koordpolicy.engine.documents import DeschedulerType, ErrorExpectation, ExpectedVeto
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry

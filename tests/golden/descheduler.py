@@ -41,18 +41,16 @@ from koordpolicy.engine.descheduler.arguments import (
     read_low_node_load,
 )
 from koordpolicy.engine.descheduler.config import read_plain
-from koordpolicy.engine.descheduler.framework import (
-    CycleEvictor,
-    CycleRecord,
+from koordpolicy.engine.descheduler.evictor import CycleEvictor
+from koordpolicy.engine.descheduler.framework import ready_rows, run_plugins
+from koordpolicy.engine.descheduler.limits import EvictionLimiter, EvictionLimits
+from koordpolicy.engine.descheduler.profile import (
     DeschedulerProfile,
     DeschedulerProfileSpec,
-    EvictionLimiter,
-    EvictionLimits,
     RunningPlugin,
     build_profiles,
-    ready_rows,
-    run_plugins,
 )
+from koordpolicy.engine.descheduler.results import CycleRecord
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.framework.points import Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin, Registry

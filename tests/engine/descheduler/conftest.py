@@ -8,7 +8,9 @@ import pytest
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile.plugins import compile_documents
-from koordpolicy.engine.descheduler.framework import CycleResult, DeschedulerProfileSpec, build_profiles, run_cycle
+from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
+from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.documents.loader import load
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source

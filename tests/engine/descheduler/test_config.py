@@ -6,7 +6,8 @@ import pytest
 
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.arguments import complete, read_low_node_load
-from koordpolicy.engine.descheduler.framework import DeschedulerProfileSpec, EvictionLimits
+from koordpolicy.engine.descheduler.limits import EvictionLimits
+from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec
 from koordpolicy.engine.documents.validation import validate_plain
 from koordpolicy.engine.source import PolicyError, Source
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.descheduler.framework import DeschedulerProfileSpec
+from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec
 
 from .conftest import evicted, kept, metric, node, pod
 

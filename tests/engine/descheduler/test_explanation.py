@@ -7,7 +7,8 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction
-from koordpolicy.engine.descheduler.framework import DeschedulerProfileSpec, EvictionLimits, build_profiles
+from koordpolicy.engine.descheduler.limits import EvictionLimits
+from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source

@@ -1,67 +1,12 @@
 from __future__ import annotations
 
-import pytest
-
-from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.descheduler.framework import (
-    TOO_SMALL,
-    DeschedulerProfileSpec,
-    EvictionLimiter,
-    EvictionLimits,
-    aggregate,
-    build_profiles,
-    run_cycle,
-)
-from koordpolicy.engine.framework.points import Framework, Point, Refusal
-from koordpolicy.engine.framework.registry import Registry
-from koordpolicy.engine.source import PolicyError
-from koordpolicy.plugin import python_plugin
+from koordpolicy.engine.descheduler.framework import TOO_SMALL, aggregate, run_cycle
+from koordpolicy.engine.descheduler.limits import EvictionLimits
+from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 
 from .conftest import evicted, kept, node, pod
-
-
-class Everyone:
-    """Evicts all pods of its nodes that no filter keeps."""
-
-    log: list[str] = []  # noqa: RUF012 - one test, one log
-
-    def __init__(self, args, handle):
-        self.args = args
-
-    def deschedule(self, snapshot, rows, evictor):
-        self.log.append("deschedule")
-        self._all(snapshot, rows, evictor)
-
-    def balance(self, snapshot, rows, evictor):
-        self.log.append("balance")
-        self._all(snapshot, rows, evictor)
-
-    def _all(self, snapshot, rows, evictor):
-        if self.args.get("fail"):
-            raise RuntimeError("no way")
-        for row in rows:
-            for each in snapshot.pods(row):
-                if evictor.filter(each) is None and evictor.pre_eviction_filter(each) is None:
-                    evictor.evict(each, "because", rule="all")
-
-
-class KeepsWeb:
-    def __init__(self, args, handle):
-        pass
-
-    def eviction_filter(self, pod, snapshot):
-        if pod.name == "broken":
-            raise RuntimeError("cannot tell")
-        return Refusal("web", "web stays") if pod.name == "web" else None
-
-
-REGISTRY = Registry.of([
-    *PLUGINS, python_plugin("Everyone", Framework.DESCHEDULER, Everyone),
-    python_plugin("Second", Framework.DESCHEDULER, Everyone),
-    python_plugin("KeepsWeb", Framework.DESCHEDULER, KeepsWeb, points=[Point.EVICTION_FILTER]),
-], generation=7)
-OBJECTS = [node("a"), node("b"), pod("web", "a"), pod("x", "a"), pod("y", "a"), pod("z", "b", namespace="e")]
+from .fake_plugins import OBJECTS, REGISTRY, Everyone
 
 
 def run(*specs: DeschedulerProfileSpec, objects=OBJECTS, **given):
@@ -141,73 +86,5 @@ def test_a_cluster_of_one_node_is_left_alone():
     assert (result.outcomes, result.error) == ((), TOO_SMALL)
 
 
-def test_limits_count_nodes_namespaces_and_all():
-    limiter = EvictionLimiter(EvictionLimits(per_node=2, per_namespace=3, total=4))
-    answers = []
-    for on, namespace in (("a", "x"), ("a", "x"), ("a", "x"), ("b", "x"), ("c", "x"), ("", "y"), ("", "z")):
-        answers.append(limiter.refusal(on, namespace))
-        if not answers[-1]:
-            limiter.done(on, namespace)
-    assert answers == [
-        "", "", "at most 2 pods of one node per cycle", "", "at most 3 pods of one namespace per cycle", "",
-        "at most 4 pods per cycle",
-    ]
-    assert EvictionLimiter(EvictionLimits(total=0)).refusal("a", "x") == "at most 0 pods per cycle"
-
-
-def test_every_fault_of_every_profile_is_told_at_once():
-    with pytest.raises(PolicyError) as caught:
-        build_profiles([
-            DeschedulerProfileSpec(
-                "p", balance=("LowNodeLoda", "KeepsWeb"), deschedule=("Everyone", "Everyone"),
-                disabled=frozenset({"Secnd", "*", "Second"}), args={"LowNodeLoda": {}, "Everone": {}, "Second": {}},
-            ),
-            DeschedulerProfileSpec(
-                "p", evict=("MigrationController",), args={"LowNodeLoad": {"numberOfNodes": -1}},
-                balance=("LowNodeLoad",),
-            ),
-            DeschedulerProfileSpec("", evict=("MigrationController", "DefaultEvictor")),
-        ], REGISTRY, dry_run=False)
-    assert [(problem.message, problem.help) for problem in caught.value.problems] == [
-        ("descheduler name is needed", "give each profile a `name`"),
-        ("duplicate profile with descheduler name `p`", ""),
-        (
-            "profile ``: plugin `DefaultEvictor` does not extend EvictPlugin plugin",
-            "evictions are not available yet, but dry runs are",
-        ),
-        ("profile ``: plugin `MigrationController` does not extend EvictPlugin plugin",
-         "evictions are not available yet, but dry runs are"),
-        ("profile `p`: BalancePlugin `LowNodeLoda` does not exist", "did you mean `LowNodeLoad`?"),
-        ("profile `p`: initializing plugin `LowNodeLoad`: numberOfNodes: must be greater than or equal to 0", ""),
-        ("profile `p`: it disables the plugin `Secnd`, which does not exist", "did you mean `Second`?"),
-        ("profile `p`: it has arguments for the plugin `Everone`, which does not exist", "did you mean `Everyone`?"),
-        ("profile `p`: no evict plugin is enabled", ""),
-        ("profile `p`: plugin `Everyone` already registered as `DeschedulePlugin`", ""),
-        ("profile `p`: plugin `KeepsWeb` does not extend BalancePlugin plugin", ""),
-        ("profile `p`: plugin `MigrationController` does not extend EvictPlugin plugin",
-         "evictions are not available yet, but dry runs are"),
-    ]
-
-
 def test_errors_are_told_together_and_each_once():
     assert [aggregate(each) for each in ([], ["a"], ["a", "b", "a"])] == ["", "a", "[a, b]"]
-
-
-def test_a_plugin_is_given_the_profile_the_cluster_and_the_moment():
-    seen = []
-
-    class Asks:
-        def __init__(self, args, handle):
-            self.handle = handle
-
-        def balance(self, snapshot, rows, evictor):
-            handle = self.handle
-            seen.append((handle.profile, handle.snapshot().names, handle.now(), handle.log.name))
-
-    registry = Registry.of([python_plugin("Asks", Framework.DESCHEDULER, Asks)], generation=1)
-    snapshot = Cluster(OBJECTS).snapshot(7)
-    profiles = build_profiles(
-        [DeschedulerProfileSpec("p", balance=("Asks",))], registry, dry_run=True, snapshot=lambda: snapshot,
-    )
-    run_cycle(profiles, snapshot)
-    assert seen == [("p", ["a", "b"], 7, "koordpolicy.descheduler.p")]

@@ -1,0 +1,132 @@
+"""The evictor that the plugins of a profile receive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter
+from koordpolicy.engine.framework.points import Enforcement, Refusal
+
+from .limits import EvictionLimiter
+from .profile import DeschedulerProfile, RunningPlugin, lacks_of
+from .results import CycleRecord, DeschedulerFailure, EvictionOutcome, NodeNote
+
+LACKING: Final = "lacking"
+"""The rule of refusals of evictions that depend on kinds which the source of the cluster does not contain."""
+
+
+class CycleEvictor:
+    """The evictor of the plugins of one profile during one cycle (implements `Evictor`)."""
+
+    def __init__(
+        self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
+    ) -> None:
+        self._profile = profile
+        self._snapshot = snapshot
+        self._limiter = limiter
+        self._record = record
+        self._plugin = ""
+        self._enforcement = Enforcement.ENFORCE
+        self._lacks = {each.plugin: each for each in lacks_of(profile, snapshot.cluster)}
+
+    def hand_to(self, plugin: RunningPlugin) -> CycleEvictor:
+        """Return this evictor for calls by that plugin."""
+        self._plugin, self._enforcement = plugin.name, plugin.enforcement
+        return self
+
+    def filter(self, pod: PodInfo) -> Refusal | None:
+        """Return the first veto on evicting the pod at all, or None."""
+        return self._ask(pod, EvictionFilter, lambda each: each.eviction_filter(pod, self._snapshot))
+
+    def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
+        """Return the first veto on evicting the pod now, or None."""
+        return self._ask(pod, PreEvictionFilter, lambda each: each.pre_eviction_filter(pod, self._snapshot))
+
+    def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
+        """Evict the pod unless a limit stops it; in a dry run it only counts."""
+        if self._enforcement is not Enforcement.ENFORCE:
+            message = f"would be evicted: {reason}"
+            self._note(pod, rule=rule, by="enforcement", stopped_rule=self._enforcement.value, message=message)
+            return False
+        for name in (self._plugin, *(each.name for each in self._profile.filters if _counts(each))):
+            if name in self._lacks:
+                self._note(pod, rule=rule, by=name, stopped_rule=LACKING, message=self._lacks[name].message)
+                return False
+        other = self._record.evicted_by(pod.key)
+        if other is not None and other != (self._profile.name, self._plugin):
+            self._note(pod, rule=rule, by=other[1], stopped_rule="evicted", message="evicted already in this cycle")
+            return False
+        over = self._limiter.refusal(pod.node_name, pod.namespace)
+        if over:
+            self._note(pod, rule=rule, by="limits", stopped_rule="", message=over)
+            return False
+        if not self._record.dry_run:
+            evictor = self._profile.evict
+            if evictor is None:
+                self._note(pod, rule=rule, by="evict", stopped_rule="", message="no evict plugin is enabled")
+                return False
+            if not evictor.instance.evict(pod, reason):
+                self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
+                return False
+        self._limiter.done(pod.node_name, pod.namespace)
+        self._record.put(EvictionOutcome(
+            pod.key, pod.node_name, self._profile.name, self._plugin, evicted=True, rule=rule, reason=reason,
+        ))
+        return True
+
+    def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
+        """Record that the calling plugin itself keeps a candidate."""
+        self._note(pod, rule=rule, by=self._plugin, stopped_rule=refusal.rule, message=refusal.message)
+
+    def observe(self, node: str, role: str, message: str = "") -> None:
+        """Record the role of a node for the calling plugin."""
+        note = NodeNote(node, self._profile.name, self._plugin, role, message)
+        self._record.notes[note.profile, note.plugin, node, role] = note
+
+    def fail(self, rule: str, subject: str, message: str) -> None:
+        """Record that an expression of the calling plugin failed on a pod or a node."""
+        self._record.failures.append(DeschedulerFailure(self._profile.name, self._plugin, message, rule, subject))
+
+    def node_limit_exceeded(self, node: str) -> bool:
+        """Return whether the limit of evictions from the node is used up."""
+        return self._limiter.node_limit_exceeded(node)
+
+    def is_leaving(self, pod: PodInfo) -> bool:
+        """Return whether any plugin evicted the pod in this cycle."""
+        return self._record.evicted_by(pod.key) is not None
+
+    def _ask(self, pod: PodInfo, protocol: type, question: Callable[[Any], Refusal | None]) -> Refusal | None:
+        for each in self._profile.filters:
+            if not isinstance(each.instance, protocol):
+                continue
+            lack = self._lacks.get(each.name)
+            try:
+                # The inputs of a veto are unknown, so the pod stays.
+                refusal = question(each.instance) if lack is None else Refusal(LACKING, lack.message)
+            except BaseException as error:
+                must_be_survived(error)
+                self._record.failures.append(
+                    DeschedulerFailure(self._profile.name, each.name, str(error), subject=pod.key),
+                )
+                refusal = Refusal("error", str(error))
+            if refusal is None:
+                continue
+            if each.enforcement is Enforcement.ENFORCE:
+                self._note(pod, rule="", by=each.name, stopped_rule=refusal.rule, message=refusal.message)
+                return refusal
+            self._record.audit(self._profile.name, each.name, pod.key, refusal)
+        return None
+
+    def _note(self, pod: PodInfo, *, rule: str, by: str, stopped_rule: str, message: str) -> None:
+        self._record.put(EvictionOutcome(
+            pod.key, pod.node_name, self._profile.name, self._plugin, evicted=False, rule=rule, stopped_by=by,
+            stopped_rule=stopped_rule, message=message,
+        ))
+
+
+def _counts(plugin: RunningPlugin) -> bool:
+    return plugin.enforcement is Enforcement.ENFORCE

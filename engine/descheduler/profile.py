@@ -1,0 +1,221 @@
+"""Profiles of the descheduler: their specs, and their plugins, made and checked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.kinds import Lack, Read, lacking
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.cluster.state import ClusterState
+from koordpolicy.engine.compile import CompiledDescheduler
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.descheduler import Balance, Deschedule, Evict, EvictionFilter, PreEvictionFilter
+from koordpolicy.engine.framework.handle import Handle
+from koordpolicy.engine.framework.points import Enforcement, Framework, Point
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
+
+from .documents import DocumentPlugin, SourceStreaks
+
+
+@dataclass(frozen=True, slots=True)
+class DeschedulerProfileSpec:
+    """A profile to build: its plugins by point, in order, and their arguments.
+
+    `args` are by plugin name; those in `complete` are already in internal form, all others are checked and completed by
+    the plugin itself.
+    """
+
+    name: str
+    node_selector: Mapping[str, Any] | None = None
+    deschedule: tuple[str, ...] = ()
+    balance: tuple[str, ...] = ()
+    evict: tuple[str, ...] = ()
+    filter: tuple[str, ...] = ()
+    disabled: frozenset[str] = frozenset()
+    """Names of documents that are not active in this profile; `*` for all of them."""
+    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    complete: frozenset[str] = frozenset()
+    has_plugins: bool = True
+    """False if the profile has no plugins section; such a profile is refused."""
+    configured: tuple[str, ...] = ()
+    """The plugin names of its arguments as written, to find duplicates."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPlugin:
+    """A plugin of a profile with its instance."""
+
+    name: str
+    instance: Any
+    enforcement: Enforcement = Enforcement.ENFORCE
+    reads: tuple[Read, ...] = ()
+    """The kinds of objects that it reads; if the cluster lacks one of them, it evicts no pod and, as a filter, vetoes
+    all evictions."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeschedulerProfile:
+    """A built profile."""
+
+    name: str
+    node_selector: Mapping[str, Any] | None
+    deschedule: tuple[RunningPlugin, ...]
+    balance: tuple[RunningPlugin, ...]
+    filters: tuple[RunningPlugin, ...]
+    evict: RunningPlugin | None
+
+
+def lacks_of(profile: DeschedulerProfile, cluster: ClusterState) -> tuple[Lack, ...]:
+    """Return the plugins of a profile that read kinds which the source of the cluster does not contain."""
+    active = (*profile.deschedule, *profile.balance, *profile.filters)
+    return lacking({each.name: each.reads for each in active}, cluster)
+
+
+_POINTS: Final[Mapping[str, tuple[Point, tuple[type, ...], str]]] = {
+    "deschedule": (Point.DESCHEDULE, (Deschedule,), "DeschedulePlugin"),
+    "balance": (Point.BALANCE, (Balance,), "BalancePlugin"),
+    "evict": (Point.EVICTION_FILTER, (Evict,), "EvictPlugin"),
+    "filter": (Point.EVICTION_FILTER, (EvictionFilter, PreEvictionFilter), "FilterPlugin"),
+}
+
+
+def build_profiles(
+    specs: Iterable[DeschedulerProfileSpec], registry: Registry, *, dry_run: bool,
+    snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot(), memory: SourceStreaks | None = None,
+) -> tuple[DeschedulerProfile, ...]:
+    """Make the plugins of all profiles; `memory` stores the state of documents that outlives a generation.
+
+    `snapshot` returns the current cluster, for the plugins' handle; without it they see an empty one.
+
+    Raises:
+        PolicyError: a profile without a name or with a duplicate one, a plugin that does not exist, that does not
+        implement the point it is enabled for, or whose arguments are invalid; or no evict plugin outside of a dry
+        run, or several. All problems are collected.
+    """
+    problems: list[Problem] = []
+    profiles: list[DeschedulerProfile] = []
+    seen: set[str] = set()
+    memory = memory or SourceStreaks()
+    for spec in specs:
+        log = logging.getLogger(f"koordpolicy.descheduler.{spec.name}")
+        handle = Handle(spec.name, snapshot, lambda: snapshot().now, log)
+        builder = _ProfileBuilder(spec, registry, handle, memory)
+        profile = builder.build(dry_run=dry_run)
+        problems += builder.problems
+        if not spec.name:
+            problems.append(Problem("descheduler name is needed", help="give each profile a `name`", code="profile"))
+        elif not spec.has_plugins:
+            message = f"plugins required for profile with descheduler name `{spec.name}`"
+            problems.append(Problem(message, code="profile"))
+        elif spec.name in seen:
+            problems.append(Problem(f"duplicate profile with descheduler name `{spec.name}`", code="profile"))
+        seen.add(spec.name)
+        profiles.append(profile)
+    if not profiles and not problems:
+        problems.append(Problem("at least one profile is required", code="profile"))
+    if problems:
+        raise PolicyError(problems)
+    return tuple(profiles)
+
+
+class _ProfileBuilder:
+    def __init__(self, spec: DeschedulerProfileSpec, registry: Registry, handle: Handle, memory: SourceStreaks) -> None:
+        self._memory = memory
+        self._spec = spec
+        self._registry = registry
+        self._handle = handle
+        self._made: dict[str, RunningPlugin | None] = {}
+        self.problems: list[Problem] = []
+
+    def build(self, *, dry_run: bool) -> DeschedulerProfile:
+        spec = self._spec
+        for name in sorted({each for each in spec.configured if spec.configured.count(each) > 1}):
+            self._complain(f"repeated config for plugin `{name}`")
+        self._complain_unknown()
+        lists = {point: self._named(point, getattr(spec, point), dry_run=dry_run) for point in _POINTS}
+        for plugin in self._registry.of_framework(Framework.DESCHEDULER):
+            point = self._document_list(plugin)
+            if point is not None and all(each.name != plugin.name for each in lists[point]):
+                active = self._make(plugin)
+                if active is not None:
+                    lists[point].append(active)
+        if len(lists["evict"]) > 1:
+            self._complain("only one evict plugin can be enabled")
+        elif not spec.evict and spec.has_plugins and not dry_run:
+            self._complain("no evict plugin is enabled")
+        return DeschedulerProfile(
+            spec.name, spec.node_selector, tuple(lists["deschedule"]), tuple(lists["balance"]), tuple(lists["filter"]),
+            lists["evict"][0] if lists["evict"] else None,
+        )
+
+    def _named(self, point: str, names: Sequence[str], *, dry_run: bool) -> list[RunningPlugin]:
+        _, protocols, interface = _POINTS[point]
+        found: list[RunningPlugin] = []
+        for name in names:
+            plugin = self._registry.plugins.get((Framework.DESCHEDULER, name))
+            if plugin is None:
+                known = [each.name for each in self._registry.of_framework(Framework.DESCHEDULER)]
+                self._complain(f"{interface} `{name}` does not exist", did_you_mean(name, known))
+                continue
+            if any(each.name == name for each in found):
+                self._complain(f"plugin `{name}` already registered as `{interface}`")
+                continue
+            active = self._make(plugin)
+            if active is None:
+                continue
+            # A dry run never calls `evict`, so an evictor that implements only the filter suffices.
+            if not isinstance(active.instance, protocols) and not (point == "evict" and dry_run):
+                hint = "evictions are not available yet, but dry runs are" if point == "evict" else ""
+                self._complain(f"plugin `{name}` does not extend {interface} plugin", hint)
+                continue
+            found.append(active)
+        return found
+
+    def _complain_unknown(self) -> None:
+        """Report names of unknown plugins; names in lists are reported there."""
+        spec = self._spec
+        known = [plugin.name for plugin in self._registry.of_framework(Framework.DESCHEDULER)]
+        listed = {name for point in _POINTS for name in getattr(spec, point)}
+        for name in sorted(spec.disabled - {"*", *known}):
+            self._complain(f"it disables the plugin `{name}`, which does not exist", did_you_mean(name, known))
+        for name in spec.args:
+            if name not in known and name not in listed:
+                self._complain(f"it has arguments for the plugin `{name}`, which does not exist",
+                               did_you_mean(name, known))
+
+    def _document_list(self, plugin: Plugin) -> str | None:
+        """Return the list in which a plugin is active without being named, or None."""
+        spec = self._spec
+        if not plugin.enabled or spec.disabled & {plugin.name, "*"}:
+            return None
+        if plugin.profiles is not None and spec.name not in plugin.profiles:
+            return None
+        lists = (name for name, (point, _, _) in _POINTS.items() if name != "evict" and point in plugin.points)
+        return next(lists, None)
+
+    def _make(self, plugin: Plugin) -> RunningPlugin | None:
+        if plugin.name not in self._made:
+            args = self._spec.args.get(plugin.name, {})
+            try:
+                if plugin.name not in self._spec.complete and plugin.check_args is not None:
+                    args = plugin.check_args(args)
+                made = plugin.make(args, self._handle)
+                document = isinstance(made, CompiledDescheduler)
+                instance = DocumentPlugin(made, self._memory, self._spec.name) if document else made
+                self._made[plugin.name] = RunningPlugin(plugin.name, instance, plugin.enforcement, plugin.reads)
+            except PolicyError as error:
+                self.problems += error.problems
+                self._made[plugin.name] = None
+            except BaseException as error:
+                must_be_survived(error)
+                self._complain(f"initializing plugin `{plugin.name}`: {error}")
+                self._made[plugin.name] = None
+        return self._made[plugin.name]
+
+    def _complain(self, message: str, hint: str = "") -> None:
+        self.problems.append(Problem(f"profile `{self._spec.name}`: {message}", help=hint, code="profile"))

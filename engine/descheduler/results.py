@@ -1,0 +1,135 @@
+"""The results of a cycle: what became of each candidate, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from koordpolicy.engine.cluster.kinds import Lack
+from koordpolicy.engine.framework.points import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionOutcome:
+    """The outcome of one candidate of one plugin.
+
+    `rule` names the criterion or the phase that chose the pod. If the pod stays, `stopped_by` names the plugin or the
+    limit that stopped the eviction, `stopped_rule` its rule, and `message` is the reason.
+    """
+
+    pod: str
+    node: str
+    profile: str
+    plugin: str
+    evicted: bool
+    rule: str = ""
+    reason: str = ""
+    stopped_by: str = ""
+    stopped_rule: str = ""
+    message: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the outcome as plain data; fields that do not apply are omitted."""
+        head = {"pod": self.pod, "node": self.node, "profile": self.profile, "plugin": self.plugin}
+        rest = {"rule": self.rule, "reason": self.reason, "stoppedBy": self.stopped_by,
+                "stoppedRule": self.stopped_rule, "message": self.message}
+        return {**head, "evicted": self.evicted, **{key: value for key, value in rest.items() if value}}
+
+
+@dataclass(frozen=True, slots=True)
+class DeschedulerFailure:
+    """A plugin that failed as a whole, or an expression that failed on a pod or a node."""
+
+    profile: str
+    plugin: str
+    message: str
+    rule: str = ""
+    subject: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the failure as plain data; fields that do not apply are omitted."""
+        values = {"profile": self.profile, "plugin": self.plugin, "rule": self.rule, "subject": self.subject}
+        return {**{key: value for key, value in values.items() if value}, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNote:
+    """The role of a node for a plugin: `source`, `target`, `waiting` (not a source yet) or `unmeasured`."""
+
+    node: str
+    profile: str
+    plugin: str
+    role: str
+    message: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the note as plain data."""
+        head: dict[str, object] = {
+            "node": self.node, "profile": self.profile, "plugin": self.plugin, "role": self.role,
+        }
+        return head | ({"message": self.message} if self.message else {})
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """The result of one cycle, dry or not. `outcomes` are in the order in which they were decided."""
+
+    generation: int
+    dry_run: bool
+    nodes: int
+    outcomes: tuple[EvictionOutcome, ...] = ()
+    failures: tuple[DeschedulerFailure, ...] = ()
+    node_notes: tuple[NodeNote, ...] = ()
+    error: str = ""
+    """The reason why the cycle ended early; empty if it completed."""
+    lacks: tuple[Lack, ...] = ()
+    """The plugins whose evictions were refused, as they read kinds that the source of the cluster does not contain."""
+
+    @property
+    def evicted(self) -> tuple[EvictionOutcome, ...]:
+        """The evictions."""
+        return tuple(outcome for outcome in self.outcomes if outcome.evicted)
+
+    @property
+    def kept(self) -> tuple[EvictionOutcome, ...]:
+        """The candidates that stay."""
+        return tuple(outcome for outcome in self.outcomes if not outcome.evicted)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the result as plain data."""
+        return {
+            "generation": self.generation, "dryRun": self.dry_run, "nodes": self.nodes,
+            "evicted": [outcome.to_json() for outcome in self.evicted],
+            "kept": [outcome.to_json() for outcome in self.kept],
+            "failures": [failure.to_json() for failure in self.failures],
+            "nodeNotes": [note.to_json() for note in self.node_notes],
+            **({"lacking": [lack.to_json() for lack in self.lacks]} if self.lacks else {}),
+            **({"error": self.error} if self.error else {}),
+        }
+
+
+class CycleRecord:
+    """The state of a cycle: the last outcome per profile, plugin and pod; an eviction is final."""
+
+    def __init__(self, *, dry_run: bool) -> None:
+        self.dry_run = dry_run
+        self.outcomes: dict[tuple[str, str, str], EvictionOutcome] = {}
+        self.failures: list[DeschedulerFailure] = []
+        self.notes: dict[tuple[str, str, str, str], NodeNote] = {}
+        self._evicted: dict[str, tuple[str, str]] = {}
+
+    def put(self, outcome: EvictionOutcome) -> None:
+        """Record an outcome."""
+        key = (outcome.profile, outcome.plugin, outcome.pod)
+        if outcome.evicted:
+            self._evicted.setdefault(outcome.pod, (outcome.profile, outcome.plugin))
+        known = self.outcomes.pop(key, None)
+        self.outcomes[key] = known if known is not None and known.evicted else outcome
+
+    def evicted_by(self, pod: str) -> tuple[str, str] | None:
+        """Return profile and plugin that evicted the pod in this cycle, if any did."""
+        return self._evicted.get(pod)
+
+    def audit(self, profile: str, plugin: str, pod: str, refusal: Refusal) -> None:
+        """Record a veto that is not enforced, as its document only warns or audits."""
+        # Not a failure, but the only list of the result that is not about the calling plugin's candidates.
+        self.failures.append(DeschedulerFailure(profile, plugin, f"would stay: {refusal.message}", refusal.rule, pod))
