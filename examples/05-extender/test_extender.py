@@ -16,7 +16,7 @@ import yaml
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine import cli
-from koordpolicy.engine.cluster.sources.api import RESOURCES
+from koordpolicy.engine.client.resources import RESOURCES
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -11,19 +11,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from koordpolicy.engine.client.connection import load_settings
+from koordpolicy.engine.client.faults import ApiFault, FaultError, of_exception, of_status
+from koordpolicy.engine.client.resources import BY_KIND, RESOURCES, ApiResource
 from koordpolicy.engine.source import PolicyError, Problem
 
 from ..kinds import Objects
-from .api_faults import ApiFault, of_configuration, of_exception, of_status
 from .listing import Listed, Undecoded
 
 _PAGE: Final = 500
@@ -31,50 +31,7 @@ _TIMEOUT_S: Final = (5.0, 60.0)
 _RESTARTS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ApiResource:
-    """The API resource of a kind; `group` is empty for the core ones."""
-
-    kind: str
-    group: str
-    version: str
-    plural: str
-    required: bool = False
-    """True if decisions require it: if not, it is omitted if the cluster does not have or list it."""
-
-    @property
-    def api_version(self) -> str:
-        """The `apiVersion` of objects of this kind."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-
-RESOURCES: Final = (
-    ApiResource("Node", "", "v1", "nodes", required=True),
-    ApiResource("Pod", "", "v1", "pods", required=True),
-    ApiResource("Namespace", "", "v1", "namespaces"),
-    ApiResource("Service", "", "v1", "services"),
-    ApiResource("ReplicationController", "", "v1", "replicationcontrollers"),
-    ApiResource("ReplicaSet", "apps", "v1", "replicasets"),
-    ApiResource("StatefulSet", "apps", "v1", "statefulsets"),
-    ApiResource("PersistentVolume", "", "v1", "persistentvolumes"),
-    ApiResource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
-    ApiResource("StorageClass", "storage.k8s.io", "v1", "storageclasses"),
-    ApiResource("CSINode", "storage.k8s.io", "v1", "csinodes"),
-    ApiResource("CSIDriver", "storage.k8s.io", "v1", "csidrivers"),
-    ApiResource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
-    ApiResource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
-    ApiResource("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
-    ApiResource("NodeMetric", "slo.koordinator.sh", "v1alpha1", "nodemetrics"),
-    ApiResource("NodeSLO", "slo.koordinator.sh", "v1alpha1", "nodeslos"),
-    ApiResource("Device", "scheduling.koordinator.sh", "v1alpha1", "devices"),
-    ApiResource("Reservation", "scheduling.koordinator.sh", "v1alpha1", "reservations"),
-    ApiResource("PodMigrationJob", "scheduling.koordinator.sh", "v1alpha1", "podmigrationjobs"),
-    ApiResource("PodGroup", "scheduling.sigs.k8s.io", "v1alpha1", "podgroups"),
-    ApiResource("ElasticQuota", "scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
-    ApiResource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
-)
 KINDS: Final = tuple(resource.kind for resource in RESOURCES)
-_BY_KIND: Final = {resource.kind: resource for resource in RESOURCES}
 _ABSENT: Final = "the cluster has no"
 
 
@@ -124,10 +81,10 @@ def list_kinds(
     failed: dict[str, Problem] = {}
     with _client(context, configuration_file) as client:
         for kind in kinds:
-            resource = _BY_KIND[kind]
+            resource = BY_KIND[kind]
             try:
                 objects += _listed(client, resource, page)
-            except _FaultError as error:
+            except FaultError as error:
                 fault = error.fault
                 if fault.everywhere:
                     raise PolicyError([Problem(fault.message, help=fault.help, code="cluster")]) from None
@@ -137,14 +94,14 @@ def list_kinds(
 
 def refuse_without_required(listed: Listed) -> None:
     """Raise `PolicyError` if a required kind is missing."""
-    problems = [problem for kind, problem in listed.failed.items() if _BY_KIND[kind].required]
+    problems = [problem for kind, problem in listed.failed.items() if BY_KIND[kind].required]
     if problems:
         raise PolicyError(problems[:1])
 
 
 def without(failed: Mapping[str, Problem]) -> str:
     """Return one line about kinds that could not be listed."""
-    absent = [_BY_KIND[kind].plural for kind, problem in failed.items() if problem.message.startswith(_ABSENT)]
+    absent = [BY_KIND[kind].plural for kind, problem in failed.items() if problem.message.startswith(_ABSENT)]
     others = [problem.message for problem in failed.values() if not problem.message.startswith(_ABSENT)]
     parts = ([f"{_ABSENT} {', '.join(absent)}"] if absent else []) + others
     return f"{'; '.join(parts)}; going on without"
@@ -171,41 +128,16 @@ def binder(
             with _faults(client, "create", "pods/binding", f"{binding.namespace}/{binding.name}"):
                 core.create_namespaced_pod_binding(
                     binding.name, binding.namespace, body, _preload_content=False, _request_timeout=_TIMEOUT_S)
-        except _FaultError as error:
+        except FaultError as error:
             raise PolicyError([Problem(error.fault.message, help=error.fault.help, code="cluster")]) from None
 
     return bind
 
 
-class _FaultError(Exception):
-    def __init__(self, fault: ApiFault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-
-
 @contextlib.contextmanager
 def _client(context: str | None, configuration_file: str | os.PathLike[str] | None) -> Iterator[Any]:
-    client: Any = import_module("kubernetes.client")  # takes half a second, only for users of a live cluster
-    config: Any = import_module("kubernetes.config")
-
-    default = os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
-    name = os.fspath(configuration_file) if configuration_file is not None else default
-    there = any(Path(part).expanduser().exists() for part in name.split(os.pathsep) if part)
-    inside = context is None and configuration_file is None and "KUBERNETES_SERVICE_HOST" in os.environ and not there
-    settings = client.Configuration()
-    settings.retries = 0  # the next listing is the next attempt; the library would write to the log meanwhile
-    try:
-        if inside:
-            config.load_incluster_config(client_configuration=settings)
-        else:
-            _load_kubeconfig(name, context, settings)
-    except _FaultError as error:
-        fault = error.fault
-        raise _no_way(context, fault) from None
-    except Exception as error:  # the client raises its own errors, YAML's and the system's for a wrong file
-        fault = (ApiFault(f"the service account cannot be used: {error}", "mount its token into the pod") if inside else
-                 of_configuration(error, files=name, context=context, there=there))
-        raise _no_way(context, fault) from None
+    client: Any = import_module("kubernetes.client")
+    settings = load_settings(context, configuration_file=configuration_file)
     if not settings.verify_ssl:
         # The user set `insecure-skip-tls-verify` on purpose; the library would warn at every request.
         urllib3: Any = import_module("urllib3")
@@ -215,42 +147,6 @@ def _client(context: str | None, configuration_file: str | os.PathLike[str] | No
         yield made
     finally:
         made.close()
-
-
-def _no_way(context: str | None, fault: ApiFault) -> PolicyError:
-    return PolicyError([Problem(f"no way into the cluster{f' `{context}`' if context else ''}: {fault.message}",
-                                help=fault.help, code="cluster")])
-
-
-def _load_kubeconfig(files: str, context: str | None, settings: Any) -> None:
-    """Fill in the settings; raises the client's errors, and `_FaultError` if the user's plugin returns no credentials.
-
-    The client only logs errors of its plugin, and sends requests without credentials then.
-    """
-    kube_config: Any = import_module("kubernetes.config.kube_config")
-    user = _user_of(kube_config.KubeConfigMerger(files).config, context)
-    plugin = user.get("exec") if isinstance(user.get("exec"), Mapping) else None
-    command = str((plugin or {}).get("command", ""))
-    if plugin is not None and shutil.which(command) is None and not Path(command).exists():
-        hint = " ".join(str(plugin.get("installHint") or "").split())
-        raise _FaultError(ApiFault(
-            f"the kubeconfig's user is known by the command `{command}`, which is not installed here",
-            hint or "install it, or use a context whose user has a token or a certificate"))
-    kube_config.load_kube_config(config_file=files, context=context, client_configuration=settings)
-    if plugin is not None and not settings.api_key and not settings.cert_file:
-        raise _FaultError(ApiFault(
-            f"the command `{command}`, by which the kubeconfig's user is known, brought no credentials",
-            "run it by hand: it says why, and may want you to log in"))
-
-
-def _user_of(kubeconfig: Any, context: str | None) -> Mapping[str, Any]:
-    """Return the user of a context, if a kubeconfig has one; the client reports a malformed one."""
-    try:
-        chosen = kubeconfig["contexts"].get_with_name(context or kubeconfig["current-context"])["context"]["user"]
-        user = kubeconfig["users"].get_with_name(chosen)["user"].value
-    except Exception:  # a kubeconfig may be anything
-        return {}
-    return user if isinstance(user, Mapping) else {}
 
 
 @contextlib.contextmanager
@@ -263,10 +159,10 @@ def _faults(client: Any, verb: str, resource: str, subject: str) -> Iterator[Non
         yield
     except ApiException as error:
         fault = of_status(error.status or 0, error.body, verb=verb, resource=resource)
-        raise _FaultError(ApiFault(f"{subject}: {fault.message}", fault.help, fault.everywhere)) from None
+        raise FaultError(ApiFault(f"{subject}: {fault.message}", fault.help, fault.everywhere)) from None
     except (HTTPError, OSError) as error:
         fault = of_exception(error)
-        raise _FaultError(ApiFault(f"the cluster at {client.configuration.host} cannot be reached: {fault.message}",
+        raise FaultError(ApiFault(f"the cluster at {client.configuration.host} cannot be reached: {fault.message}",
                                 fault.help, fault.everywhere)) from None
 
 
@@ -313,7 +209,7 @@ def _listed(client: Any, resource: ApiResource, page: int) -> list[Undecoded]:
             token = (answer.metadata.next if answer.metadata is not None else None) or None
             if token is None:
                 return objects
-    raise _FaultError(ApiFault(f"the list of {resource.plural} expires before it is read", "ask for larger pages"))
+    raise FaultError(ApiFault(f"the list of {resource.plural} expires before it is read", "ask for larger pages"))
 
 
 def _page(client: Any, resource: ApiResource, page: int, token: str | None) -> _List | None:
@@ -330,12 +226,12 @@ def _page(client: Any, resource: ApiResource, page: int, token: str | None) -> _
             if error.status == 410 and token is not None:
                 return None
             if error.status == 404:
-                raise _FaultError(ApiFault(
+                raise FaultError(ApiFault(
                     f"{_ABSENT} {resource.plural} ({resource.api_version})",
                     "is this a Kubernetes API server?" if resource.required else "install what defines them")) from None
             if error.status == 403:
                 fault = of_status(403, error.body, verb="list", resource=resource.plural)
-                raise _FaultError(ApiFault(f"{resource.plural} may not be listed: {fault.message}",
+                raise FaultError(ApiFault(f"{resource.plural} may not be listed: {fault.message}",
                                         f"grant `list` on `{resource.plural}` cluster-wide")) from None
             raise
     try:
@@ -344,8 +240,8 @@ def _page(client: Any, resource: ApiResource, page: int, token: str | None) -> _
         raise _no_list(client, resource) from None
 
 
-def _no_list(client: Any, resource: ApiResource) -> _FaultError:
-    return _FaultError(ApiFault(
+def _no_list(client: Any, resource: ApiResource) -> FaultError:
+    return FaultError(ApiFault(
         f"the cluster at {client.configuration.host} answers with something else than a list of {resource.plural}",
         "is this a Kubernetes API server?"))
 

@@ -14,8 +14,8 @@ import pytest
 import trustme
 import yaml
 
+from koordpolicy.engine.client.faults import of_exception, of_status
 from koordpolicy.engine.cluster.sources.api import Binding, binder, list_kinds, load
-from koordpolicy.engine.cluster.sources.api_faults import of_exception, of_status
 from koordpolicy.engine.source import PolicyError
 
 

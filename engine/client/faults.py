@@ -26,6 +26,14 @@ class ApiFault:
     """True if every other request would fail too."""
 
 
+class FaultError(Exception):
+    """A request failed."""
+
+    def __init__(self, fault: ApiFault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
 _BY_STATUS: Final[Mapping[int, ApiFault]] = {
     400: ApiFault("the server does not understand the request", "is this a Kubernetes API server?"),
     401: ApiFault("the server does not accept the credentials",

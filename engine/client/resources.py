@@ -1,0 +1,65 @@
+"""The kinds that the engine reads and writes, and where the API serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class ApiResource:
+    """The API resource of a kind; `group` is empty for the core ones."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    required: bool = False
+    """True if decisions require it: if not, it is omitted if the cluster does not have or list it."""
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of objects of this kind."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """Return the URL path of all objects, those of a namespace, one object, or a subresource of one."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(quote(name, safe=""))
+        if subresource is not None:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+RESOURCES: Final = (
+    ApiResource("Node", "", "v1", "nodes", required=True),
+    ApiResource("Pod", "", "v1", "pods", required=True),
+    ApiResource("Namespace", "", "v1", "namespaces"),
+    ApiResource("Service", "", "v1", "services"),
+    ApiResource("ReplicationController", "", "v1", "replicationcontrollers"),
+    ApiResource("ReplicaSet", "apps", "v1", "replicasets"),
+    ApiResource("StatefulSet", "apps", "v1", "statefulsets"),
+    ApiResource("PersistentVolume", "", "v1", "persistentvolumes"),
+    ApiResource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    ApiResource("StorageClass", "storage.k8s.io", "v1", "storageclasses"),
+    ApiResource("CSINode", "storage.k8s.io", "v1", "csinodes"),
+    ApiResource("CSIDriver", "storage.k8s.io", "v1", "csidrivers"),
+    ApiResource("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities"),
+    ApiResource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    ApiResource("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
+    ApiResource("NodeMetric", "slo.koordinator.sh", "v1alpha1", "nodemetrics"),
+    ApiResource("NodeSLO", "slo.koordinator.sh", "v1alpha1", "nodeslos"),
+    ApiResource("Device", "scheduling.koordinator.sh", "v1alpha1", "devices"),
+    ApiResource("Reservation", "scheduling.koordinator.sh", "v1alpha1", "reservations"),
+    ApiResource("PodMigrationJob", "scheduling.koordinator.sh", "v1alpha1", "podmigrationjobs"),
+    ApiResource("PodGroup", "scheduling.sigs.k8s.io", "v1alpha1", "podgroups"),
+    ApiResource("ElasticQuota", "scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
+    ApiResource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
+)
+BY_KIND: Final[Mapping[str, ApiResource]] = {resource.kind: resource for resource in RESOURCES}

@@ -1,0 +1,272 @@
+"""Requests to an API server over kept-alive connections, with the retries, limits and errors of a Kubernetes client.
+
+One `Transport` belongs to one event loop; a lease has a transport of its own, so that nothing delays it. The contract
+of retries is client-go's: a request is repeated only where the server says when (Retry-After), and a GET also after a
+connection that broke; a POST or PATCH whose outcome is unknown is never repeated. (aiohttp itself repeats a GET, PUT or
+DELETE once if a kept-alive connection turns out to be closed.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+
+from .connection import Connection
+from .faults import ApiFault, of_exception
+from .pacing import TokenBucket
+
+_LOG: Final = logging.getLogger(__name__)
+
+REQUEST_S: Final = 65.0
+"""The server ends every request but a watch after 60 s."""
+WATCH_SILENCE_S: Final = 150.0
+"""A watch on which nothing arrives for this long is dead: bookmarks come about once a minute."""
+_DIAL_S: Final = 30.0
+_RETRIES: Final = 10
+_SLOW_WAIT_S: Final = 1.0
+_CERTIFICATES_S: Final = 60.0
+_LONGEST_FRAME: Final = 64 << 20
+
+
+class _Details(msgspec.Struct):
+    causes: list[dict[str, Any]] | None = None
+    retry_after: int | None = msgspec.field(default=None, name="retryAfterSeconds")
+
+
+class Status(msgspec.Struct):
+    """The body of a refusal, and of a watch's ERROR frame."""
+
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+_STATUS: Final = msgspec.json.Decoder(Status)
+
+
+class ApiError(Exception):
+    """An answer that is no success.
+
+    `code` is the HTTP status, or the code in a `Status` that says Failure, whatever the HTTP status was: an eviction
+    that several budgets forbid is answered with 201 and such a body.
+    """
+
+    def __init__(self, code: int, status: Status, *, retry_after: float | None = None) -> None:
+        super().__init__(f"{code} {status.reason}: {status.message}" if status.reason else f"{code}: {status.message}")
+        self.code = code
+        self.reason = status.reason
+        self.message = status.message
+        self.causes: tuple[str, ...] = tuple(
+            str(cause.get("reason", "")) for cause in (status.details.causes if status.details else None) or ())
+        self.retry_after = retry_after
+        """Seconds that the server asks to wait; None if it names none."""
+
+    @property
+    def expired(self) -> bool:
+        """True if the resourceVersion of the request is too old (410)."""
+        return self.code == 410 or self.reason in {"Expired", "Gone"}
+
+    @property
+    def too_large_version(self) -> bool:
+        """True if the server's cache has not reached the resourceVersion of the request."""
+        return "ResourceVersionTooLarge" in self.causes or "Too large resource version" in self.message
+
+
+class ConnectionFailed(Exception):
+    """No complete answer arrived; whether the server carried the request out is unknown unless `refused`."""
+
+    def __init__(self, fault: ApiFault, *, refused: bool, broken: bool) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+        self.refused = refused
+        """True if there was no connection: the server has not seen the request."""
+        self.broken = broken
+        """True if a connection ended before the answer did."""
+
+
+class Transport:
+    """Connections to one API server. Use as an async context manager, or call `close`."""
+
+    def __init__(
+        self, connection: Connection, *, user_agent: str = "koord-policy", rate: float = 50.0, burst: int = 100,
+        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`rate` and `burst` limit requests per second, watches aside; a rate of 0 is no limit."""
+        self.connection = connection
+        self._headers = {"User-Agent": user_agent, "Accept": "application/json"}
+        self._bucket = TokenBucket(rate, burst, clock=clock, sleep=sleep)
+        self._clock = clock
+        self._sleep = sleep
+        self._session: aiohttp.ClientSession | None = None
+        self._tls_state: tuple[object, ...] = ()
+        self._tls_checked = float("-inf")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def request(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: bytes | None = None,
+        content_type: str = "application/json", timeout: float = REQUEST_S, retries: int = _RETRIES,
+    ) -> bytes:
+        """Return the body of a successful answer.
+
+        A refusal with Retry-After and the code 429 or 5xx is repeated after that time, and a GET whose connection broke
+        after a second, together `retries` times at most. `timeout` is of one attempt, in seconds.
+
+        Raises `ApiError` if the server refuses, `ConnectionFailed` if no answer arrives, and `PolicyError` if an exec
+        plugin returns no credentials.
+        """
+        left = retries
+        while True:
+            waited = await self._bucket.take()
+            if waited > _SLOW_WAIT_S:
+                _LOG.warning("%s %s waited %.1f s for the client's own limit of requests", method, path, waited)
+            try:
+                return await self._once(
+                    method, path, query=query, body=body, content_type=content_type, timeout=timeout)
+            except ApiError as error:
+                if left <= 0 or error.retry_after is None or not (error.code == 429 or error.code >= 500):
+                    raise
+                delay = error.retry_after
+            except ConnectionFailed as error:
+                if left <= 0 or method != "GET" or not error.broken:
+                    raise
+                delay = 1.0
+            left -= 1
+            await self._sleep(delay)
+
+    async def stream(
+        self, path: str, *, query: Mapping[str, str], silence: float = WATCH_SILENCE_S,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the frames of a watch, one JSON text each, until the server ends it.
+
+        Does not count against the limit of requests, and repeats nothing. Raises as `request` does, and
+        `ConnectionFailed` if nothing arrives for `silence` seconds, or a frame is longer than 64 MiB.
+        """
+        header = await self.connection.credentials.header()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_DIAL_S, sock_read=silence)
+        try:
+            async with (await self._open()).get(
+                self._url(path, query), headers=_authorization(header), timeout=timeout,
+                server_hostname=self.connection.server_name, proxy=self.connection.proxy, allow_redirects=False,
+            ) as response:
+                if response.status >= 300:
+                    raise self._refusal(response, await response.read(), header)
+                pieces: list[bytes] = []
+                size = 0
+                async for chunk in response.content.iter_any():
+                    first, *others = chunk.split(b"\n")
+                    pieces.append(first)
+                    size += len(first)
+                    if size > _LONGEST_FRAME:
+                        raise ConnectionFailed(
+                            ApiFault(f"a frame of a watch is longer than {_LONGEST_FRAME >> 20} MiB",
+                                     "is this a Kubernetes API server?"), refused=False, broken=False)
+                    for piece in others:
+                        frame = b"".join(pieces)
+                        if frame:
+                            yield frame
+                        pieces, size = [piece], len(piece)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _failed(error) from error
+
+    async def _once(
+        self, method: str, path: str, *, query: Mapping[str, str] | None, body: bytes | None, content_type: str,
+        timeout: float,
+    ) -> bytes:
+        header = await self.connection.credentials.header()
+        headers = _authorization(header)
+        if body is not None:
+            headers["Content-Type"] = content_type
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=_DIAL_S)
+        try:
+            async with (await self._open()).request(
+                method, self._url(path, query), data=body, headers=headers, timeout=limits,
+                server_hostname=self.connection.server_name, proxy=self.connection.proxy, allow_redirects=False,
+            ) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _failed(error) from error
+        if response.status >= 300:
+            raise self._refusal(response, content, header)
+        if method != "GET" and b'"Failure"' in content:
+            status = _status(content)
+            if status.status == "Failure":
+                raise ApiError(status.code, status, retry_after=_retry_after(response))
+        return content
+
+    def _refusal(self, response: aiohttp.ClientResponse, body: bytes, header: str | None) -> ApiError:
+        if response.status == 401:
+            self.connection.credentials.refused(header)
+        return ApiError(response.status, _status(body), retry_after=_retry_after(response))
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> Any:
+        from yarl import URL  # noqa: PLC0415
+
+        # As it is: yarl would decode escapes of names and selectors.
+        return URL(f"{self.connection.server}{path}{f'?{urlencode(query)}' if query else ''}", encoded=True)
+
+    async def _open(self) -> aiohttp.ClientSession:
+        """Return the session; a new one if the files of certificates changed, which are looked at once a minute."""
+        now = self._clock()
+        if now - self._tls_checked >= _CERTIFICATES_S:
+            self._tls_checked = now
+            state = self.connection.tls_state()
+            if self._session is not None and state != self._tls_state:
+                await self.close()
+            self._tls_state = state
+        if self._session is None:
+            try:
+                tls = self.connection.tls()
+            except (OSError, ssl.SSLError) as error:
+                self._tls_checked = float("-inf")
+                raise ConnectionFailed(
+                    ApiFault(f"its certificates cannot be read: {error}", "look at the files of the kubeconfig"),
+                    refused=True, broken=False) from error
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=90.0),
+                headers=self._headers, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True)
+        return self._session
+
+
+def _authorization(header: str | None) -> dict[str, str]:
+    return {} if header is None else {"Authorization": header}
+
+
+def _status(body: bytes) -> Status:
+    """Return the `Status` of a body; one with the text as the message for anything else, as API priority answers."""
+    try:
+        return _STATUS.decode(body)
+    except (ValueError, RecursionError):
+        return Status(message=" ".join(body[:1000].decode("utf-8", "replace").split()))
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdigit() and len(value) < 6 else None
+
+
+def _failed(error: BaseException) -> ConnectionFailed:
+    refused = isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ServerConnectionError)
+    broken = isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError,
+                                ConnectionResetError)) and not refused
+    return ConnectionFailed(of_exception(error), refused=refused, broken=broken)

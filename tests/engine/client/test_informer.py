@@ -1,0 +1,305 @@
+"""An informer delivers each change of a kind once and in order, whatever breaks between it and the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from koordpolicy.engine.client.informer import Change, Informer
+from koordpolicy.engine.client.pacing import Backoff
+from koordpolicy.engine.client.resources import BY_KIND
+from koordpolicy.engine.client.transport import Transport
+
+from .fake_api_server import (
+    FakeApiServer,
+    api_server,
+    bookmark,
+    json_answer,
+    pod,
+    pods,
+    recorded,
+    refusal,
+    refused,
+    watched,
+)
+
+
+class Seen(list[tuple[Any, ...]]):
+    """The delivered changes, as (name, version or None, deleted, replaced UID)."""
+
+    def deliver(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            version = None if change.raw is None else msgspec.json.decode(change.raw)["metadata"]["resourceVersion"]
+            self.append((change.name, version, change.deleted, change.replaced_uid))
+
+
+@asynccontextmanager
+async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool = False, delays: list[float] | None = None,
+                   clock: Any = None, **more: Any) -> AsyncIterator[Informer]:
+    recorded_delays, sleep = recorded()
+    async with Transport(fake.connection, rate=0, sleep=sleep) as transport:
+        backoff = Backoff(jitter=lambda: 0.0)
+        made = Informer(transport, BY_KIND["Pod"], seen.deliver, streaming=streaming, backoff=backoff, sleep=sleep,
+                        **({"clock": clock} if clock else {}), **more)
+        task = asyncio.create_task(made.run())
+        try:
+            yield made
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if delays is not None:
+                delays += recorded_delays
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_l1_the_first_list_takes_any_version_and_a_later_one_none_older_than_the_last_without_pages():
+    async def run() -> None:
+        seen = Seen()
+        async with api_server(pods(10, pod("a", 5)), watched(("ADDED", pod("b", 12)), then="close", after=0.01),
+                              refused(500), pods(20, pod("b", 12)), watched()) as fake, informer(fake, seen):
+            await fake.until(5)
+        first, _, _, second, _ = fake.queries
+        assert first == {"resourceVersion": "0", "limit": "500"}
+        assert second == {"resourceVersion": "12"}
+        assert seen == [("a", "5", False, None), ("b", "12", False, None), ("a", None, True, None)]
+
+    asyncio.run(run())
+
+
+def test_l2_watches_take_bookmarks_and_live_for_different_times():
+    async def run() -> None:
+        async with api_server(pods(10), *[watched(bookmark(10), then="close")] * 20, watched()) as fake, \
+                informer(fake, Seen()):
+            await fake.until(21)
+        lives = {int(query["timeoutSeconds"]) for query in fake.queries[1:]}
+        assert {query["allowWatchBookmarks"] for query in fake.queries[1:]} == {"true"}
+        assert len(lives) > 5
+        assert all(300 <= life <= 600 for life in lives)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_l3_a_broken_watch_goes_on_at_the_last_bookmark_without_a_list(end: str):
+    async def run() -> None:
+        async with api_server(pods(10), watched(bookmark(44), then=end, after=0.05), watched()) as fake, \
+                informer(fake, Seen()):
+            await fake.until(3)
+        assert [query["resourceVersion"] for query in fake.queries] == ["0", "10", "44"]
+        assert ["watch" in query for query in fake.queries] == [False, True, True]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("expired", [
+    watched(("ERROR", refusal(410, "Expired"))), refused(410, "Expired"), refused(410, "Gone"),
+], ids=["in the stream (L4)", "as the answer (L5)", "as older servers say it"])
+def test_l4_l5_an_expired_version_leads_to_a_list_and_the_difference_is_delivered(expired: Any):
+    async def run() -> None:
+        seen = Seen()
+        async with api_server(pods(10, pod("a", 5), pod("b", 6)), expired, refused(410, "Expired"),
+                              pods(90, pod("b", 80), pod("c", 81)), watched()) as fake, informer(fake, seen):
+            await fake.until(5)
+        assert [query["resourceVersion"] for query in fake.queries] == ["0", "10", "10", "", "90"]
+        assert seen[2:] == [("b", "80", False, None), ("c", "81", False, None), ("a", None, True, None)]
+
+    asyncio.run(run())
+
+
+def test_l6_watches_that_end_at_once_are_started_ever_more_slowly():
+    async def run() -> None:
+        delays: list[float] = []
+        async with api_server(pods(10), *[watched(then="close")] * 8, watched()) as fake, \
+                informer(fake, Seen(), delays=delays):
+            await fake.until(10)
+        assert delays == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
+        assert [query["resourceVersion"] for query in fake.queries[1:]] == ["10"] * 9
+
+    asyncio.run(run())
+
+
+def test_l7_a_watch_that_is_refused_the_connection_starts_again_without_a_list():
+    async def run() -> None:
+        delays: list[float] = []
+        seen = Seen()
+        async with api_server(pods(10), watched(then="reset", after=0.0), watched(("ADDED", pod("a", 11)))) as fake, \
+                informer(fake, seen, delays=delays):
+            await until(lambda: seen)
+        assert ["watch" in query for query in fake.queries] == [False, True, True]
+        assert delays == [0.8]
+
+    asyncio.run(run())
+
+
+def test_a_watch_that_is_answered_429_starts_again_without_a_list():
+    async def run() -> None:
+        async with api_server(pods(10), refused(429, "TooManyRequests"), watched()) as fake, informer(fake, Seen()):
+            await fake.until(3)
+        assert [query["resourceVersion"] for query in fake.queries] == ["0", "10", "10"]
+
+    asyncio.run(run())
+
+
+def test_l10_a_streamed_list_is_one_watch_and_no_list():
+    async def run() -> None:
+        seen = Seen()
+        frames = [("ADDED", pod("b", 7)), ("ADDED", pod("a", 5)), ("DELETED", pod("b", 8)),
+                  bookmark(10, initial_end=True), ("MODIFIED", pod("a", 11))]
+        async with api_server(watched(*frames)) as fake, informer(fake, seen, streaming=True) as made:
+            await until(lambda: len(seen) == 2)
+            assert made.view.synced
+            assert (made.view.lists, made.view.watches) == (1, 1)
+        [query] = fake.queries
+        query.pop("timeoutSeconds")
+        assert query == {
+            "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": "", "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan"}
+        assert seen == [("a", "5", False, None), ("a", "11", False, None)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("code", [400, 422])
+def test_l10_where_streamed_lists_are_refused_pages_are_listed_within_one_attempt(code: int):
+    async def run() -> None:
+        delays: list[float] = []
+        seen = Seen()
+        async with api_server(refused(code, "Invalid"), pods(10, pod("a", 5), more="next"), pods(10, pod("b", 6)),
+                              watched()) as fake, informer(fake, seen, streaming=True, delays=delays):
+            await fake.until(4)
+        assert delays == []
+        assert fake.queries[2] == {"limit": "500", "continue": "next"}
+        assert [name for name, *_ in seen] == ["a", "b"]
+
+    asyncio.run(run())
+
+
+def test_nothing_of_a_streamed_list_that_breaks_before_its_end_is_delivered():
+    async def run() -> None:
+        seen = Seen()
+        async with api_server(watched(("ADDED", pod("a", 5)), then="close", after=0.01),
+                              watched(("ADDED", pod("b", 6)), bookmark(9, initial_end=True))) as fake, \
+                informer(fake, seen, streaming=True):
+            await until(lambda: seen)
+        assert seen == [("b", "6", False, None)]
+
+    asyncio.run(run())
+
+
+def test_a_list_that_expires_between_its_pages_is_listed_once_more_as_a_whole():
+    async def run() -> None:
+        seen = Seen()
+        async with api_server(pods(10, pod("a", 5), more="next"), refused(410, "Expired"),
+                              pods(11, pod("a", 5), pod("b", 6)), watched()) as fake, informer(fake, seen):
+            await fake.until(4)
+        assert fake.queries[2] == {"resourceVersion": ""}
+        assert [name for name, *_ in seen] == ["a", "b"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_l11_a_deletion_and_a_creation_that_were_missed_are_one_change_with_two_uids(streaming: bool):
+    async def run() -> None:
+        seen = Seen()
+        lists = ([watched(("ADDED", pod("a", 5)), bookmark(10, initial_end=True), ("ERROR", refusal(410, "Expired"))),
+                  watched(("ADDED", pod("a", 15, uid="other")), bookmark(20, initial_end=True))] if streaming else
+                 [pods(10, pod("a", 5)), refused(410, "Expired"), pods(20, pod("a", 15, uid="other")), watched()])
+        async with api_server(*lists) as fake, informer(fake, seen, streaming=streaming):
+            await until(lambda: len(seen) == 2)
+        assert seen == [("a", "5", False, None), ("a", "15", False, "uid-a")]
+
+    asyncio.run(run())
+
+
+def test_l15_a_watch_on_which_nothing_arrives_is_started_again(monkeypatch: pytest.MonkeyPatch):
+    async def run() -> None:
+        stream = Transport.stream
+
+        def impatient(self: Transport, path: str, *, query: Any) -> Any:
+            return stream(self, path, query=query, silence=0.05)
+
+        monkeypatch.setattr(Transport, "stream", impatient)
+        async with api_server(pods(10), watched(bookmark(12)), watched()) as fake, informer(fake, Seen()):
+            await fake.until(3)
+        assert [query["resourceVersion"] for query in fake.queries] == ["0", "10", "12"]
+
+    asyncio.run(run())
+
+
+def test_l16_a_server_that_lags_behind_is_not_followed_backwards():
+    async def run() -> None:
+        seen = Seen()
+        too_large = json_answer({
+            **refusal(504, "Timeout", "Too large resource version: 1010, current: 10"),
+            "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}, 504)
+        async with api_server(pods(1010, pod("a", 1005)), watched(("ERROR", refusal(500, "InternalError"))),
+                              too_large, pods(1011, pod("a", 1005)), watched()) as fake, informer(fake, seen):
+            await fake.until(5)
+        assert [query["resourceVersion"] for query in fake.queries] == ["0", "1010", "1010", "", "1011"]
+        assert seen == [("a", "1005", False, None)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("odd", [
+    json_answer([]), json_answer({"metadata": 7}), json_answer("x" * 100), refused(403, "Forbidden"), refused(500),
+], ids=["an array", "odd metadata", "a text", "forbidden", "failing"])
+def test_an_odd_answer_is_reported_once_and_listed_again_later(odd: Any, caplog: pytest.LogCaptureFixture):
+    async def run() -> None:
+        delays: list[float] = []
+        seen = Seen()
+        async with api_server(odd, odd, pods(10, pod("a", 5)), watched()) as fake, \
+                informer(fake, seen, delays=delays) as made:
+            await until(lambda: made.view.synced)
+        assert made.view.fault == ""
+        assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+            "pods cannot be followed, trying again"]
+        assert delays == [0.8, 1.6]
+        assert seen == [("a", "5", False, None)]
+
+    asyncio.run(run())
+
+
+def test_frames_of_unknown_types_are_skipped():
+    async def run() -> None:
+        seen = Seen()
+        async with api_server(pods(10), watched(("TABLE", {}), ("ADDED", pod("a", 11)))) as fake, informer(fake, seen):
+            await until(lambda: seen)
+        assert seen == [("a", "11", False, None)]
+        assert len(fake.requests) == 2
+
+    asyncio.run(run())
+
+
+def test_frames_may_arrive_in_pieces_and_several_at_once():
+    async def run() -> None:
+        text = b"".join(json.dumps({"type": "ADDED", "object": pod(name, 11)}).encode() + b"\n" for name in "abc")
+
+        async def in_pieces(request: web.Request) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            for start in range(0, len(text), 50):
+                await response.write(text[start:start + 50])
+                await asyncio.sleep(0.002)
+            await asyncio.sleep(3600)
+            return response
+
+        seen = Seen()
+        async with api_server(pods(10), in_pieces) as fake, informer(fake, seen):
+            await until(lambda: len(seen) == 3)
+        assert [name for name, *_ in seen] == ["a", "b", "c"]
+
+    asyncio.run(run())
