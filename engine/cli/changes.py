@@ -77,12 +77,12 @@ def _is_policy(name: str, path: str) -> bool:
 
 def _blobs(directory: Path, names: Iterable[str]) -> Iterator[bytes]:
     """Yield the contents of objects, all read by one process."""
-    told = _run_git(directory, "cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
+    content = _run_git(directory, "cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode())
     at = 0
-    while at < len(told):
-        end = told.index(b"\n", at)
-        size = int(told[at:end].rsplit(b" ", 1)[1])  # after the object's name and kind
-        yield told[end + 1 : end + 1 + size]
+    while at < len(content):
+        end = content.index(b"\n", at)
+        size = int(content[at:end].rsplit(b" ", 1)[1])  # after the object's name and kind
+        yield content[end + 1 : end + 1 + size]
         at = end + 1 + size + 1
 
 

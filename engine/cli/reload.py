@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
     """Run the command; see the module."""
-    wanted = [*options.wait, *(hash_path(path)[0] for path in options.wait_for)]
-    if not wanted:
+    versions = [*options.wait, *(hash_path(path)[0] for path in options.wait_for)]
+    if not versions:
         raise Stop("wait for what? name a hash with `--wait`, or a directory with `--wait-for`")
     endpoints, caller = endpoints_of(options), caller_of(options)
     end = time.monotonic() + options.timeout
@@ -54,24 +54,24 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     while True:
         for answer in caller.ask_all(pending, "/status"):
             done[answer.endpoint] = answer
-        pending = [endpoint for endpoint in endpoints if why_not(done[endpoint], wanted)]
+        pending = [endpoint for endpoint in endpoints if why_not(done[endpoint], versions)]
         left = end - time.monotonic()
         if not pending or left <= 0:
             break
         time.sleep(min(_PAUSE, left))
-    late = {endpoint: why_not(done[endpoint], wanted) for endpoint in pending}
+    late = {endpoint: why_not(done[endpoint], versions) for endpoint in pending}
     if options.output == "json":
-        write_json({"wanted": wanted, "reached": not late, "endpoints": [
+        write_json({"wanted": versions, "reached": not late, "endpoints": [
             {"endpoint": each, "reached": each not in late, "reason": late.get(each),
              "generation": (done[each].data.get("policies") or {}).get("generation")} for each in endpoints]})
     else:
         for endpoint, reason in late.items():
             write(f"{endpoint}: {reason}")
-        write(f"{len(endpoints) - len(late)} of {len(endpoints)} run {', '.join(map(short, wanted))}")
+        write(f"{len(endpoints) - len(late)} of {len(endpoints)} run {', '.join(map(short, versions))}")
     return Exit.EXCEEDED if late else Exit.OK
 
 
-def why_not(answer: EndpointAnswer, wanted: Sequence[str]) -> str:
+def why_not(answer: EndpointAnswer, versions: Sequence[str]) -> str:
     """Return why a server does not run all of these hashes; empty if it does."""
     if not answer.ok:
         return answer.error
@@ -79,21 +79,21 @@ def why_not(answer: EndpointAnswer, wanted: Sequence[str]) -> str:
         return "policies and cluster are not loaded yet"
     policies = answer.data["policies"]
     hashes = [policies["digest"], *(source["digest"] or "" for source in policies["sources"])]
-    missing = [each for each in wanted if not any(digest.startswith(each) for digest in hashes)]
+    missing = [each for each in versions if not any(digest.startswith(each) for digest in hashes)]
     return "; ".join(_reason(policies, each) for each in missing)
 
 
-def _reason(policies: dict[str, Any], wanted: str) -> str:
+def _reason(policies: dict[str, Any], version: str) -> str:
     sources = policies["sources"]
     for source in sources:
-        if (source["newest"] or "").startswith(wanted):
+        if (source["newest"] or "").startswith(version):
             problems = "; ".join(_described(problem) for problem in source["problems"][:3])
-            return f"`{source['path']}` holds {short(wanted)}, which is refused: {problems or 'it is just being read'}"
+            return f"`{source['path']}` holds {short(version)}, which is refused: {problems or 'it is just being read'}"
     runs = ", ".join(f"{short(source['digest'])} of `{source['path']}` since {moment(source['since'])}"
                      for source in sources)
     lost = [f"; `{source['path']}`: {_described(problem)}" for source in sources if source["unmounted"]
             for problem in source["problems"][:1]]
-    return f"runs {runs or 'no directory'}, and {short(wanted)} is not in any{''.join(lost)}"
+    return f"runs {runs or 'no directory'}, and {short(version)} is not in any{''.join(lost)}"
 
 
 def _described(problem: dict[str, Any]) -> str:

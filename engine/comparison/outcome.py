@@ -466,7 +466,7 @@ def _framework_of(point: str) -> Framework:
 
 
 @dataclass(slots=True)
-class _Said:
+class _ScoreSums:
     """The scores of a plugin so far."""
 
     weight: int
@@ -510,7 +510,7 @@ class _Look:
     reading: FieldReads
     faults: _Faults
     causes: Causes = field(default_factory=Causes)
-    _said: dict[str, _Said] = field(default_factory=dict)
+    _said: dict[str, _ScoreSums] = field(default_factory=dict)
     _columns: dict[bytes, NDArray[Any]] = field(default_factory=dict)
 
     def at(self, pods: Sequence[PodInfo], progress: _Progress) -> tuple[tuple[PodShape, ...], tuple[Misfit, ...]]:
@@ -575,7 +575,7 @@ class _Look:
         self.faults.add_verdict(verdict)
         for step in verdict.scores:
             values = step.scores.values[passed].astype(np.int64)
-            said = self._said.setdefault(step.plugin, _Said(step.weight, step.enforcement, low=HIGHEST_SCORE))
+            said = self._said.setdefault(step.plugin, _ScoreSums(step.weight, step.enforcement, low=HIGHEST_SCORE))
             low, high = int(values.min()), int(values.max())
             said.sum += int(values.sum())
             said.count += len(values)

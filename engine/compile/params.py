@@ -159,19 +159,19 @@ def override(
     return merged
 
 
-def _fits(value: object, wanted: Type, declared: object) -> bool:
-    if wanted == BOOL:
+def _fits(value: object, names: Type, declared: object) -> bool:
+    if names == BOOL:
         return isinstance(value, bool)
-    if wanted == INT:
+    if names == INT:
         return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    if wanted == DOUBLE:
+    if names == DOUBLE:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if wanted == STRING:
+    if names == STRING:
         return isinstance(value, str)
-    if wanted.name == "list":
-        return isinstance(value, list) and all(_fits(each, wanted.parameters[0], None) for each in value)
-    if wanted.name == "map":
-        return isinstance(value, Mapping) and all(_fits(each, wanted.parameters[1], None) for each in value.values())
+    if names.name == "list":
+        return isinstance(value, list) and all(_fits(each, names.parameters[0], None) for each in value)
+    if names.name == "map":
+        return isinstance(value, Mapping) and all(_fits(each, names.parameters[1], None) for each in value.values())
     if isinstance(declared, Mapping):  # an object with checked fields: the override must have the same ones
         return isinstance(value, Mapping) and typed({"p": value}).types[1:] == typed({"p": declared}).types[1:]
     return True

@@ -17,19 +17,19 @@ _MOST_DISTANCES: Final = 3
 _MOST_SOURCES: Final = 6
 
 
-def distances_to(program: Program, bindings: Mapping[str, object], *, wanted: bool = True) -> tuple[Finding, ...]:
-    """Return the distances of an expression from the result `wanted`, or, if it has that result, from losing it.
+def distances_to(program: Program, bindings: Mapping[str, object], *, expected: bool = True) -> tuple[Finding, ...]:
+    """Return the distances of an expression from the result `expected`, or, if it has that result, from losing it.
 
     Clauses that are not comparisons are reported as their text.
     """
-    ways = alternatives(program.checked, bindings, wanted)
+    ways = alternatives(program.checked, bindings, expected)
     verb = "must be"
     if () in ways:
-        ways, verb = alternatives(program.checked, bindings, not wanted), "until"
+        ways, verb = alternatives(program.checked, bindings, not expected), "until"
     found = tuple(distances_of(((way, bindings) for way in ways), verb=verb))
     if found or verb == "until":
         return found
-    clauses = dict.fromkeys(f"`{shortened(clause.text, 120)}` is {'false' if clause.wanted else 'true'}"
+    clauses = dict.fromkeys(f"`{shortened(clause.text, 120)}` is {'false' if clause.expected else 'true'}"
                             for way in ways for clause in way)
     findings = tuple(Finding("clause", text) for text in [*clauses][:_MOST_DISTANCES])
     more = len(clauses) - _MOST_DISTANCES

@@ -192,7 +192,7 @@ class _Reader:
         if isinstance(node, Select):
             return self._implied(node) if node.test and truth else _NO_KEYS
         if isinstance(node, Comprehension):
-            return self._told_by_loop(node, truth=truth)
+            return self._implied_by_loop(node, truth=truth)
         if not isinstance(node, Call):
             return _NO_KEYS
         match node.function:
@@ -221,7 +221,7 @@ class _Reader:
                 pass
         return _NO_KEYS
 
-    def _told_by_loop(self, node: Comprehension, *, truth: bool) -> frozenset[Key]:
+    def _implied_by_loop(self, node: Comprehension, *, truth: bool) -> frozenset[Key]:
         """Return the keys that `all` and `exists` over a list of constants guarantee: its condition, element by
         element.
         """
@@ -351,8 +351,8 @@ class _Reader:
         if node.predicate is not None:
             self.read(node.predicate, inner)
         if node.transform is not None:
-            told = self.facts(node.predicate, truth=True) if node.predicate is not None else _NO_KEYS
-            self.read(node.transform, _guarded(told, inner))
+            implied = self.facts(node.predicate, truth=True) if node.predicate is not None else _NO_KEYS
+            self.read(node.transform, _guarded(implied, inner))
 
     def _note(self, node: Expr, holder: Expr, scope: _Scope, parent: Expr | None) -> None:
         if self.checked.scopes[node.id] is Scope.CONSTANT or not _is_read(self.checked, holder):
@@ -464,7 +464,7 @@ def absent_keys(subject: LintSubject) -> Iterator[Violation]:
     conditions = [absences.of(each.checked) for each in placed_here if each.role == "condition"]
     guards = [each.facts(each.checked.root, truth=True) for each in conditions]
     ordered = sorted(placed_here, key=lambda each: _IN_SEQUENCE.get(each.role, 0))
-    told: set[tuple[Checked, int]] = set()
+    implied: set[tuple[Checked, int]] = set()
     for known in guards:
         absences.there |= known
     absences.there |= _grouped(subject, absences)
@@ -481,8 +481,8 @@ def absent_keys(subject: LintSubject) -> Iterator[Violation]:
         else:
             reader.read(placed.checked.root, _NOTHING)
         for access in _outermost(reader.found):
-            if (access.checked, access.node.id) not in told and not absences.is_there(access.key):
-                told.add((access.checked, access.node.id))
+            if (access.checked, access.node.id) not in implied and not absences.is_there(access.key):
+                implied.add((access.checked, access.node.id))
                 yield _found(subject, placed, access)
         if placed.role in _IN_SEQUENCE and placed.role != "score":
             absences.there |= reader.facts(placed.checked.root, truth=True)

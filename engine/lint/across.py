@@ -71,9 +71,9 @@ class UtilizationLevel:
 
 
 def _levels(whole: Whole) -> tuple[UtilizationLevel, ...]:
-    found = whole.kept.get("levels")
+    found = whole.cache.get("levels")
     if found is None:
-        found = whole.kept["levels"] = (*_of_documents(whole), *_of_configurations(whole))
+        found = whole.cache["levels"] = (*_of_documents(whole), *_of_configurations(whole))
     return tuple(found)
 
 
@@ -218,7 +218,7 @@ class _Pairs:
             self.left -= 1
             yield each
 
-    def told(self) -> Iterator[Violation]:
+    def reported(self) -> Iterator[Violation]:
         """Report the place after which pairs were not compared, if any."""
         if self.first_left_out is not None:
             yield Violation(
@@ -231,7 +231,7 @@ def _apart(first: frozenset[str] | None, second: frozenset[str] | None) -> bool:
     return first is not None and second is not None and not first & second
 
 
-def _wanted(selector: LabelSelector) -> dict[str, frozenset[str]]:
+def _required_values(selector: LabelSelector) -> dict[str, frozenset[str]]:
     """Return the values that a selector allows by key, as far as it names them."""
     found = {key: frozenset((value,)) for key, value in selector.match_labels.items()}
     for each in selector.match_expressions:
@@ -243,7 +243,7 @@ def _wanted(selector: LabelSelector) -> dict[str, frozenset[str]]:
 def _selectors_apart(first: LabelSelector | None, second: LabelSelector | None) -> bool:
     if first is None or second is None:
         return False
-    one, other = _wanted(first), _wanted(second)
+    one, other = _required_values(first), _required_values(second)
     return any(not one[key] & other[key] for key in one.keys() & other.keys())
 
 
@@ -300,12 +300,12 @@ def watermarks_crossed(whole: Whole) -> Iterator[Violation]:
         if level.role in _HARMS:
             harms.setdefault(level.resource, []).append(level)
     for place in levels:
-        told: set[str] = set()
+        reported: set[str] = set()
         for harm in pairs.of(place.span, harms.get(place.resource, ())) if place.role == PLACE else ():
             if place.percent <= harm.percent:
                 break
-            if harm.role not in told and _levels_meet(place, harm):
-                told.add(harm.role)
+            if harm.role not in reported and _levels_meet(place, harm):
+                reported.add(harm.role)
                 what = _HARMS[harm.role].format(str(harm))
                 again = "a pod may be suppressed as soon as it is placed" if harm.role == SUPPRESS \
                     else "a pod may be evicted and placed back for ever"
@@ -313,7 +313,7 @@ def watermarks_crossed(whole: Whole) -> Iterator[Violation]:
                     f"pods are placed on nodes of up to {place} {place.resource}, but {harm.who} {what}: {again}",
                     place.span, f"place below {harm}, with some distance", (harm.span,),
                 )
-    yield from pairs.told()
+    yield from pairs.reported()
 
 
 def off_by_a_hundred(whole: Whole) -> Iterator[Violation]:
@@ -346,7 +346,7 @@ def thresholds_upside_down(whole: Whole) -> Iterator[Violation]:
                     f"draining ends below {low} {low.resource}, but begins at {high}: it ends before it begins",
                     low.span, f"at most {high}", (high.span,),
                 )
-    yield from pairs.told()
+    yield from pairs.reported()
 
 
 # -- node pools --------------------------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ def pools_at_odds(whole: Whole) -> Iterator[Violation]:
                     f"a node of both pools is drained from {first} {first.resource} by {first.who}, and from {second}"
                     f" by {second.who}", second.span, "let the pools exclude each other", (first.span,),
                 )
-    yield from pairs.told()
+    yield from pairs.reported()
 
 
 def _contradictions(whole: Whole) -> Iterator[Violation]:
@@ -431,7 +431,7 @@ def _contradictions(whole: Whole) -> Iterator[Violation]:
                     (other[2],),
                 )
             others.append((subject, value, span))
-    yield from pairs.told()
+    yield from pairs.reported()
 
 
 def _together(first: LintSubject, second: LintSubject) -> bool:
@@ -471,7 +471,7 @@ def fights(whole: Whole) -> Iterator[Violation]:
     for subject in whole.of(CompiledScheduler):
         if subject.spec.enforcement is not Enforcement.ENFORCE:
             continue
-        liked, match, told = _preferences(subject), subject.spec.match, False
+        liked, match, reported = _preferences(subject), subject.spec.match, False
         found = 0
         for drain in pairs.of(subject.document.span, drains if liked else ()):
             slope, span = liked.get(("usage", drain.resource), (0, None))
@@ -488,16 +488,16 @@ def fights(whole: Whole) -> Iterator[Violation]:
             slope, span = liked[leaf]
             opposite = pairs.of(span, liking.get((leaf, -slope), ()))
             other = next((each for each in opposite if _together(each[0], subject)), None)
-            if other is not None and not told:
+            if other is not None and not reported:
                 more, less = (subject, other[0]) if slope > 0 else (other[0], subject)
-                told = True
+                reported = True
                 yield Violation(
                     f"`{more.document.name}` prefers nodes with more `{leaf[0]}.{leaf[1]}`, `{less.document.name}`"
                     " those with less: in one profile they undo each other", span,
                     "limit them to different `profiles`, or keep one", (other[1],),
                 )
             liking.setdefault((leaf, slope), []).append((subject, span))
-    yield from pairs.told()
+    yield from pairs.reported()
 
 
 # -- profiles of component configurations ------------------------------------------------------------------------------

@@ -322,11 +322,11 @@ def _misspelt(key: str, known: str) -> int | None:
     if bool(prefix) is not bool(known_prefix) or len(name) < 3:
         return None
     slips = 0
-    for given, wanted in ((prefix.replace("k8s.io", "kubernetes.io"), known_prefix), (name, known_name)):
-        if given.lower() == wanted.lower():
+    for given, correct in ((prefix.replace("k8s.io", "kubernetes.io"), known_prefix), (name, known_name)):
+        if given.lower() == correct.lower():
             continue
-        most = _MOST_SLIPS if len(wanted) > 7 else 1
-        found = _slips(given.lower(), wanted.lower(), most)
+        most = _MOST_SLIPS if len(correct) > 7 else 1
+        found = _slips(given.lower(), correct.lower(), most)
         if found > most:
             return None
         slips += found
@@ -341,9 +341,9 @@ def _slips(one: str, other: str, most: int) -> int:
     row = list(range(len(other) + 1))
     for number, letter in enumerate(one, start=1):
         last, before, row = before, row, [number]
-        for place, wanted in enumerate(other, start=1):
-            cost = min(row[-1] + 1, before[place] + 1, before[place - 1] + (letter != wanted))
-            if number > 1 and place > 1 and letter == other[place - 2] and one[number - 2] == wanted:
+        for place, correct in enumerate(other, start=1):
+            cost = min(row[-1] + 1, before[place] + 1, before[place - 1] + (letter != correct))
+            if number > 1 and place > 1 and letter == other[place - 2] and one[number - 2] == correct:
                 cost = min(cost, last[place - 2] + 1)
             row.append(cost)
         if min(row) > most:

@@ -217,7 +217,7 @@ class Whole:
     plugins: Mapping[Framework, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
-    def kept(self) -> dict[str, Any]:
+    def cache(self) -> dict[str, Any]:
         """Cached values that several rules share, by name."""
         return {}
 

@@ -48,7 +48,7 @@ def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> Non
             framework.upsert(step)
         if tuple(framework.snapshot().names) != names:
             check.forget()
-    assert check.asked, "no cache key was asked for: name pods that wait among the steps"
+    assert check.checks, "no cache key was asked for: name pods that wait among the steps"
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Check:
     """The cache keys and results of a plugin so far."""
 
     def __init__(self, plugin: Any) -> None:
-        self.asked = 0
+        self.checks = 0
         self._plugin = plugin
         self._known: dict[tuple[Point, Hashable], _Known] = {}
         self._lasting: dict[tuple[Point, bytes], tuple[CacheKey, int | None]] = {}
@@ -74,7 +74,7 @@ class _Check:
     def forget(self) -> None:
         """Drop the results of nodes; the cache keys of shapes stay."""
         self._known.clear()
-        self._lasting = {key: asked for key, asked in self._lasting.items() if asked[0].stable_for_shape}
+        self._lasting = {key: checks for key, checks in self._lasting.items() if checks[0].stable_for_shape}
 
     def ask(self, pod: PodInfo, snapshot: Snapshot) -> None:
         """Check a pod's cache keys at the points that the plugin implements."""
@@ -92,9 +92,9 @@ class _Check:
             assert cache_key is None or isinstance(cache_key, CacheKey), f"{pod.key} asks no `CacheKey`: {cache_key!r}"
             self._check_lasting(about, point, pod, cache_key, snapshot)
             if cache_key is not None:
-                self.asked += 1
-                asked = _asking(self._plugin, point, state, pod, snapshot)
-                self._check_answers(about, point, cache_key, snapshot, asked)
+                self.checks += 1
+                checks = _asking(self._plugin, point, state, pod, snapshot)
+                self._check_answers(about, point, cache_key, snapshot, checks)
                 if point is Point.FILTER and cache_key.refusal is not None:
                     answer = self._plugin.filter(state, pod, snapshot, rows).spread(rows, snapshot.size)
                     _check_refusal(about, cache_key.refusal, snapshot.names, answer)
@@ -118,16 +118,16 @@ class _Check:
 
     def _check_answers(
         self, about: str, point: Point, cache_key: CacheKey, snapshot: Snapshot,
-        asked: Callable[[Rows], NDArray[Any]],
+        checks: Callable[[Rows], NDArray[Any]],
     ) -> None:
         names = snapshot.names
         rows = np.arange(snapshot.size, dtype=np.intp)
-        values = asked(rows)
+        values = checks(rows)
         if point is Point.SCORE and len(values):
             assert 0 <= values.min() <= values.max() <= HIGHEST_SCORE, f"{about} has scores beyond 0..{HIGHEST_SCORE}"
         # Results are requested for changed nodes: any number of them, at any rows.
         for some in (rows, rows[::2], rows[1::2], rows[-1:]):
-            _same(f"what the plugin says of some nodes, at {about},", names, some, (asked(some), values[some]))
+            _same(f"what the plugin says of some nodes, at {about},", names, some, (checks(some), values[some]))
             said = None if cache_key.vectorized is None else cache_key.vectorized(snapshot, some)
             if said is not None:
                 kinds = [f"{getattr(each, 'dtype', type(each).__name__)}{list(np.shape(each))}" for each in
@@ -158,12 +158,12 @@ def _asking(
 ) -> Callable[[Rows], NDArray[Any]]:
     """Return a function that calls the plugin for rows; its result is a new array."""
 
-    def asked(rows: Rows) -> NDArray[Any]:
+    def checks(rows: Rows) -> NDArray[Any]:
         answer = getattr(plugin, point.value)(state, pod, snapshot, rows)
         values = np.array(answer.passed if point is Point.FILTER else answer.values)
         return values if len(values) == len(rows) else values[rows]
 
-    return asked
+    return checks
 
 
 def _check_refusal(about: str, refusal: Refusal, names: Sequence[str], answer: Answer) -> None:

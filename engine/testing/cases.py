@@ -24,12 +24,12 @@ _NOTHING: Final = "nothing was evaluated"
 def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, explains: bool = False) -> CaseResult:
     """Run a case. `observer` sees every evaluation; `explains` adds the values of sub-expressions to failures."""
     start = time.perf_counter()
-    tally = suite.kept.setdefault("tally", CallTally())
+    tally = suite.cache.setdefault("tally", CallTally())
     tally.clear()
     if observer is None:
         told: Observer = tally
     else:
-        told = suite.kept.setdefault(("both", id(observer)), Both(tally, observer))
+        told = suite.cache.setdefault(("both", id(observer)), Both(tally, observer))
     asking = RunningCase(suite, case, tally, told, explains)
     try:
         if case.expect_invalid is not None:

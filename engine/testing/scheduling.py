@@ -74,11 +74,11 @@ def run_points(asking: RunningCase, plugin: Plugin) -> None:
 
 def _scheduler(asking: RunningCase, plugin: Plugin) -> DocumentScheduler:
     key = ("scheduler", plugin.name, repr(asking.params), id(asking.observer))
-    found = asking.suite.kept.get(key)
+    found = asking.suite.cache.get(key)
     if found is None:
         params = checked_params(plugin, asking.params)
         compiled = instrumented(compiled_of(plugin, {}), asking.observer)
-        found = asking.suite.kept[key] = DocumentScheduler(replace(compiled, params=params))
+        found = asking.suite.cache[key] = DocumentScheduler(replace(compiled, params=params))
     assert isinstance(found, DocumentScheduler)
     return found
 
@@ -227,12 +227,12 @@ def _why(verdict: Verdict, wanted: tuple[str, ...]) -> str:
 
 def _registry(asking: RunningCase) -> Any:
     key = ("registry", id(asking.observer))
-    kept = asking.suite.kept
-    if key not in kept:
+    cache = asking.suite.cache
+    if key not in cache:
         own = [each for (framework, _), each in asking.suite.plugins.items() if framework is Framework.SCHEDULER]
         python = [each for each in asking.suite.python_plugins if each.framework is Framework.SCHEDULER]
-        kept[key] = asking.suite.registry((*python, *own), asking.observer)
-    return kept[key]
+        cache[key] = asking.suite.registry((*python, *own), asking.observer)
+    return cache[key]
 
 
 def _profile(asking: RunningCase) -> Profile:
@@ -251,8 +251,8 @@ def _profile(asking: RunningCase) -> Profile:
         raise FixtureError("for which plugin are the `params`? name it with `plugin`")
     args = {plugin.name: asking.params} if plugin is not None and asking.params else {}
     key = ("profile", name, repr(args), asking.seed, id(asking.observer))
-    kept = asking.suite.kept
-    if key not in kept:
+    cache = asking.suite.cache
+    if key not in cache:
         if plugin is not None and plugin.profiles is not None and name not in plugin.profiles:
             raise FixtureError(f"`{plugin.name}` is not active in the profile `{name}`")
 
@@ -263,6 +263,6 @@ def _profile(asking: RunningCase) -> Profile:
                           kubernetes=release_of(profile))
 
         adoption = Adoption({}, threading.Lock(), handle, make_instance)
-        kept[key] = Profile.of(ProfileSpec(name, args=args), registry, adoption)
-    profile: Profile = kept[key]
+        cache[key] = Profile.of(ProfileSpec(name, args=args), registry, adoption)
+    profile: Profile = cache[key]
     return profile

@@ -34,7 +34,7 @@ class Suite:
     python_plugins: tuple[Plugin, ...] = field(default=(), repr=False)
     functions: tuple[Function, ...] = field(default=(), repr=False)
     """The expression functions of Python plugins."""
-    kept: dict[object, Any] = field(default_factory=dict, repr=False)
+    cache: dict[object, Any] = field(default_factory=dict, repr=False)
     """Values that cases share."""
 
     @staticmethod
@@ -81,10 +81,10 @@ class Suite:
     def sources_of(self, plugin: Plugin) -> frozenset[Source]:
         """Return the texts of all expressions of a plugin's document."""
         key = ("sources", plugin.framework, plugin.name)
-        if key not in self.kept:
+        if key not in self.cache:
             document = next(each for each in self.documents if each.name == plugin.name and each.span is plugin.span)
-            self.kept[key] = frozenset(places(document))
-        found: frozenset[Source] = self.kept[key]
+            self.cache[key] = frozenset(places(document))
+        found: frozenset[Source] = self.cache[key]
         return found
 
     def registry(self, chosen: Iterable[Plugin], observer: Any) -> Registry:

@@ -211,16 +211,16 @@ def allocations(
 
     `requests` are the pod's amounts, one for each resource. An extended resource counts only if the pod requests it.
     """
-    asked: list[_Integers] = []
+    pod_requests: list[_Integers] = []
     capacity: list[_Integers] = []
     weights: list[int] = []
     for resource, amount in zip(resources, requests, strict=True):
         if not counts(resource, amount):
             continue
-        asked.append(snapshot.gathered(used(snapshot, resource.name), rows) + amount)
+        pod_requests.append(snapshot.gathered(used(snapshot, resource.name), rows) + amount)
         capacity.append(snapshot.gathered(snapshot.allocatable(resource.name), rows))
         weights.append(resource.weight)
-    return asked, capacity, weights
+    return pod_requests, capacity, weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,16 +248,16 @@ class AllocationScorer:
             return min(requested, capacity) * HIGHEST_SCORE // capacity
         return 0 if requested > capacity else (capacity - requested) * HIGHEST_SCORE // capacity
 
-    def score(self, requested: Mapping[str, int], capacity: Mapping[str, int], asked: Mapping[str, int]) -> int:
-        """Return the weighted mean over the resources of the node, with `asked` added to the requested amounts.
+    def score(self, requested: Mapping[str, int], capacity: Mapping[str, int], pod_requests: Mapping[str, int]) -> int:
+        """Return the weighted mean over the resources of the node, with `pod_requests` added to the requested amounts.
 
         Extended resources that the pod does not request do not count.
         """
         total = weights = 0
         for name, weight in self.weights.items():
             size = capacity.get(name, 0)
-            if size and (name in NATIVE or asked.get(name, 0)):
-                total += self.share(requested.get(name, 0) + asked.get(name, 0), size) * weight
+            if size and (name in NATIVE or pod_requests.get(name, 0)):
+                total += self.share(requested.get(name, 0) + pod_requests.get(name, 0), size) * weight
                 weights += weight
         return total // weights if weights else 0
 
@@ -272,15 +272,16 @@ class AllocationScorer:
         return total // weights if weights else 0
 
     def scores(
-        self, requested: Mapping[str, _Integers], capacity: Mapping[str, _Integers], asked: Mapping[str, _Integers],
+        self, requested: Mapping[str, _Integers], capacity: Mapping[str, _Integers],
+        pod_requests: Mapping[str, _Integers],
     ) -> _Integers | None:
         """Return `score` of many at once, resource by resource in columns; None if no resource counts."""
         total: _Integers | None = None
         weights: _Integers | None = None
         for name, weight in self.weights.items():
-            if name not in asked:
+            if name not in pod_requests:
                 continue
-            size, wanted = capacity[name], requested[name] + asked[name]
+            size, wanted = capacity[name], requested[name] + pod_requests[name]
             share = most_allocated(wanted, size) if self.kind == MOST else least_allocated(wanted, size)
             counted = (size != 0) * weight
             total = share * counted if total is None else total + share * counted
@@ -289,9 +290,9 @@ class AllocationScorer:
             return None
         return total // np.maximum(weights, 1)
 
-    def counts(self, name: str, asked: Mapping[str, int]) -> bool:
+    def counts(self, name: str, pod_requests: Mapping[str, int]) -> bool:
         """Return whether a resource is scored for a pod with these requests."""
-        return name in NATIVE or bool(asked.get(name, 0))
+        return name in NATIVE or bool(pod_requests.get(name, 0))
 
 
 def allocation_faults(given: Any, path: str) -> Iterator[str]:

@@ -188,24 +188,24 @@ def _sum_up(place: _Place, spec: NetworkSpec) -> None:
     place.slots -= place.slots % multiple
 
 
-def _candidates(root: _Place, layers: Sequence[Layer], spec: NetworkSpec, wanted: int) -> list[_Place]:
+def _candidates(root: _Place, layers: Sequence[Layer], spec: NetworkSpec, pod_count: int) -> list[_Place]:
     """Return the places of the lowest layer that hold all pods, within the required layer."""
     depth = {"": 0} | {layer.name: index for index, layer in enumerate(layers, start=1)}
     least = max((depth[name] for name in spec.must_gather if name in depth), default=0)
-    fitting = [each for each in root.all() if each.row < 0 and each.slots >= wanted and depth[each.layer] >= least]
-    if any(each.row >= 0 and each.slots >= wanted for each in root.all()):
-        return [each for each in root.all() if each.row >= 0 and each.slots >= wanted]
+    fitting = [each for each in root.all() if each.row < 0 and each.slots >= pod_count and depth[each.layer] >= least]
+    if any(each.row >= 0 and each.slots >= pod_count for each in root.all()):
+        return [each for each in root.all() if each.row >= 0 and each.slots >= pod_count]
     deepest = max((depth[each.layer] for each in fitting), default=-1)
     return [each for each in fitting if depth[each.layer] == deepest]
 
 
-def _fill(place: _Place, wanted: int, spec: NetworkSpec) -> list[int]:
+def _fill(place: _Place, pod_count: int, spec: NetworkSpec) -> list[int]:
     """Return a row per pod: children are filled one after the other, the largest first."""
     if place.row >= 0:
-        return [place.row] * wanted
+        return [place.row] * pod_count
     rows: list[int] = []
     for child in sorted(place.children.values(), key=lambda each: (-each.slots, each.name)):
-        many = min(child.slots, wanted - len(rows))
+        many = min(child.slots, pod_count - len(rows))
         if many > 0:
             rows += _fill(child, many, spec)
     return rows

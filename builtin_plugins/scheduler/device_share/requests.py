@@ -162,10 +162,10 @@ def device_requests(requests: Mapping[str, int]) -> dict[str, ResourceList]:
     Raises:
         DeviceRequestError: invalid amounts, or names that cannot be combined.
     """
-    asked = {DEPRECATED.get(name, name): amount for name, amount in requests.items() if amount}
+    request_amounts = {DEPRECATED.get(name, name): amount for name, amount in requests.items() if amount}
     found: dict[str, ResourceList] = {}
     for device_type, names in _NAMES.items():
-        own = {name: asked[name] for name in names if name in asked}
+        own = {name: request_amounts[name] for name in names if name in request_amounts}
         if own:
             found[device_type] = _converted(own)
     return found
@@ -198,20 +198,20 @@ def _any(_: Mapping[str, int]) -> bool:
     return True
 
 
-def _percents(asked: Mapping[str, int]) -> bool:
-    return all(_is_percent(asked.get(name, 0)) for name in (GPU_CORE, GPU_MEMORY_RATIO))
+def _percents(request_amounts: Mapping[str, int]) -> bool:
+    return all(_is_percent(request_amounts.get(name, 0)) for name in (GPU_CORE, GPU_MEMORY_RATIO))
 
 
-def _shares(asked: Mapping[str, int]) -> bool:
-    count = asked[GPU_SHARED]
+def _shares(request_amounts: Mapping[str, int]) -> bool:
+    count = request_amounts[GPU_SHARED]
     return all(
-        asked[name] % count == 0 and asked[name] // count <= WHOLE
-        for name in (GPU_CORE, GPU_MEMORY_RATIO) if name in asked
+        request_amounts[name] % count == 0 and request_amounts[name] // count <= WHOLE
+        for name in (GPU_CORE, GPU_MEMORY_RATIO) if name in request_amounts
     )
 
 
-def _npu_share(asked: Mapping[str, int]) -> bool:
-    return asked[GPU_SHARED] <= 1 and asked.get(NPU_DVPP, 0) <= WHOLE
+def _npu_share(request_amounts: Mapping[str, int]) -> bool:
+    return request_amounts[GPU_SHARED] <= 1 and request_amounts.get(NPU_DVPP, 0) <= WHOLE
 
 
 _COMBINATIONS: Final[Mapping[frozenset[str], Callable[[Mapping[str, int]], bool]]] = {
@@ -228,18 +228,18 @@ _COMBINATIONS: Final[Mapping[frozenset[str], Callable[[Mapping[str, int]], bool]
 _ALL_NAMES: Final = (*(name for names in _NAMES.values() for name in names), *DEPRECATED)
 
 
-def _converted(asked: Mapping[str, int]) -> ResourceList:
-    for name, amount in asked.items():
+def _converted(request_amounts: Mapping[str, int]) -> ResourceList:
+    for name, amount in request_amounts.items():
         if name in _IN_PERCENT and not _is_percent(amount):
             raise DeviceRequestError(f"invalid resource unit {name}: {Quantity.of(amount)}")
-    valid = _COMBINATIONS.get(frozenset(asked))
-    if valid is None or not valid(asked):
-        raise DeviceRequestError(f"invalid resource device requests: [{' '.join(sorted(asked))}]")
+    valid = _COMBINATIONS.get(frozenset(request_amounts))
+    if valid is None or not valid(request_amounts):
+        raise DeviceRequestError(f"invalid resource device requests: [{' '.join(sorted(request_amounts))}]")
     for name in (*WHOLE_GPUS, GPU):
-        if name in asked:
-            percent = asked[name] if name == GPU else asked[name] * WHOLE
+        if name in request_amounts:
+            percent = request_amounts[name] if name == GPU else request_amounts[name] * WHOLE
             return ResourceList({GPU_CORE: percent, GPU_MEMORY_RATIO: percent})
-    return ResourceList(asked)
+    return ResourceList(request_amounts)
 
 
 # Annotations

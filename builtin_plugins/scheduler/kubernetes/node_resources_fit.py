@@ -76,22 +76,22 @@ class NodeResourcesFit:
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes on which a request exceeds the free amount (allocatable less the requests of the pods there)."""
-        wanted = self._requests(pod)
+        required = self._requests(pod)
 
         def explain(row: int) -> Refusal:
-            return _explain(wanted, snapshot, row)
+            return _explain(required, snapshot, row)
 
         def reasons(refused: Rows) -> dict[str, Rows]:
-            return _reasons(wanted, snapshot, refused)
+            return _reasons(required, snapshot, refused)
 
         def codes(refused: Rows) -> dict[Code, Rows]:
             # Not even an empty node of that size would do.
             never = np.zeros(len(refused), np.bool_)
-            for name, amount in wanted:
+            for name, amount in required:
                 never |= snapshot.allocatable(name)[refused] < amount
             return {Code.UNSCHEDULABLE: refused[~never], Code.UNRESOLVABLE: refused[never]}
 
-        return Answer(_fits(wanted, snapshot, rows), explain, reasons=reasons, codes=codes)
+        return Answer(_fits(required, snapshot, rows), explain, reasons=reasons, codes=codes)
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes by their utilization with the pod; containers without requests count default amounts."""
@@ -100,9 +100,9 @@ class NodeResourcesFit:
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return the dependencies: the pod's requests, and the node's allocatable and requested resources."""
         if point is Point.FILTER:
-            wanted = self._requests(pod)
-            return CacheKey(tuple(wanted), _PATHS, vectorized=partial(_fits, wanted), stable_for_shape=True,
-                            reasons=partial(_reasons, wanted))
+            required = self._requests(pod)
+            return CacheKey(tuple(required), _PATHS, vectorized=partial(_fits, required), stable_for_shape=True,
+                            reasons=partial(_reasons, required))
         counted = self._counted(pod)
         return CacheKey(counted, _PATHS, vectorized=partial(self._scores, counted), stable_for_shape=True)
 
@@ -134,8 +134,8 @@ class NodeResourcesFit:
         return self._score(used, capacity, weights) if used else np.zeros(len(rows), np.int64)
 
     def _requests(self, pod: PodInfo) -> list[tuple[str, int]]:
-        wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and not self._ignores(name)]
-        return sorted(wanted, key=_place)
+        required = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and not self._ignores(name)]
+        return sorted(required, key=_place)
 
     def _ignores(self, name: str) -> bool:
         if name == _PODS:
@@ -145,34 +145,34 @@ class NodeResourcesFit:
         return name in self._ignored or name.partition("/")[0] in self._ignored_groups
 
 
-def _fits(wanted: list[tuple[str, int]], snapshot: Snapshot, rows: Rows) -> NDArray[np.bool_]:
+def _fits(required: list[tuple[str, int]], snapshot: Snapshot, rows: Rows) -> NDArray[np.bool_]:
     at = snapshot.gathered
     fits = at(snapshot.pod_count, rows) < at(snapshot.allocatable(_PODS), rows)
-    for name, amount in wanted:
+    for name, amount in required:
         fits &= at(snapshot.allocatable(name), rows) - at(snapshot.requested(name), rows) >= amount
     return fits
 
 
-def _place(wanted: tuple[str, int]) -> tuple[int, str]:
+def _place(required: tuple[str, int]) -> tuple[int, str]:
     """Return the sort key of reasons: cpu, memory, ephemeral-storage, then the others by name."""
-    name = wanted[0]
+    name = required[0]
     return (_NATIVE_ORDER.index(name) if name in _NATIVE_ORDER else len(_NATIVE_ORDER)), name
 
 
-def _reasons(wanted: list[tuple[str, int]], snapshot: Snapshot, refused: Rows) -> dict[str, Rows]:
+def _reasons(required: list[tuple[str, int]], snapshot: Snapshot, refused: Rows) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
     at = snapshot.gathered
     full = refused[at(snapshot.pod_count, refused) >= at(snapshot.allocatable(_PODS), refused)]
     if len(full):
         found[_TOO_MANY_PODS] = full
-    for name, amount in wanted:
+    for name, amount in required:
         short = refused[at(snapshot.allocatable(name), refused) - at(snapshot.requested(name), refused) < amount]
         if len(short):
             found[f"Insufficient {name}"] = short
     return found
 
 
-def _explain(wanted: list[tuple[str, int]], snapshot: Snapshot, row: int) -> Refusal:
+def _explain(required: list[tuple[str, int]], snapshot: Snapshot, row: int) -> Refusal:
     reasons: list[str] = []
     values: list[tuple[str, object]] = []
     code = Code.UNSCHEDULABLE
@@ -180,7 +180,7 @@ def _explain(wanted: list[tuple[str, int]], snapshot: Snapshot, row: int) -> Ref
     if pods >= most:
         reasons.append(_TOO_MANY_PODS)
         values.append((_PODS, {"requested": 1, "used": pods, "capacity": most}))
-    for name, amount in wanted:
+    for name, amount in required:
         used, capacity = int(snapshot.requested(name)[row]), int(snapshot.allocatable(name)[row])
         if capacity - used < amount:
             reasons.append(f"Insufficient {name}")

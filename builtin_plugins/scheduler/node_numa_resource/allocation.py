@@ -228,48 +228,48 @@ class NumaDemand:
         return CpuSelection(self.policy, self.exclusive, self.strategy)
 
 
-def trimmed(topology: NodeTopology, wanted: NumaDemand, room: Room) -> Room:
+def trimmed(topology: NodeTopology, demand: NumaDemand, room: Room) -> Room:
     """Return the room without cpu that a required bind policy could not use."""
-    if not wanted.required:
+    if not demand.required:
         return room
     free = {}
     for node, amounts in room.free.items():
-        usable = topology.cpus.usable(room.cpus & topology.cpus.of_node(node), wanted.policy).bit_count()
+        usable = topology.cpus.usable(room.cpus & topology.cpus.of_node(node), demand.policy).bit_count()
         free[node] = ResourceList(amounts)
         if amounts["cpu"]:
             free[node]["cpu"] = min(amounts["cpu"], 1000 * usable)
     return Room(free, room.cpus, room.taken, room.preferred)
 
 
-def allocate(topology: NodeTopology, wanted: NumaDemand, room: Room, affinity: int | None) -> PodAllocation | Refusal:
+def allocate(topology: NodeTopology, demand: NumaDemand, room: Room, affinity: int | None) -> PodAllocation | Refusal:
     """Return what the pod gets of the room, or why that is not enough; `affinity` is a mask of NUMA nodes."""
     zones: dict[int, ResourceList] = {}
     if affinity is not None:
         if not topology.zones:
             return Refusal("numa", "insufficient resources on NUMA Node", Code.UNRESOLVABLE)
-        distributed = _distributed(topology.cpus, wanted, trimmed(topology, wanted, room).free, nodes_of(affinity))
+        distributed = _distributed(topology.cpus, demand, trimmed(topology, demand, room).free, nodes_of(affinity))
         if isinstance(distributed, Refusal):
             return distributed
         zones = distributed
-    if not wanted.cpus:
-        return PodAllocation(0, zones, wanted.exclusive)
-    cpus = _cpus(topology, wanted, room, zones)
-    return cpus if isinstance(cpus, Refusal) else PodAllocation(cpus, zones, wanted.exclusive)
+    if not demand.cpus:
+        return PodAllocation(0, zones, demand.exclusive)
+    cpus = _cpus(topology, demand, room, zones)
+    return cpus if isinstance(cpus, Refusal) else PodAllocation(cpus, zones, demand.exclusive)
 
 
 def _distributed(
-    cpus: CpuTopology, wanted: NumaDemand, free: Mapping[int, ResourceList], nodes: Sequence[int],
+    cpus: CpuTopology, demand: NumaDemand, free: Mapping[int, ResourceList], nodes: Sequence[int],
 ) -> dict[int, ResourceList] | Refusal:
     """Return how the requests are spread over NUMA nodes, as evenly as they can be."""
     nothing = ResourceList()
     known = {name for amounts in free.values() for name in amounts}
     result: dict[int, ResourceList] = {}
     reasons = []
-    for name in sorted(known & wanted.requests.keys()):
-        left = wanted.requests[name]
+    for name in sorted(known & demand.requests.keys()):
+        left = demand.requests[name]
         order = _emptiest_first(nodes, lambda node, name=name: free.get(node, nothing)[name])  # type: ignore[misc]
         for place, node in enumerate(order):
-            part = min(free.get(node, nothing)[name], _part(cpus, wanted, name, left, len(order) - place))
+            part = min(free.get(node, nothing)[name], _part(cpus, demand, name, left, len(order) - place))
             if part > 0:
                 result.setdefault(node, ResourceList())[name] = part
                 left -= part
@@ -294,36 +294,36 @@ def _emptiest_first(nodes: Sequence[int], free: Callable[[int], int]) -> list[in
     return order
 
 
-def _part(cpus: CpuTopology, wanted: NumaDemand, name: str, left: int, nodes: int) -> int:
+def _part(cpus: CpuTopology, demand: NumaDemand, name: str, left: int, nodes: int) -> int:
     """Return the even share of one of so many NUMA nodes in what is left: whole cpus or cores where they are bound."""
-    if name != "cpu" or not wanted.cpus:
+    if name != "cpu" or not demand.cpus:
         return left // nodes
-    if wanted.required and wanted.policy == FULL_PCPUS and cpus.cpus_per_core:
+    if demand.required and demand.policy == FULL_PCPUS and cpus.cpus_per_core:
         return left // 1000 // cpus.cpus_per_core // nodes * cpus.cpus_per_core * 1000
     return left // 1000 // nodes * 1000
 
 
 def _cpus(
-    topology: NodeTopology, wanted: NumaDemand, room: Room, zones: Mapping[int, ResourceList],
+    topology: NodeTopology, demand: NumaDemand, room: Room, zones: Mapping[int, ResourceList],
 ) -> int | Refusal:
-    available = topology.cpus.usable(room.cpus, wanted.policy) if wanted.required else room.cpus
+    available = topology.cpus.usable(room.cpus, demand.policy) if demand.required else room.cpus
     too_few = Refusal("cpus", NOT_ENOUGH_CPUS)
-    if available.bit_count() < wanted.cpus:
+    if available.bit_count() < demand.cpus:
         return too_few
     result = 0
     shares = [
         (available & topology.cpus.of_node(node), amounts["cpu"] // 1000) for node, amounts in zones.items()
-    ] or [(available, wanted.cpus)]
+    ] or [(available, demand.cpus)]
     for cpus, share in shares:
         taken = take_preferred_cpus(
-            topology.cpus, cpus, room.preferred, room.taken, needed=min(share, cpus.bit_count()), choice=wanted.choice)
+            topology.cpus, cpus, room.preferred, room.taken, needed=min(share, cpus.bit_count()), choice=demand.choice)
         if taken is None:
             return Refusal("cpus", "failed to allocate cpus")
         result |= taken
-    if result.bit_count() != wanted.cpus:
+    if result.bit_count() != demand.cpus:
         return too_few
-    if wanted.required and not topology.cpus.satisfies(result, wanted.policy):
-        return Refusal("cpus", f"insufficient CPUs to satisfy required cpu bind policy {wanted.policy}")
+    if demand.required and not topology.cpus.satisfies(result, demand.policy):
+        return Refusal("cpus", f"insufficient CPUs to satisfy required cpu bind policy {demand.policy}")
     return result
 
 

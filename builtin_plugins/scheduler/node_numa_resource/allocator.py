@@ -55,23 +55,23 @@ class NumaAllocator:
     ) -> PodAllocation | Refusal | None:
         """Allocate from the first fitting reservation; return None where none fits and the pod requires none."""
         usable = [each for each in matched if holds_anything(held, each)]
-        topology, wanted = held.topology, self.demand(request, held.topology)
+        topology, needs = held.topology, self.demand(request, held.topology)
         if not usable:
             return None
         if request.ignores_reservations:
             cpus = _union(held.reservations[each.uid].cpus for each in usable)
-            return allocate_cpus(topology, wanted, held.room([each.uid for each in usable], preferred=cpus), affinity)
+            return allocate_cpus(topology, needs, held.room([each.uid for each in usable], preferred=cpus), affinity)
 
         def attempt(reservation: Reserved) -> PodAllocation | Refusal:
             own = held.reservations[reservation.uid]
             room = held.room([reservation.uid], preferred=own.cpus)
-            found = allocate_cpus(topology, wanted, room, affinity)
+            found = allocate_cpus(topology, needs, room, affinity)
             if reservation.policy == RESTRICTED_RESERVATION and not isinstance(found, Refusal):
-                if wanted.cpus > own.cpus.bit_count():
+                if needs.cpus > own.cpus.bit_count():
                     return _NOT_ENOUGH
                 # Only from the reservation; where it holds cpus alone, amounts come from the node.
                 only = Room(own.zones or room.free, room.cpus & own.cpus, room.taken, own.cpus)
-                found = allocate_cpus(topology, wanted, only, affinity)
+                found = allocate_cpus(topology, needs, only, affinity)
             if isinstance(found, Refusal):
                 return found
             return replace(found, reservation=reservation.uid)
@@ -148,12 +148,12 @@ def _union(sets: Iterable[int]) -> int:
     return cpus
 
 
-def _designated(held: NodeAllocation, wanted: NumaDemand, designated: PodAllocation) -> PodAllocation | Refusal:
+def _designated(held: NodeAllocation, needs: NumaDemand, designated: PodAllocation) -> PodAllocation | Refusal:
     """Allocate exactly the designated cpus and amounts."""
     room = held.room(preferred=designated.cpus)
     free = {node: ResourceList(amounts) for node, amounts in designated.zones.items()} or room.free
     affinity = mask_of(designated.zones) if designated.zones else None
-    found = allocate_cpus(held.topology, wanted, Room(free, room.cpus, room.taken, designated.cpus), affinity)
+    found = allocate_cpus(held.topology, needs, Room(free, room.cpus, room.taken, designated.cpus), affinity)
     if isinstance(found, PodAllocation) and found.cpus != designated.cpus:
         return _NOT_ENOUGH
     return found

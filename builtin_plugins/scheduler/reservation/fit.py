@@ -81,13 +81,13 @@ def short_of_reservation(
         found.append(_told("Too many pods", 1, len(consumers), info.allocatable[_PODS], amounts=amounts))
     allocated = info.allocated(row)
     for name in info.resource_names:
-        wanted = requests.get(name, 0)
-        if not wanted or name == _PODS or (name not in _ALWAYS and ignores(name)):
+        request = requests.get(name, 0)
+        if not request or name == _PODS or (name not in _ALWAYS and ignores(name)):
             continue
         capacity = info.allocatable[name] - info.reserved[name]
         used = max(0, allocated[name])
-        if wanted > capacity - used:
-            found.append(_told(f"Insufficient {name}", wanted, used, capacity, amounts=amounts))
+        if request > capacity - used:
+            found.append(_told(f"Insufficient {name}", request, used, capacity, amounts=amounts))
     return found
 
 
@@ -104,9 +104,9 @@ def score(requests: Mapping[str, int], allocated: Mapping[str, int], allocatable
         return 0
     total = 0
     for name in names:
-        wanted = requests.get(name, 0) + allocated.get(name, 0)
-        if wanted <= allocatable[name]:
-            total += 100 * wanted // allocatable[name]
+        request = requests.get(name, 0) + allocated.get(name, 0)
+        if request <= allocatable[name]:
+            total += 100 * request // allocatable[name]
     return total // len(names)
 
 

@@ -143,7 +143,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedCost:
     """The cost of one expression under some sizes, and the definitions that it reads."""
 
     sizes: Sizes
@@ -161,17 +161,18 @@ class _Estimator:
 
     def whole(self) -> _Part:
         """Return the cost of the expression with all definitions that it reads."""
-        part = self.kept()
+        part = self.own_cost()
         return replace(part, high=part.high + sum(each.high for each in self.definitions.values()))
 
-    def kept(self) -> _Part:
+    def own_cost(self) -> _Part:
         """Return the cost of the expression without its definitions, which other expressions may share."""
-        kept = self.checked.plans.get(_Estimator)
-        if not isinstance(kept, _Kept) or kept.sizes is not self.sizes:
+        cached = self.checked.plans.get(_Estimator)
+        if not isinstance(cached, _CachedCost) or cached.sizes is not self.sizes:
             inner = _Estimator(self.checked, self.sizes)
-            kept = self.checked.plans[_Estimator] = _Kept(self.sizes, inner.visit(self.checked.root), inner.definitions)
-        self.definitions.update(kept.definitions)
-        return kept.part
+            cached = _CachedCost(self.sizes, inner.visit(self.checked.root), inner.definitions)
+            self.checked.plans[_Estimator] = cached
+        self.definitions.update(cached.definitions)
+        return cached.part
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
@@ -307,7 +308,7 @@ class _Estimator:
         known = self.definitions.get(name)
         if known is None:
             checked = self.checked.definition(name)
-            known = self.definitions[name] = _Estimator(checked, self.sizes, self.definitions).kept()
+            known = self.definitions[name] = _Estimator(checked, self.sizes, self.definitions).own_cost()
         return known
 
     def visit_select(self, node: Select) -> _Part:

@@ -42,22 +42,22 @@ class Unifier:
             return type_
         return Type(type_.name, tuple(map(self.settle, type_.parameters)))
 
-    def assignable(self, given: Type, wanted: Type) -> bool:
+    def assignable(self, given: Type, constraint: Type) -> bool:
         """Return whether one type is assignable to the other; binds variables if so."""
-        if given == wanted:
+        if given == constraint:
             return True
         saved = self._bindings.copy()
-        if self._meet(given, wanted):
+        if self._meet(given, constraint):
             return True
         self._bindings = saved
         return False
 
-    def all_assignable(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+    def all_assignable(self, given: Sequence[Type], constraint: Sequence[Type]) -> bool:
         """Return whether each type is assignable to the one at its place; binds variables if so."""
-        if len(given) != len(wanted):
+        if len(given) != len(constraint):
             return False
         saved = self._bindings.copy()
-        for left, right in zip(given, wanted, strict=True):
+        for left, right in zip(given, constraint, strict=True):
             if left is not right and not self._meet(left, right):
                 self._bindings = saved
                 return False

@@ -49,11 +49,11 @@ ABSENT: Final = Missing.ABSENT
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clause:
-    """A part of an expression (or of its definition `owner`) whose result should be `wanted` and is not."""
+    """A part of an expression (or of its definition `owner`) whose result should be `expected` and is not."""
 
     owner: Checked
     node: Expr
-    wanted: bool
+    expected: bool
 
     @property
     def text(self) -> str:
@@ -118,46 +118,46 @@ class _Read(dict[str, object]):
             return default
 
 
-def alternatives(checked: Checked, bindings: Bindings, wanted: bool = True) -> tuple[tuple[Clause, ...], ...]:
-    """Return the alternatives by which an expression becomes `wanted`: of each, the clauses that all have to change.
+def alternatives(checked: Checked, bindings: Bindings, expected: bool = True) -> tuple[tuple[Clause, ...], ...]:
+    """Return the alternatives by which an expression becomes `expected`: of each, the clauses that all have to change.
 
-    Fewest clauses first; at most sixteen alternatives with at most eight clauses each. An expression that is `wanted`
+    Fewest clauses first; at most sixteen alternatives with at most eight clauses each. An expression that is `expected`
     already has one alternative, without clauses.
     """
-    return tuple(sorted(_unmet(checked, checked.root, wanted, bindings), key=len))
+    return tuple(sorted(_unmet(checked, checked.root, expected, bindings), key=len))
 
 
-def _unmet(owner: Checked, node: Expr, wanted: bool, bindings: Bindings) -> list[tuple[Clause, ...]]:
-    if value_of(owner, node, bindings) is wanted:
+def _unmet(owner: Checked, node: Expr, expected: bool, bindings: Bindings) -> list[tuple[Clause, ...]]:
+    if value_of(owner, node, bindings) is expected:
         return [()]
     reference = owner.references.get(node.id)
     if isinstance(reference, DefinitionReference) and owner.types[node.id] == BOOL:
         definition = owner.definition(reference.name)
-        return _unmet(definition, definition.root, wanted, bindings)
+        return _unmet(definition, definition.root, expected, bindings)
     if isinstance(node, Call):
         match node.function:
             case "!_":
-                return _unmet(owner, node.args[0], not wanted, bindings)
+                return _unmet(owner, node.args[0], not expected, bindings)
             case "_&&_" | "_||_":
-                ways = [_unmet(owner, each, wanted, bindings) for each in node.args]
-                if (node.function == "_&&_") is wanted:
+                ways = [_unmet(owner, each, expected, bindings) for each in node.args]
+                if (node.function == "_&&_") is expected:
                     return _all_of(ways)
                 return _cut(way for each in ways for way in each)
             case "_?_:_":
                 condition, *branches = node.args
                 holds = value_of(owner, condition, bindings)
                 if not isinstance(holds, bool):
-                    return [(Clause(owner, node, wanted),)]
+                    return [(Clause(owner, node, expected),)]
                 taken, other = branches if holds else reversed(branches)
                 return _cut((
-                    *_unmet(owner, taken, wanted, bindings),
-                    *_all_of([_unmet(owner, condition, not holds, bindings), _unmet(owner, other, wanted, bindings)]),
+                    *_unmet(owner, taken, expected, bindings),
+                    *_all_of([_unmet(owner, condition, not holds, bindings), _unmet(owner, other, expected, bindings)]),
                 ))
             case _:
                 pass
     if isinstance(node, Literal):
         return []  # no alternative: `true` and `false` do not change
-    return [(Clause(owner, node, wanted),)]
+    return [(Clause(owner, node, expected),)]
 
 
 def _all_of(ways: Sequence[list[tuple[Clause, ...]]]) -> list[tuple[Clause, ...]]:
@@ -183,12 +183,12 @@ def distance_of(clause: Clause, bindings: Bindings, units: Units = lambda _: "")
     if node.function == "@in":
         if not _varies(clause.owner, sides[0]):
             return None  # the presence of a key has no distance
-        relation = "one of" if clause.wanted else "none of"
+        relation = "one of" if clause.expected else "none of"
         limit: object = sorted(values[1], key=str) if isinstance(values[1], Mapping) else values[1]
         return Distance(_side(clause.owner, sides[0]), values[0], relation, limit, _bound(clause.owner, sides[1]))
     if node.function not in _RELATIONS:
         return None
-    function = node.function if clause.wanted else _DENIED[node.function]
+    function = node.function if clause.expected else _DENIED[node.function]
     if _varies(clause.owner, sides[1]) and not _varies(clause.owner, sides[0]):
         function, sides, values = _MIRRORED[function], sides[::-1], values[::-1]
     unit = next(filter(None, (unit_of(clause.owner, side, units) for side in sides)), "")
@@ -298,7 +298,7 @@ def _combined(function: str, left: tuple[str, float], right: tuple[str, float]) 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the value at a path (`ABSENT`: removed) that makes a clause `wanted`; `before` is the old value."""
+    """A change of the value at a path (`ABSENT`: removed) that makes a clause `expected`; `before` is the old value."""
 
     path: Path
     before: object
@@ -306,7 +306,7 @@ class Change:
 
 
 def changes_of(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bool]) -> Iterator[Change]:
-    """Yield the nearest changes of single paths that make a clause `wanted`, if any are found.
+    """Yield the nearest changes of single paths that make a clause `expected`, if any are found.
 
     Numbers are searched upwards and downwards from the present one; strings and booleans are those of the comparison;
     keys are added and removed. Each change has been evaluated.
@@ -371,7 +371,7 @@ def _value_at(bindings: Bindings, path: Path) -> object:
 
 
 def _turns(clause: Clause, bindings: Bindings, path: Path, value: object) -> bool:
-    return value_of(clause.owner, clause.node, changed(bindings, path, value)) is clause.wanted
+    return value_of(clause.owner, clause.node, changed(bindings, path, value)) is clause.expected
 
 
 def _candidates(clause: Clause, bindings: Bindings, path: Path, before: object) -> Iterator[object]:
@@ -430,6 +430,6 @@ def _keys(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bool]) 
         return
     if path is None or not may_vary(path):
         return
-    after: object = "true" if clause.wanted else ABSENT
+    after: object = "true" if clause.expected else ABSENT
     if _turns(clause, bindings, path, after):
         yield Change(path, _value_at(bindings, path), after)

@@ -209,7 +209,7 @@ class _Emitter:
         self.constants[name] = value
         return tree.name(name)
 
-    def _kept(self, value: py.expr) -> tuple[py.expr, py.expr]:
+    def _stored(self, value: py.expr) -> tuple[py.expr, py.expr]:
         """Return an expression that computes a value and stores it in a local, and one that reads the local."""
         if isinstance(value, py.Name | py.Constant):
             return value, value
@@ -314,9 +314,9 @@ class _Emitter:
         """Return a value that is read, checked once per path."""
         if path is not None:
             key = (path, chain)
-            kept = self._known.get(key) or self._known.get((path, False))
-            if kept is not None:
-                return tree.name(kept)
+            stored = self._known.get(key) or self._known.get((path, False))
+            if stored is not None:
+                return tree.name(stored)
         declared = self._type(node)
         is_object = declared.name in self._checked.environment.types
         unchecked = chain and (is_object or declared.name in {"dyn", "map"})
@@ -324,7 +324,7 @@ class _Emitter:
             # A null in a declared field counts as absent.
             if path is not None and path in self._fields:
                 return value
-            first, again = self._kept(value)
+            first, again = self._stored(value)
             value = py.IfExp(tree.compare(first, py.IsNot, tree.constant(None)), again, tree.GIVE_UP)
         elif not unchecked:
             value = self._checked_read(value, declared, is_object=is_object)
@@ -347,13 +347,13 @@ class _Emitter:
         if declared.variable or name in {"dyn", "*error*"}:
             return value
         if name in _SCALARS:
-            first, again = self._kept(value)
+            first, again = self._stored(value)
             return py.IfExp(tree.has_class(first, _SCALARS[name]), again, tree.GIVE_UP)
         if is_object or name == "map":
-            first, again = self._kept(value)
+            first, again = self._stored(value)
             return py.IfExp(tree.has_class(first, "dict"), again, tree.call("as_map", again))
         if name == DOUBLE.name:
-            first, again = self._kept(value)
+            first, again = self._stored(value)
             return py.IfExp(tree.has_class(first, "float"), again, tree.call("read_double", again))
         if name == TIMESTAMP.name:
             return tree.call("read_timestamp", value)
@@ -372,9 +372,9 @@ class _Emitter:
             raise RefusedError
         path = self._path(node)
         if path is not None:
-            kept = self._known.get((path, chain)) or self._known.get((path, False))
-            if kept is not None:
-                return tree.name(kept)
+            stored = self._known.get((path, chain)) or self._known.get((path, False))
+            if stored is not None:
+                return tree.name(stored)
             field_local = self._fields.get(path)
             if field_local is not None:
                 return self._read(tree.name(field_local), node, path, chain=chain)
@@ -405,7 +405,7 @@ class _Emitter:
             operand = self._value(node.operand)
             if self._type(node.operand).name == "map":
                 return tree.compare(field, py.In, operand)
-            first, again = self._kept(operand)
+            first, again = self._stored(operand)
             return py.IfExp(tree.has_class(first, "dict"), tree.compare(field, py.In, again), tree.GIVE_UP)
         if repeated:
             local = self._fresh()
@@ -427,9 +427,9 @@ class _Emitter:
             raise RefusedError
         path = self._path(node)
         if path is not None:
-            kept = self._known.get((path, chain)) or self._known.get((path, False))
-            if kept is not None:
-                return tree.name(kept)
+            stored = self._known.get((path, chain)) or self._known.get((path, False))
+            if stored is not None:
+                return tree.name(stored)
         declared, kind, key_kind = self._object(container), self._type(container).name, self._type(key).name
         value: py.expr
         if kind == "list":
@@ -437,7 +437,7 @@ class _Emitter:
             if isinstance(key, ast.Literal) and type(key.value) is int and not key.unsigned:
                 value = tree.item(items, number) if key.value >= 0 else tree.GIVE_UP
             elif key_kind == INT.name:
-                first, again = self._kept(number)
+                first, again = self._stored(number)
                 value = tree.item(items, py.IfExp(tree.compare(first, py.GtE, tree.constant(0)), again, tree.GIVE_UP))
             else:
                 value = tree.call("index_list", items, number)
@@ -458,7 +458,7 @@ class _Emitter:
         if isinstance(key, py.Name):
             # Only a map has a string as a key: anything else raises.
             return py.IfExp(tree.has_class(key, "str"), tree.item(container, key), tree.call("index", container, key))
-        (first, again), (key_first, key_again) = self._kept(container), self._kept(key)
+        (first, again), (key_first, key_again) = self._stored(container), self._stored(key)
         if not isinstance(key, py.Constant):
             test = tree.all_of([tree.has_class(first, "dict"), tree.has_class(key_first, "str")])
         elif type(key.value) is int and key.value >= 0:
@@ -469,9 +469,9 @@ class _Emitter:
 
     def _definition(self, checked: Checked) -> py.expr:
         """Return a definition's value: computed at its first use, then read from a local."""
-        kept = self._known.get(checked)
-        if kept is not None:
-            return tree.name(kept)
+        stored = self._known.get(checked)
+        if stored is not None:
+            return tree.name(stored)
         once = self._root_uses.get(checked, 2) < 2 and not self._loops
         if once:
             with self._inside(checked):
@@ -516,7 +516,7 @@ class _Emitter:
         value = self._value(node)
         if self._type(node) == BOOL:
             return value
-        first, again = self._kept(value)
+        first, again = self._stored(value)
         return py.IfExp(tree.has_class(first, "bool"), again, tree.GIVE_UP)
 
     def _logic(self, node: ast.Call) -> py.expr:
@@ -631,7 +631,7 @@ class _Emitter:
         dispatch = self._global(self._bounded(found, overloads, nodes))
         if usual is None:
             return py.Call(dispatch, values, [])
-        pairs = [self._kept(each) for each in values]
+        pairs = [self._stored(each) for each in values]
         again = [each[1] for each in pairs]
         tests = [
             tree.has_class(first, _SCALARS[parameter.name])
@@ -658,7 +658,7 @@ class _Emitter:
         exact: dict[int, py.expr] = {}
         tested: set[str] = set()
         for leaf, value in zip(leaves, values, strict=True):
-            first, again = self._kept(value)
+            first, again = self._stored(value)
             plain[id(leaf)], exact[id(leaf)] = again, value
             if isinstance(value, py.Constant) or (isinstance(value, py.Name) and self._type(leaf) == INT):
                 continue
@@ -836,7 +836,7 @@ class _Emitter:
             result = py.BinOp(arguments[0], _INT_ARITHMETIC[id_](), arguments[1])
             if id(node) in self._unchecked or self._fits(id_, nodes):
                 return result
-            first, again = self._kept(result)
+            first, again = self._stored(result)
             # Half the time of two comparisons; the lowest int has 64 bits, and is left to the interpreter.
             in_range = tree.compare(tree.call_method(first, "bit_length"), py.Lt, tree.constant(64))
             return py.IfExp(in_range, again, tree.GIVE_UP)
@@ -875,12 +875,12 @@ class _Emitter:
             tests: list[py.expr] = []
             for node, value in zip(nodes, arguments, strict=True):
                 if self._type(node) != DOUBLE:
-                    first, again = self._kept(tree.call("float", value))
+                    first, again = self._stored(tree.call("float", value))
                 elif isinstance(node, ast.Literal):
                     sides.append(value)
                     continue
                 else:
-                    first, again = self._kept(value)
+                    first, again = self._stored(value)
                 # NaN is not equal to itself, and has no order.
                 tests.append(tree.compare(first, py.Eq, again))
                 sides.append(again)
@@ -894,7 +894,7 @@ class _Emitter:
     def _division(self, id_: str, arguments: list[py.expr], *, bounded: bool) -> py.expr:
         operator: py.operator = py.FloorDiv() if id_ == "divide_int64" else py.Mod()
         exact = "divide_int" if id_ == "divide_int64" else "modulo_int"
-        dividend, dividend_again = self._kept(arguments[0])
+        dividend, dividend_again = self._stored(arguments[0])
         divisor = arguments[1]
         positive: py.expr = tree.compare(dividend, py.GtE, tree.constant(0))
         if not bounded:  # a number that is read may have any number of digits
@@ -902,10 +902,10 @@ class _Emitter:
         if isinstance(divisor, py.Constant) and divisor.value > 0:  # type: ignore[operator]
             divisor_again: py.expr = divisor
         else:
-            kept, divisor_again = self._kept(divisor)
-            test = tree.compare(kept, py.Gt, tree.constant(0))
+            stored, divisor_again = self._stored(divisor)
+            test = tree.compare(stored, py.Gt, tree.constant(0))
             # `&`, as both have to be computed.
-            positive = _joined([positive, test], both=True) if kept is divisor else tree.all_of([positive, test])
+            positive = _joined([positive, test], both=True) if stored is divisor else tree.all_of([positive, test])
         ordinary = py.BinOp(dividend_again, operator, divisor_again)
         return py.IfExp(positive, ordinary, tree.call(exact, dividend_again, divisor_again))
 
@@ -925,7 +925,7 @@ class _Emitter:
             return tree.compare(values[0], operator, values[1])
         if self._loops and not kinds & {"dyn", INT.name, STRING.name, BOOL.name}:
             raise RefusedError  # large structures compared in a loop are metered
-        pairs = [self._kept(each) for each in values]
+        pairs = [self._stored(each) for each in values]
         result: py.expr = tree.call("equal", *(again for _, again in pairs))
         if negated:
             result = tree.negated(result)
@@ -933,7 +933,7 @@ class _Emitter:
             return tree.negated(tree.call("equal", *values)) if negated else tree.call("equal", *values)
         if INT.name not in kinds:
             # A string is equal to strings only, so the kind of the other one does not matter.
-            first, again = self._kept(values[0])
+            first, again = self._stored(values[0])
             result = tree.call("equal", again, values[1])
             ordinary = tree.compare(again, operator, values[1])
             return py.IfExp(tree.has_class(first, "str"), ordinary, tree.negated(result) if negated else result)
@@ -974,7 +974,7 @@ class _Emitter:
             return tree.call("in_map", *values)
         found = dispatcher(overloads, self._checked.environment.types)
         dispatch = self._global(self._bounded(found, overloads, (item, container)))
-        (first, again), (second, second_again) = map(self._kept, values)
+        (first, again), (second, second_again) = map(self._stored, values)
         tests: list[py.expr] = [tree.has_class(first, "str"), tree.has_class(second, "dict")]
         ordinary = tree.compare(again, py.In, second_again)
         if isinstance(values[0], py.Name) and self._path(container) is not None:

@@ -315,12 +315,12 @@ class _Parser:
             elif kind == "{":
                 operand = self.begin_message(token)
             else:
-                self.fail_at(token, self.wanted())
+                self.fail_at(token, self.allowed())
         if self.problems:
             raise PolicyError(self.problems)
         return self.values[0]
 
-    def wanted(self) -> str:
+    def allowed(self) -> str:
         """Return the tokens that are allowed here, after a value, in words."""
         for each in reversed(self.pending):
             if each.kind == "?":
@@ -491,7 +491,7 @@ class _Parser:
             names.append(node.field)
             node = node.operand
         if not isinstance(node, Ident) or node.start != self.starts[-1] or self.tokens[self.index - 1].kind != "ident":
-            self.fail_at(brace, self.wanted())
+            self.fail_at(brace, self.allowed())
         names.append("." + node.name if node.rooted else node.name)
         start = self.starts.pop()
         self.values.pop()
@@ -533,7 +533,7 @@ class _Parser:
         """Read `,` between elements, or a trailing one with the closing bracket; return whether a value must follow."""
         group = self.pending[-1] if self.pending else None
         if group is None or group.kind not in ("call", "list", "map", "message"):
-            self.fail_at(comma, self.wanted())
+            self.fail_at(comma, self.allowed())
         if group.kind == "map" and (len(self.values) - group.base) % 2:
             self.fail_at(comma, "`:`")
         self.index += 1
@@ -556,7 +556,7 @@ class _Parser:
             self.reduce(_TERNARY)
             group = pending[-1] if pending else None
             if group is None or group.kind != "map" or (len(self.values) - group.base) % 2 == 0:
-                self.fail_at(token, self.wanted())
+                self.fail_at(token, self.allowed())
             group.positions.append(token.start)
         self.index += 1
 
@@ -623,7 +623,7 @@ class _Parser:
         pending = self.pending
         top = pending[-1] if pending else None
         if top is None or _CLOSING.get(top.kind) != token.kind:
-            self.fail_at(token, self.wanted())
+            self.fail_at(token, self.allowed())
         kind = top.kind
         base = top.base
         if kind == "map" and (len(self.values) - base) % 2:

@@ -187,9 +187,9 @@ class ColumnPlan:
         context = VectorContext(frame, rows)
         key = (self, context.decision_key(self._decision, self._declared)) if self._decision else self
         stamp = frame.stamp(self._row_paths)
-        kept = context.results.get(key)
-        if isinstance(kept, CachedColumn) and kept.covers(rows):
-            column = self._refreshed(kept, frame, stamp, rows)
+        cached = context.results.get(key)
+        if isinstance(cached, CachedColumn) and cached.covers(rows):
+            column = self._refreshed(cached, frame, stamp, rows)
             if column is not None:
                 return column
         column, answered = self._fresh(context)
@@ -337,34 +337,34 @@ class ColumnPlan:
             return Column(np.array(results, dtype))
         return _with(Column(np.zeros(len(results), dtype)), requested, range(len(results)), results)
 
-    def _refreshed(self, kept: CachedColumn, frame: Frame, stamp: int, requested: Rows | None) -> Column | None:
+    def _refreshed(self, cached: CachedColumn, frame: Frame, stamp: int, requested: Rows | None) -> Column | None:
         """Return the cached column with the changed rows evaluated; None if they are too many."""
-        if kept.stamp == stamp:
-            return kept.column
-        changed = frame.changed(self._row_paths, kept.stamp)
+        if cached.stamp == stamp:
+            return cached.column
+        changed = frame.changed(self._row_paths, cached.stamp)
         if changed is None or len(changed) > _FEW_CHANGES:
             return None
         if requested is not None and len(changed) and not self.numeric:
             # Anything but cheap arithmetic is evaluated in required rows only.
-            holds = np.ones(frame.size, dtype=np.bool_) if kept.holds is None else kept.holds.copy()
+            holds = np.ones(frame.size, dtype=np.bool_) if cached.holds is None else cached.holds.copy()
             holds[changed] = False
             wanted = np.intersect1d(changed, requested, assume_unique=True)
             holds[wanted] = True
             kept_holds: Mask | None = None if holds.all() else holds
             changed = wanted
         else:
-            kept_holds = kept.holds
+            kept_holds = cached.holds
         if len(changed):
             evaluate_row = self._fallback.reader(frame)
             rows = changed.tolist()
             found = [evaluate_row(row) for row in rows]
-            column = _with(kept.column, rows, rows, found)
+            column = _with(cached.column, rows, rows, found)
             if _some_exhausted(found):
                 return column
-            kept.column = column
-        kept.holds = kept_holds
-        kept.stamp = stamp
-        return kept.column
+            cached.column = column
+        cached.holds = kept_holds
+        cached.stamp = stamp
+        return cached.column
 
     def _over(self, frame: Frame, base: Frame, overridden: Rows, rows: Rows | None) -> Column:
         """Return the column of an overlay: that of its base, with the overridden rows evaluated."""

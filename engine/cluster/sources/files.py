@@ -312,13 +312,13 @@ def _items(document: Any, place: str, path: _Path) -> Iterator[tuple[str, _Path,
 
 def _spans(source: Source, paths: Sequence[_Path]) -> list[Span]:
     """Return the offsets of values; of one behind an alias or a merge key, that of its nearest parent."""
-    wanted = {path[:length] for path in paths for length in range(1, len(path) + 1)}
-    offsets = dict(_json_offsets(source.text, wanted) if _is_json(source) else _yaml_offsets(source.text, wanted))
+    prefixes = {path[:length] for path in paths for length in range(1, len(path) + 1)}
+    offsets = dict(_json_offsets(source.text, prefixes) if _is_json(source) else _yaml_offsets(source.text, prefixes))
     return [source.span(next((offsets[path[:length]] for length in range(len(path), 0, -1)
                               if path[:length] in offsets), 0)) for path in paths]
 
 
-def _json_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
+def _json_offsets(text: str, prefixes: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
     """Return the offsets of the values at these paths of a valid JSON text."""
     decoder = json.JSONDecoder()
 
@@ -328,8 +328,8 @@ def _json_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path,
 
     def value(path: _Path, offset: int) -> Iterator[tuple[_Path, int]]:
         """Yield the offsets found, and at last the empty path with the end of the value."""
-        if path not in wanted or text[offset] not in "[{":
-            if path in wanted:
+        if path not in prefixes or text[offset] not in "[{":
+            if path in prefixes:
                 yield path, offset
             yield (), decoder.raw_decode(text, offset)[1]
             return
@@ -352,7 +352,7 @@ def _json_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path,
     yield from ((path, offset) for path, offset in value((0,), after(_BLANKS, 0)) if path)
 
 
-def _yaml_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
+def _yaml_offsets(text: str, prefixes: Collection[_Path]) -> Iterator[tuple[_Path, int]]:
     """Return the offsets of the values at these paths of a valid YAML text."""
     import yaml  # noqa: PLC0415
 
@@ -366,7 +366,7 @@ def _yaml_offsets(text: str, wanted: Collection[_Path]) -> Iterator[tuple[_Path,
         elif isinstance(event, yaml.NodeEvent):
             key = event.value if isinstance(event, yaml.ScalarEvent) else None
             path = parents[-1].enter(key) if parents else (document,)
-            if path in wanted:
+            if path in prefixes:
                 mark: Any = event.start_mark
                 yield path, mark.index
             if isinstance(event, yaml.CollectionStartEvent):

@@ -39,7 +39,7 @@ _PER_PAIR: Final = 3
 """The cost of comparing a toleration with a taint, or a label with a requirement."""
 
 
-def _said(read: Callable[[], _Value]) -> _Value:
+def _read_object(read: Callable[[], _Value]) -> _Value:
     """Return the result of `read`; raise its `ValueError` as an `EvaluationError`."""
     try:
         return read()
@@ -51,7 +51,7 @@ def _said(read: Callable[[], _Value]) -> _Value:
 
 
 def _band_of_pod(pod: Json | None) -> str:
-    return _said(lambda: priority_band(pod or {}))
+    return _read_object(lambda: priority_band(pod or {}))
 
 
 def _band_of_name(name: str) -> str:
@@ -63,7 +63,7 @@ def _band_of_priority(priority: int) -> str:
 
 
 def _qos_class(pod: Json | None) -> str:
-    return _said(lambda: qos_class(pod or {}))
+    return _read_object(lambda: qos_class(pod or {}))
 
 
 def _containers(pod: Json | None) -> int:
@@ -120,7 +120,7 @@ _TAINTS: Final = (("spec", "taints"),)
 
 
 def _matches_selector(labels: Mapping[str, str], selector: Json | None) -> bool:
-    return _said(lambda: matches_labels(selector, labels, absent=False))
+    return _read_object(lambda: matches_labels(selector, labels, absent=False))
 
 
 def _requirements(_: object, selector: Json | None) -> int:
@@ -129,7 +129,7 @@ def _requirements(_: object, selector: Json | None) -> int:
 
 
 def _matches_node(pod: Json | None, node: Json | None) -> bool:
-    return _said(lambda: matches_node(pod or {}, node or {}))
+    return _read_object(lambda: matches_node(pod or {}, node or {}))
 
 
 def _terms(pod: Json | None, _: object) -> int:

@@ -314,7 +314,7 @@ class SchedulingLoop:
             known = isinstance(paths, AbstractSet) and all(type(path) is tuple and path[:1] in _KNOWN for path in paths)
             return PathHint(frozenset(paths)) if known else any_change
         if has(active.ask, *methods_of(Hinted)):
-            return _Says(active, self.failures)
+            return _PluginHint(active, self.failures)
         return any_change
 
 
@@ -329,7 +329,7 @@ _AFTER_ASSUMING = frozenset((Point.PERMIT, Point.PRE_BIND, Point.BIND))
 
 
 @dataclass(frozen=True, slots=True)
-class _Says:
+class _PluginHint:
     """A requeue hint that calls the plugin; if that fails, the event may help."""
 
     active: Active

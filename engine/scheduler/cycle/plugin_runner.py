@@ -167,10 +167,10 @@ class PluginRunner:
             rivals = nominations.rivals(self.pod, self.snapshot, self.state.get(PlacedTogether, frozenset()))
         contested = np.isin(rows, [self.snapshot.index[node] for node in rivals]) if rivals else _NO_ROW
         if len(contested) and contested.any():
-            beside = [self._beside(some, rivals) for some in self._judged_alone(rows[contested])]
+            beside = [self._passing_with_nominated(some, rivals) for some in self._trial_groups(rows[contested])]
             rows = np.sort(np.concatenate((rows[~contested], *beside)))
         self._rest = None
-        if self._keeps(rows):
+        if self._is_cacheable(rows):
             return self._run_cached_filters(rows)
         everything = rows
         for active in self.profile.filters:
@@ -187,7 +187,7 @@ class PluginRunner:
                 rows = left if asked is rows else np.setdiff1d(rows, refused, assume_unique=True)
         return rows
 
-    def _judged_alone(self, rows: Rows) -> Sequence[Rows]:
+    def _trial_groups(self, rows: Rows) -> Sequence[Rows]:
         """Split rows into groups that are tried at once: single rows if preFilters read several nodes, else all
         together.
         """
@@ -195,7 +195,7 @@ class PluginRunner:
             return (rows,)
         return np.split(rows, len(rows))
 
-    def _beside(self, rows: Rows, rivals: Mapping[str, NodeChange]) -> Rows:
+    def _passing_with_nominated(self, rows: Rows, rivals: Mapping[str, NodeChange]) -> Rows:
         """Return the rows that pass with their nominated pods added."""
         names = map(self.snapshot.names.__getitem__, rows.tolist())
         view = self.snapshot.overlay({name: rivals[name] for name in names})
@@ -256,7 +256,7 @@ class PluginRunner:
             self._rest = DeferredSteps(work_out, failed=failed)
         return passed
 
-    def _keeps(self, rows: Rows) -> bool:
+    def _is_cacheable(self, rows: Rows) -> bool:
         """Return whether the result cache pays: the decision is about all nodes of the cluster, without an overlay."""
         snapshot = self.snapshot
         large = len(rows) > _FEW and snapshot.size >= snapshot.cluster.cache_results_from
@@ -316,7 +316,7 @@ class PluginRunner:
                 return refusal, (), np.zeros(len(rows), np.int64)
         found: dict[int, tuple[Active, Scores]] = {}
         cached: CombinedResult | None = None
-        if not self._keeps(rows):
+        if not self._is_cacheable(rows):
             totals = np.zeros(len(rows), np.int64)
             others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:

@@ -194,7 +194,7 @@ def document_edits(failing: Failing, pod: PodInfo, snapshot: Snapshot) -> Iterat
     seen: set[tuple[int, bool]] = set()
     for way in alternatives(rule.program.checked, bindings):
         for clause in way:
-            key = id(clause.node), clause.wanted
+            key = id(clause.node), clause.expected
             if key in seen:
                 continue
             seen.add(key)

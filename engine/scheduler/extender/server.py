@@ -524,11 +524,11 @@ class Server:
 
     async def _roll_back(self, request: web.Request) -> web.Response:
         loaded, data = await self._admitted(request)
-        wanted = data.get("to", "") if isinstance(data, dict) and data.keys() <= {"to"} else None
-        if not isinstance(wanted, str):
+        target = data.get("to", "") if isinstance(data, dict) and data.keys() <= {"to"} else None
+        if not isinstance(target, str):
             return _refuse(400, 'the body must be {} or {"to": "GENERATION or HASH"}')
         try:
-            record = await _done(loaded.reloader.restore(wanted))
+            record = await _done(loaded.reloader.restore(target))
         except AdminRefusal as refused:
             return _declined(refused)
         _LOG.warning("rolled back on request: generation %d is %s again", record.generation, record.restored)
@@ -596,8 +596,8 @@ class Server:
             if request.method != "POST":
                 return await self._explained(loaded, await self._made(self._explainer, _read, request.query, None))
             async with self._intake.body(request, option="--max-body") as body:
-                wanted = await self._made(self._explainer, _read, request.query, body)
-            return await self._explained(loaded, wanted)
+                target = await self._made(self._explainer, _read, request.query, body)
+            return await self._explained(loaded, target)
         except RecursionError:
             return _refuse(400, "the pod is nested too deeply")
         except UnknownSubjectError as error:
@@ -605,19 +605,19 @@ class Server:
         except TooLongError as error:
             return _refuse(503, str(error))
 
-    async def _explained(self, loaded: Loaded, wanted: ExplainRequest | MalformedBody) -> web.Response:
-        if isinstance(wanted, MalformedBody):
-            return _refuse(413 if isinstance(wanted, ExcessiveError) else 400, str(wanted))
+    async def _explained(self, loaded: Loaded, target: ExplainRequest | MalformedBody) -> web.Response:
+        if isinstance(target, MalformedBody):
+            return _refuse(413 if isinstance(target, ExcessiveError) else 400, str(target))
         if self._explaining:
             # Decisions wait for each explanation, so only one may run at a time.
             return _refuse(503, "another explanation is under way: ask again")
         self._explaining = True
         try:
             finding = await self._in_turn("explain", partial(
-                answer_explain_request, seconds=self._decision_seconds * _EXPLAIN_SHARE), loaded.extender, wanted)
+                answer_explain_request, seconds=self._decision_seconds * _EXPLAIN_SHARE), loaded.extender, target)
         finally:
             self._explaining = False
-        if wanted.text:
+        if target.text:
             return web.Response(text=await self._made(self._explainer, finding.as_text) + "\n")
         return _json(await self._made(self._explainer, lambda: _dumped(finding.to_json())))
 

@@ -178,7 +178,7 @@ def test_a_message_need_not_guard_what_it_shows():
 
 @pytest.mark.parametrize(("policy", "filter_", "score"), [
     ("Fail", "the node is refused, reason `PolicyError`", "the item gives that node 0"),
-    ("Ignore", "the check is left out", "the item is left out for all nodes of this decision"),
+    ("Ignore", "the check is skipped", "the item is skipped for all nodes of this decision"),
 ])
 def test_it_is_said_what_happens_at_that_point_with_that_failure_policy(policy: str, filter_: str, score: str):
     read = "node.metadata.labels['pool'] == 'a'"

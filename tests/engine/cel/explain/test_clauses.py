@@ -36,7 +36,7 @@ def program(text):
 
 
 def unmet(text, wanted=True):
-    return [[(clause.text, clause.wanted) for clause in way]
+    return [[(clause.text, clause.expected) for clause in way]
             for way in alternatives(program(text).checked, BINDINGS, wanted)]
 
 
