@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import enum
+import hashlib
 import itertools
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from koordpolicy.engine.escaping import one_line, visible
 _EXCERPT_WIDTH = 160
 _MESSAGE_WIDTH = 1000
 _SHOWN_PROBLEMS = 100
+_HASHED_AT_ONCE = 1 << 18
 _MOST_LOOKED_AT = 2000
 _MOST_COMPARED = 200
 
@@ -44,6 +46,14 @@ class Source:
     text: str = field(repr=False)
     parent: Source | None = field(default=None, repr=False)
     offsets: Sequence[int] = field(default=(), repr=False)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The sha256 of the text; in pieces, since the hash that Python computes of 10 MB holds the interpreter."""
+        found = hashlib.sha256()
+        for first in range(0, len(self.text), _HASHED_AT_ONCE):
+            found.update(self.text[first:first + _HASHED_AT_ONCE].encode("utf-8", "surrogatepass"))
+        return found.digest()
 
     @cached_property
     def _line_starts(self) -> list[int]:

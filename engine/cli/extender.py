@@ -68,6 +68,7 @@ _GRACE_SECONDS: Final = 20.0
 _CLOSE_SHARE: Final = 0.25
 """The part of the grace period for closing what is loaded; the rest is for calls in progress."""
 _SAME_SIGNAL_SECONDS: Final = 0.5
+_SWITCH_INTERVAL_S: Final = 0.001
 _HEARTBEAT_SECONDS: Final = 1.0
 _OPTIONS: Final = ("bind", "priorities", "state_dir", "invalid_at_start", "reload_unit",
                    "max_error_rate", "refresh", "assume", "bind_pods",
@@ -190,6 +191,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             beating.cancel()
             faulthandler.cancel_dump_traceback_later()
 
+    interval = sys.getswitchinterval()
+    # The loop that answers probes, and a decision after it, wait for a thread that computes this long, instead of 5 ms.
+    sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_S))
     try:
         asyncio.run(serve())
     except OSError as error:
@@ -197,6 +201,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             raise
         other = " (or `--health-bind`)" if options.health_bind is not None else ""
         raise Stop(f"cannot listen: {error.strerror}: name another address with `--bind`{other}") from None
+    finally:
+        sys.setswitchinterval(interval)
     if server.abandoned:
         # A thread that does not return may keep the interpreter from ending in order.
         _leave(Exit.OK)

@@ -8,6 +8,7 @@ bounded, so that the cost of a text is bounded by its size.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -147,16 +148,21 @@ def decode(name: str, data: bytes, *, limit: int = LARGEST_FILE) -> Source:
         raise PolicyError([Problem(
             "the file is UTF-16", Source(name, "").span(0), "save it as UTF-8", code="not-utf-8",
         )])
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8")
-        source = Source(name, before + data[error.start :][:200].decode("utf-8", "replace"))
-        raise PolicyError([Problem(
-            f"byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8", source.span(len(before)),
-            "save the file as UTF-8", code="not-utf-8",
-        )]) from None
-    return Source(name, text.removeprefix("\ufeff"))
+    parts: list[str] = []
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for first in range(0, len(data), _PIECE):
+        kept = len(decoder.getstate()[0])
+        try:
+            parts.append(decoder.decode(data[first:first + _PIECE], final=first + _PIECE >= len(data)))
+        except UnicodeDecodeError as error:
+            start = first - kept + error.start
+            before = data[:start].decode("utf-8")
+            source = Source(name, before + data[start:][:200].decode("utf-8", "replace"))
+            raise PolicyError([Problem(
+                f"byte 0x{data[start]:02x} at offset {start} is not UTF-8", source.span(len(before)),
+                "save the file as UTF-8", code="not-utf-8",
+            )]) from None
+    return Source(name, "".join(parts).removeprefix("\ufeff"))
 
 
 def read_file(path: Path, *, name: str = "", limit: int = LARGEST_FILE) -> Source:
@@ -210,13 +216,28 @@ def read(source: Source, problems: Problems | None = None) -> tuple[YamlNode, ..
     return tuple(node for node in nodes if node.value is not None)
 
 
+class _Stream:
+    """A text from an offset on, as the parser takes it: from a stream it reads piece by piece, and other threads have
+    their turn at each of them, however long a comment or a scalar is.
+    """
+
+    def __init__(self, text: str, start: int) -> None:
+        self._text = text
+        self._start = start
+
+    def read(self, size: int) -> str:
+        """Return the next `size` characters; fewer at the end."""
+        begin, self._start = self._start, self._start + size
+        return self._text[begin:self._start]
+
+
 def _read_from(source: Source, start: int, nodes: list[YamlNode], found: list[Problem]) -> int | None:
     """Read documents from an offset; return the offset to resume at after a syntax error."""
     import yaml  # noqa: PLC0415 - not every command reads YAML
 
     # The parser in C is ten times as fast; the one in Python is used if PyYAML was built without it.
     loader: Any = getattr(yaml, "CLoader", yaml.Loader)
-    parser = loader(source.text[start:] if start else source.text)
+    parser = loader(_Stream(source.text, start))
     composer = _Composer(source, start, found)
     try:
         while True:

@@ -209,8 +209,10 @@ class Instances:
         used = requested.union(*self._used.values())
         return {key: self._instances.pop(key) for key in list(self._instances) if key not in used}
 
-    def _close(self, instances: Mapping[_Key, Any]) -> None:
-        for key, instance in instances.items():
+    def _close(self, instances: dict[_Key, Any]) -> None:
+        for key in list(instances):
+            # One at a time, since all at once would block decisions until 10,000 documents are freed.
+            instance = instances.pop(key)
             if isinstance(instance, Closeable):
                 try:
                     instance.close()

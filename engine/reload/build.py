@@ -137,7 +137,7 @@ class Builder:
                     yield frozenset({name, *(file for file in needed if file is not None)})
 
     def _read(self, source: Source) -> Documents:
-        return self._loaded.get((source.name, source.text), lambda: self._load((source,)))
+        return self._loaded.get((source.name, source.digest), lambda: self._load((source,)))
 
     def _try(
         self, documents: Sequence[Document],

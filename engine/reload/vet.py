@@ -45,6 +45,8 @@ _LONGEST_BACK_OFF_S: Final = 30.0
 _CACHED_SETS: Final = 8
 _MOST_REFUSED: Final = 256
 _MOST_PROBLEMS: Final = 200
+_PIECE: Final = 1 << 18
+"""Characters."""
 _RUN: Final = "from koordpolicy.engine.reload.vet import serve; serve()"
 _WARM: Final = """\
 apiVersion: policy.koordinator.sh/v1alpha2
@@ -279,9 +281,11 @@ class _Worker:
                 sent = self._sent.get(source)
                 if sent is None:
                     sent = self._sent[source] = _SentText(next(self._count))
-                    # One at a time: a single call that encodes 50 MB would block decisions until it returns.
-                    self._send({"text": sent.number, "name": source.name})
-                    self._send_bytes(source.text.encode("utf-8", "surrogatepass"))
+                    # In pieces: a single call that encodes 10 MB would block decisions until it returns.
+                    pieces = range(0, len(source.text), _PIECE)
+                    self._send({"text": sent.number, "name": source.name, "pieces": len(pieces)})
+                    for first in pieces:
+                        self._send_bytes(source.text[first:first + _PIECE].encode("utf-8", "surrogatepass"))
                 sent.used = self._requests
             old = [source for source, sent in self._sent.items() if sent.used <= self._requests - _CACHED_SETS]
             self._send({"do": operation, "with": [self._sent[source].number for source in sources],
@@ -385,7 +389,8 @@ def serve(load_sources: Callable[[Iterable[Source]], Documents] = load) -> None:
             while True:
                 order = json.loads(connection.recv_bytes())
                 if "text" in order:
-                    order["content"] = connection.recv_bytes().decode("utf-8", "surrogatepass")
+                    order["content"] = "".join(connection.recv_bytes().decode("utf-8", "surrogatepass")
+                                               for _ in range(order["pieces"]))
                 orders.put(order)
         except (OSError, EOFError):
             os._exit(0)  # no caller waits for the result any more

@@ -4,7 +4,8 @@ The server is the command in a process of its own, with a thread beside it that 
 woken is how long somebody held the interpreter. Only time counts in which the process was on a processor, so that other
 load does not. The first line is what an idle server holds.
 
-`python -m tests.bench.bench_holds NAME ...` measures the cases whose names contain one of the words.
+`python -m tests.bench.bench_holds WORD ...` measures the cases whose names contain one of the words, and `--turns N`
+gives the least of several turns. With a file's name in `KOORD_POLICY_WHERE`, it gets the stacks after each long hold.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def running() -> Iterator[Measured]:
         assert process.stdout is not None
         try:
             port = int(process.stdout.readline().strip().rpartition(":")[2])
-            assert process.stdout.readline().startswith("ready: ")
+            while not process.stdout.readline().startswith("ready: "):  # after warnings about how the server listens
+                assert process.poll() is None, "the server ended"
             time.sleep(2)
             with os.fdopen(told) as lines:
                 yield Measured(process, lines, port, policies)
@@ -267,9 +269,13 @@ def bodies() -> Iterator[tuple[str, bytes]]:
         yield f"a pod with {name}", named(100).replace(pod, json.dumps(heavy, ensure_ascii="escapes" in name).encode())
 
 
-def main(words: Iterable[str] = ()) -> Iterator[Figure]:
-    """Yield the longest hold of each case."""
+def main(words: Iterable[str] = (), turns: int = 1) -> Iterator[Figure]:
+    """Yield the longest hold of each case, the least of several turns: what else runs can only lengthen it."""
     words = tuple(words)
+    found: dict[str, float] = {}
+
+    def keep(name: str, longest: float) -> None:
+        found[name] = min(longest, found.get(name, longest))
 
     def wanted(name: str) -> bool:
         return not words or any(word in name for word in words)
@@ -278,21 +284,22 @@ def main(words: Iterable[str] = ()) -> Iterator[Figure]:
         server.longest()
         time.sleep(5)
         yield Figure("holds: idle", server.longest(), "ms")
-        for name, files in reloads():
-            if wanted(name):
-                server.longest()
-                server.reload(files)
-                yield Figure(f"holds: {name}", server.longest(), "ms", BOUND_MS)
-                server.longest()
-                status, _ = server.ask("GET", "/status")
-                yield Figure(f"holds: /status after it ({status})", server.longest(), "ms", BOUND_MS)
-        for name, body in bodies():
-            if wanted(name):
-                for turn in ("first", "again"):
+        for _ in range(turns):
+            for name, files in reloads():
+                if wanted(name):
                     server.longest()
-                    status, _ = server.ask("POST", "/filter", body)
-                    time.sleep(0.2)
-                    yield Figure(f"holds: {name}, {turn} ({status})", server.longest(), "ms", BOUND_MS)
+                    server.reload(files)
+                    keep(name, server.longest())
+                    status, _ = server.ask("GET", "/status")
+                    keep(f"/status after it ({status}): {name}", server.longest())
+        for name, body in bodies():
+            for _ in range(turns if wanted(name) else 0):
+                server.longest()
+                status, _ = server.ask("POST", "/filter", body)
+                time.sleep(0.2)
+                keep(f"{name} ({status})", server.longest())
+    for name, longest in found.items():
+        yield Figure(f"holds: {name}", longest, "ms", BOUND_MS)
 
 
 if __name__ == "__main__":
@@ -300,5 +307,7 @@ if __name__ == "__main__":
         serve(int(sys.argv[2]), sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*")
-    for figure in main(parser.parse_args().words):
+    parser.add_argument("--turns", type=int, default=1)
+    options = parser.parse_args()
+    for figure in main(options.words, options.turns):
         print(f"{figure.name:<66} {figure.value:>10.3f} {figure.unit}{'' if figure.kept else '  NOT KEPT'}", flush=True)

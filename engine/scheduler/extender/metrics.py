@@ -206,6 +206,6 @@ def _evaluations(extender: Extender) -> Metric:
     for _, plugin, each in evaluations_of(extender.scheduler.profiles):
         key = plugin, each.point, each.rule
         counts[key] = counts.get(key, 0) + each.evaluated
-    for labels, count in sorted(counts.items()):
+    for labels, count in counts.items():
         family.add_metric(list(labels), count)
     return family
