@@ -162,7 +162,7 @@ def seen_rows(seen: Iterable[points.VisibleVariable]) -> Iterator[list[str]]:
 def write_points() -> str:
     """Return the page of extension points, places of expressions, variables and types."""
     parts: list[list[str]] = [[
-        "When who is asked, what an expression sees there, what it must yield, and what an error means. The table is",
+        "The extension points: order of calls, variables of expressions, results, and effects of errors. The table is",
         "`engine/framework/points.py`; compiler, frameworks and this page read it.",
     ]]
     titles = {

@@ -238,8 +238,8 @@ RESOURCE_LIST: Final = ObjectType(
 )
 MEASURED_LIST: Final = ObjectType(
     "MeasuredList", _AMOUNTS, index=INT,
-    doc="Measured amounts by resource: cpu in milli-cores, all else in base units. Reading what nobody measured is the"
-    " error `NoMetric`.",
+    doc="Measured amounts by resource: cpu in milli-cores, all else in base units. Reading an amount without a metric"
+    " is the error `NoMetric`.",
 )
 USAGE: Final = ObjectType(
     "Usage",
