@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.check.environment import Function
+from koordpolicy.engine.cel.check.patterns import PatternBudget, TooManyStatesError
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.documents import (
     DeschedulerSpec,
@@ -67,7 +68,8 @@ def compile_documents(
 
     `shared` are PolicyParams documents of other sources that `paramsFrom` may name. With `problems`, problems are added
     to it (except those of loading) and the valid plugins are returned; without, `PolicyError` is raised with all of
-    them, including those of loading. `observe` is called with the programs of every valid document, for analyses of
+    them, including those of loading. Documents after the one whose patterns are too large together with those before
+    are not compiled. `observe` is called with the programs of every valid document, for analyses of
     expressions. `extensions` are the functions of Python plugins.
     """
     gathered = Problems() if problems is None else problems
@@ -79,15 +81,19 @@ def compile_documents(
     repeated = check_names(documents, gathered)
     params = {each.name: each for each in (*shared, *documents) if each.kind is Kind.PARAMS}
     plugins: list[Plugin] = []
-    for document in documents:
-        if document.kind in _PLUGINS:
-            found = Problems()
-            plugin, compiled = _COMPILERS[document.kind](document, params, found, extensions)
-            gathered.extend(found.found)
-            if not document.faulty and not found.errors and all(document is not each for each in repeated):
-                plugins.append(plugin)
-                if observe is not None:
-                    observe(compiled)
+    try:
+        with PatternBudget():
+            for document in documents:
+                if document.kind in _PLUGINS:
+                    found = Problems()
+                    plugin, compiled = _COMPILERS[document.kind](document, params, found, extensions)
+                    gathered.extend(found.found)
+                    if not document.faulty and not found.errors and all(document is not each for each in repeated):
+                        plugins.append(plugin)
+                        if observe is not None:
+                            observe(compiled)
+    except TooManyStatesError as error:
+        gathered.found.append(error.problem)
     if problems is None:
         gathered.raise_errors()
     return tuple(plugins)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
+from koordpolicy.engine.cel.check.patterns import PatternBudget, SizedPattern, TooManyStatesError
 from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.compile import check_names, compile_documents
 from koordpolicy.engine.documents import Document, Documents, Kind, load
@@ -107,6 +108,7 @@ class Builder:
             for document in each.of(Kind.PARAMS):
                 shared.setdefault(document.name, document)
         check_names((document for each in loaded for document in each.documents), problems)
+        patterns = PatternBudget()
         for each in loaded:
             for document in each.documents:
                 if not isinstance(document.spec, PluginSpec):
@@ -116,9 +118,14 @@ class Builder:
                 known = names.keys() <= shared.keys()
                 needed = (document, *(shared[name] for name in (names if known else shared)))
                 # The documents are cached with the result, so that no other object can get their identity.
-                _, made, faults = self._compiled.get(tuple(map(id, needed)), partial(self._try, needed))
+                _, made, faults, sizes = self._compiled.get(tuple(map(id, needed)), partial(self._try, needed))
                 plugins += made
                 problems.extend(faults)
+                try:
+                    patterns.add(sizes)
+                except TooManyStatesError as error:
+                    problems.extend((error.problem,))
+                    return plugins, problems
         return plugins, problems
 
     def holds_policies(self, source: Source) -> bool:
@@ -141,8 +148,8 @@ class Builder:
 
     def _try(
         self, documents: Sequence[Document],
-    ) -> tuple[Sequence[Document], tuple[Plugin, ...], tuple[Problem, ...]]:
+    ) -> tuple[Sequence[Document], tuple[Plugin, ...], tuple[Problem, ...], tuple[SizedPattern, ...]]:
         problems = Problems()
-        with Deadline(self._seconds):
+        with Deadline(self._seconds), PatternBudget() as patterns:
             plugins = tuple(self._compile(documents, problems))
-        return documents, () if problems.errors else plugins, tuple(problems.found)
+        return documents, () if problems.errors else plugins, tuple(problems.found), patterns.patterns

@@ -63,6 +63,7 @@ from .dispatch import choose
 from .environment import Environment, Function, InvalidLiteralError, Overload, UnknownArgument
 from .folding import FOLDED, Folding
 from .overload_errors import ELSEWHERE, MOST_SHOWN, FailedCall
+from .patterns import charge
 from .signatures import SYMBOLS, show
 from .survey import Survey
 from .unification import Unifier
@@ -543,6 +544,10 @@ class _Checker(Unifier):
                 for step in fault.path:
                     at = (nodes if at is node else children(at))[step]
                 self.complain(fault.message, at, end=max(at.end, at.position + 1))
+            else:
+                if overload.states is not None and isinstance(values[1], str):
+                    span = self.source.span(nodes[1].start, nodes[1].end)
+                    charge(values[1], overload.states(values[1]), span)
             return
         if not overload.pure or overload.result.name in ("list", "map"):
             return

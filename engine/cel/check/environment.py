@@ -136,6 +136,8 @@ class Overload:
     validate: Callable[[tuple[object, ...]], None] | None = None
     """Validates a call when it is compiled: gets the values of literal arguments (lists of literals included,
     `UnknownArgument` for all else), receiver first, and raises `InvalidLiteralError` for a call that always fails."""
+    states: Callable[[str], int] | None = None
+    """Returns the states of its second argument, where that is a constant pattern (see `patterns`)."""
     measure: Callable[..., int] | None = None
     """The cost of a call with these arguments if it is no sum over their sizes; `cost` then is an upper bound."""
     dynamic: bool = False

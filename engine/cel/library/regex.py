@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from ..check.environment import Cost, Function, Overload, validator
+from ..check.patterns import MOST_STATES_TOGETHER
 from ..values.types import BOOL, STRING
 from ..values.values import COST_LIMIT, EvaluationError
 
@@ -23,14 +24,72 @@ _MOST_RESULTS: Final = 16_384
 _QUICKLY_COMPILED: Final = 2_000
 """Limit of the states of a pattern: compiled within about 2 ms."""
 _STATES_COMPILED_PER_STEP: Final = 10
+_MOST_CACHED: Final = 1024
 
 
-@lru_cache(maxsize=1024)
-def compile_pattern(pattern: str) -> Any:
-    """Return the compiled pattern; raise where RE2 does not know its syntax.
+class _Pattern:
+    """A compiled pattern, and its search of texts of bounded length."""
 
-    Bounded by a cache of 1,024 patterns and RE2's own memory limit per pattern.
-    """
+    __slots__ = ("compiled", "longest", "states", "used")
+
+    def __init__(self, compiled: Any) -> None:
+        self.compiled = compiled
+        self.states: int = compiled.programsize
+        self.longest = _MOST_STATES // max(1, self.states)
+        self.used = False
+        """Whether it was used again since it was added, or since it was last spared."""
+
+    def search(self, text: str) -> object:
+        """Return the match in a text, or None; raise where the text is too long."""
+        if len(text) > self.longest:
+            raise too_long()
+        return self.compiled.search(text)
+
+
+class _Patterns:
+    """Patterns that were used lately, bounded in number and in states together. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[str, _Pattern] = {}
+        self.states = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, text: str) -> _Pattern:
+        """Return a pattern; raise where RE2 does not know its syntax."""
+        # Without the lock, and without a move to the end: this is called for each row.
+        found = self._found.get(text)
+        if found is None:
+            return self._add(text, _Pattern(_compile(text)))
+        found.used = True
+        return found
+
+    def _add(self, text: str, made: _Pattern) -> _Pattern:
+        with self._lock:
+            if text not in self._found:
+                self._found[text] = made
+                self.states += made.states
+                while len(self._found) > _MOST_CACHED or (self.states > MOST_STATES_TOGETHER and len(self._found) > 1):
+                    self._remove_oldest()
+        return made
+
+    def _remove_oldest(self) -> None:
+        """Remove the pattern that was added first; one that was used since then is spared once."""
+        text = next(iter(self._found))
+        oldest = self._found.pop(text)
+        if oldest.used:
+            oldest.used = False
+            self._found[text] = oldest
+        else:
+            self.states -= oldest.states
+
+
+PATTERNS: Final = _Patterns()
+
+
+def _compile(pattern: str) -> Any:
     # Importing re2 takes 10 ms: only for expressions that match patterns.
     import re2  # noqa: PLC0415
 
@@ -46,19 +105,17 @@ def compile_pattern(pattern: str) -> Any:
         raise EvaluationError(f"error parsing regexp: {text}: `{pattern[:100]}`") from None
 
 
-@lru_cache(maxsize=1024)
+def compile_pattern(pattern: str) -> Any:
+    """Return the compiled pattern; raise where RE2 does not know its syntax.
+
+    Those that are cached are bounded in number and in states together, and each by RE2's own memory limit.
+    """
+    return PATTERNS.get(pattern).compiled
+
+
 def searcher(pattern: str) -> Callable[[str], object]:
     """Return the function that searches a text for a pattern and returns the match or None."""
-    compiled = compile_pattern(pattern)
-    search: Callable[[str], object] = compiled.search
-    longest = _MOST_STATES // max(1, compiled.programsize)
-
-    def bounded(text: str) -> object:
-        if len(text) > longest:
-            raise too_long()
-        return search(text)
-
-    return bounded
+    return PATTERNS.get(pattern).search
 
 
 def too_long() -> EvaluationError:
@@ -68,8 +125,7 @@ def too_long() -> EvaluationError:
 
 def program_size(pattern: str) -> int:
     """Return the number of states of a compiled pattern; compiling takes about a microsecond per state."""
-    states: int = compile_pattern(pattern).programsize
-    return states
+    return PATTERNS.get(pattern).states
 
 
 def steps(text: str, pattern: str, *_: object) -> int:
@@ -127,10 +183,12 @@ REGEX: Final = (
         (
             Overload(
                 "matches", (STRING, STRING), BOOL, matches, cost=_COST, walk=steps, validate=validator(1, searcher),
+                states=program_size,
             ),
             Overload(
                 "matches_string", (STRING, STRING), BOOL, matches, member=True, cost=_COST, walk=steps,
                 validate=validator(1, searcher),
+                states=program_size,
             ),
         ),
         "True if a regular expression (RE2) is found anywhere in a text.", "'web-12'.matches('^web-[0-9]+$')",

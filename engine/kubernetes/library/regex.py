@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from koordpolicy.engine.cel.check.environment import Cost, Function, Overload, validator
-from koordpolicy.engine.cel.library.regex import compile_pattern, searcher, steps
+from koordpolicy.engine.cel.library.regex import compile_pattern, program_size, searcher, steps
 from koordpolicy.engine.cel.values.types import INT, STRING, Type, list_of
 
 _COST: Final = Cost(0, ((0, 0.1), (1, 0.25)), product=True)
@@ -35,6 +35,7 @@ def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
 def _member(id_: str, parameters: tuple[Type, ...], result: Type, evaluate: Callable[..., object]) -> Overload:
     return Overload(
         id_, parameters, result, evaluate, member=True, cost=_COST, walk=steps, validate=validator(1, searcher),
+        states=program_size,
     )
 
 
