@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 from typing import Final, NamedTuple
 
@@ -22,6 +23,45 @@ KUBERNETES_1_35: Final = Release(1, 35)
 KUBERNETES_1_36: Final = Release(1, 36)
 NEWEST: Final = KUBERNETES_1_36
 RELEASES: Final = (KUBERNETES_1_35, KUBERNETES_1_36)
+
+
+class Change(enum.Enum):
+    """What kube-scheduler does otherwise since a release, and the built-in plugins with it.
+
+    A value has the first release, the plugins, and what was done before and is done since. The page of the default
+    plugins has these rows.
+    """
+
+    BALANCE_DIFFERENCE = (
+        KUBERNETES_1_36, "NodeResourcesBalancedAllocation",
+        "how balanced the node is with the pod: 100 less the standard deviation of the shares in percent",
+        "50 + (50 + that with the pod - that without it) / 2, in integers",
+    )
+    IMAGE_VOLUMES = (
+        KUBERNETES_1_36, "ImageLocality", "images of containers and init containers count",
+        "those of image volumes too; the score that is 100 still follows the number of containers",
+    )
+    NOMINATED_PODS_HELP = (
+        KUBERNETES_1_36, "PodTopologySpread, InterPodAffinity",
+        "a refused pod is tried again when a pod on a node changes",
+        "also when one changes that is nominated to a node",
+    )
+    OWN_LABELS_HELP = (
+        KUBERNETES_1_36, "InterPodAffinity", "a change of its own labels does not requeue a refused pod",
+        "it does: others may have anti-affinity to the old ones only",
+    )
+
+    def __init__(self, since: Release, plugins: str, before: str, after: str) -> None:
+        self.since = since
+        self.plugins = plugins
+        self.before = before
+        self.after = after
+
+    def is_in(self, kubernetes: Release) -> bool:
+        """Return whether a release does it."""
+        return kubernetes >= self.since
+
+
 KOORDINATORS: Final = KUBERNETES_1_35
 """The release that koord-scheduler is built on."""
 KOORD_SCHEDULER: Final = "koord-scheduler"

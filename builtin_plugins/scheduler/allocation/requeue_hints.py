@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.kubernetes.release import Change, Release
 from koordpolicy.plugin import Event
 
 
@@ -26,6 +27,17 @@ def pod_left(event: Event) -> bool:
     return any(new.requests[name] < amount for name, amount in old.requests.items())
 
 
-def placed_pod_changed(event: Event) -> bool:
-    """Return whether a pod was added to a node, left it, or changed there."""
-    return event.kind == "Pod" and any(each is not None and each.node_name for each in (event.old_pod, event.new_pod))
+def placed_pod_changed(event: Event, kubernetes: Release) -> bool:
+    """Return whether a pod was added to a node, left it, or changed there.
+
+    Since Kubernetes 1.36 a pod counts that is nominated to a node.
+    """
+    nominated = Change.NOMINATED_PODS_HELP.is_in(kubernetes)
+    return event.kind == "Pod" and any(
+        each is not None and (each.node_name or (nominated and _nominated_node(each)))
+        for each in (event.old_pod, event.new_pod)
+    )
+
+
+def _nominated_node(pod: PodInfo) -> object:
+    return (pod.object.get("status") or {}).get("nominatedNodeName")

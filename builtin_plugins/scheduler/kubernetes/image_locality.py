@@ -13,6 +13,7 @@ from koordpolicy.engine.cluster.derived import DerivedState
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Scores
+from koordpolicy.engine.kubernetes.release import Change
 from koordpolicy.plugin import CycleState, Handle
 
 from ..allocation.strict_args import read_args, text
@@ -23,6 +24,8 @@ _LEAST: Final = 23 * _MEBIBYTE
 _MOST_PER_CONTAINER: Final = 1000 * _MEBIBYTE
 _MOST_SHAPES: Final = 256
 _FIRST_NODE: Final = "FirstNode"
+_PodImages = tuple[tuple[str, ...], tuple[str, ...]]
+"""The images of a pod's containers, and of its volumes."""
 _SIZES: Final = (_FIRST_NODE, "EachNode")
 
 
@@ -30,7 +33,7 @@ class ImageLocality:
     """The scorer (kube-scheduler's plugin of that name).
 
     An image counts its size times the share of the nodes that have it; 23 MiB in all is 0, and 1000 MiB for each
-    container (init containers included) is 100.
+    container (init containers included) is 100. Since Kubernetes 1.36 the images of image volumes count, too.
 
     Argument: `sizes` selects the size of an image if nodes report different ones. `FirstNode`, the default, is
     that of the first node by name that has it. kube-scheduler uses one size for all nodes too, that of the node through
@@ -41,7 +44,8 @@ class ImageLocality:
 
     name = "ImageLocality"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._volumes = Change.IMAGE_VOLUMES.is_in(handle.kubernetes)
         self._one_size = args.get("sizes", _FIRST_NODE) == _FIRST_NODE
         self._images = DerivedState(_PATHS, _Images)
 
@@ -55,7 +59,7 @@ class ImageLocality:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes."""
-        images = tuple(_images_of(pod))
+        images = self._images_of(pod)
         held = self._images.of(snapshot)
         values = held.scores.get(images)
         if values is None:
@@ -64,9 +68,12 @@ class ImageLocality:
             values = held.scores[images] = _scores(held, images, one_size=self._one_size)
         return Scores(values)
 
+    def _images_of(self, pod: PodInfo) -> _PodImages:
+        return tuple(_of_containers(pod)), tuple(_of_volumes(pod)) if self._volumes else ()
+
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return the dependencies of the scores: the pod's images, and the images on all nodes."""
-        return CacheKey(tuple(_images_of(pod)), frozenset(), _cluster_wide, stable_for_shape=True)
+        return CacheKey(self._images_of(pod), frozenset(), _cluster_wide, stable_for_shape=True)
 
 
 def _cluster_wide(snapshot: Snapshot) -> int:
@@ -79,7 +86,7 @@ class _Images:
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
         self.sizes: dict[str, dict[int, int]] = {}
-        self.scores: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self.scores: dict[_PodImages, NDArray[np.int64]] = {}
         self._names: list[tuple[str, ...]] = [()] * nodes
 
     def copy(self) -> _Images:
@@ -104,9 +111,10 @@ class _Images:
             self._names[row] = tuple(found)
 
 
-def _scores(held: _Images, images: tuple[str, ...], *, one_size: bool) -> NDArray[np.int64]:
+def _scores(held: _Images, images: _PodImages, *, one_size: bool) -> NDArray[np.int64]:
     sums: NDArray[np.int64] = np.zeros(held.nodes, np.int64)
-    for name in images:
+    of_containers, of_volumes = images
+    for name in (*of_containers, *of_volumes):
         sizes = held.sizes.get(name)
         if sizes:
             rows = np.fromiter(sizes.keys(), np.intp, len(sizes))
@@ -116,16 +124,26 @@ def _scores(held: _Images, images: tuple[str, ...], *, one_size: bool) -> NDArra
             else:
                 amounts = np.fromiter(sizes.values(), np.float64, len(sizes))
                 sums[rows] += (amounts * share).astype(np.int64)
-    most = _MOST_PER_CONTAINER * len(images)
+    most = _MOST_PER_CONTAINER * len(of_containers)
     found: NDArray[np.int64] = HIGHEST_SCORE * (np.clip(sums, _LEAST, most) - _LEAST) // (most - _LEAST)
     found.flags.writeable = False
     return found
 
 
-def _images_of(pod: PodInfo) -> Iterator[str]:
+def _of_containers(pod: PodInfo) -> Iterator[str]:
     spec = pod.object.get("spec") or {}
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind) or ():
-            name = container.get("image") or ""
-            # An image without a tag is its latest; a colon before the last slash is a registry's port.
-            yield name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+            yield _with_tag(container.get("image") or "")
+
+
+def _of_volumes(pod: PodInfo) -> Iterator[str]:
+    for volume in (pod.object.get("spec") or {}).get("volumes") or ():
+        image = volume.get("image")
+        if image is not None:
+            yield _with_tag(image.get("reference") or "")
+
+
+def _with_tag(name: str) -> str:
+    # An image without a tag is its latest; a colon before the last slash is a registry's port.
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"

@@ -18,6 +18,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.pod_affinity import AffinityTerm, AffinityTerms
+from koordpolicy.engine.kubernetes.release import Change
 from koordpolicy.engine.scheduler.extensions.domains import Domains, domains
 from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, PodKind, PodsSeen, pod_counts
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
@@ -56,7 +57,8 @@ class InterPodAffinity:
 
     name = "InterPodAffinity"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._kubernetes = handle.kubernetes
         self._hard_weight = args.get("hardPodAffinityWeight", 1)
         self._ignores_existing = args.get("ignorePreferredTermsOfExistingPods", False)
         self._known: dict[tuple[PodKind, Hashable], _About] = {}
@@ -190,9 +192,10 @@ class InterPodAffinity:
         return Scores(_normalized(raw, rows), raw={"": raw})
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether nodes, namespaces or pods that are on a node changed."""
-        return (placed_pod_changed(event) or node_came_or_changed(event) or event.kind == "Namespace"
-                or is_of(event, pod))
+        """Return whether nodes, namespaces or pods that are on a node changed; since Kubernetes 1.36, also the pod."""
+        return (placed_pod_changed(event, self._kubernetes) or node_came_or_changed(event)
+                or event.kind == "Namespace"
+                or (Change.OWN_LABELS_HELP.is_in(self._kubernetes) and is_of(event, pod)))
 
     # Terms of running pods
 

@@ -56,7 +56,8 @@ class PodTopologySpread:
     check_args = staticmethod(check_args)
     ignored_args = staticmethod(ignored_args)
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._kubernetes = handle.kubernetes
         self._system = args.get("defaultingType", "System") == "System"
         defaults = SYSTEM_CONSTRAINTS if self._system else tuple(args.get("defaultConstraints") or ())
         self._defaults = {action: constraints_of(defaults, {}, action) for action in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)}
@@ -151,8 +152,8 @@ class PodTopologySpread:
         return Scores(_normalized(raw, rows, scored), raw={"": raw})
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
-        """Return whether nodes changed, or placed pods of the same namespace."""
-        if placed_pod_changed(event):
+        """Return whether nodes changed, or placed or (since Kubernetes 1.36) nominated pods of the same namespace."""
+        if placed_pod_changed(event, self._kubernetes):
             return event.key.partition("/")[0] == pod.namespace
         return node_came_or_changed(event) or (event.kind == "Node" and event.new is None) or is_of(event, pod)
 

@@ -13,6 +13,7 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
+from koordpolicy.engine.kubernetes.release import NEWEST
 from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState
 
 TABLE = {plugin.name: plugin for plugin in PLUGINS}
@@ -253,7 +254,7 @@ def clusters(draw, affine=False):
 
 
 def make(name, **args):
-    return TABLE[name].make(TABLE[name].check_args(args), SimpleNamespace(seed=0))
+    return TABLE[name].make(TABLE[name].check_args(args), SimpleNamespace(seed=0, kubernetes=NEWEST))
 
 
 NAMESPACES = {"default": {"team": "a"}, "other": {"team": "b"}}
