@@ -54,14 +54,17 @@ class ReservationClaim(Generic[_Held]):
 class Grants(Generic[_Grant, _Held]):
     """The grants of one plugin by pod.
 
-    `read` parses the recorded annotations, and raises `ValueError` for malformed ones; `nothing` is the empty holding.
-    `changed` is called with the name of a node when a grant is added or removed there.
+    `read` parses the recorded annotations, and raises `ValueError` for malformed ones, which count as empty. `of_pod`
+    adds other facts about the pod to a holding; `nothing` is the empty holding. `changed` is called with the name of a
+    node when a grant is added or removed there.
     """
 
     def __init__(
-        self, read: Callable[[Mapping[str, str]], _Held], nothing: _Held, changed: Callable[[str], None],
+        self, read: Callable[[Mapping[str, Any]], _Held], of_pod: Callable[[_Held, PodInfo], _Held], nothing: _Held,
+        changed: Callable[[str], None],
     ) -> None:
         self._read = read
+        self._of_pod = of_pod
         self._nothing = nothing
         self._changed = changed
         self._by_pod: dict[str, _Grant] = {}
@@ -91,18 +94,27 @@ class Grants(Generic[_Grant, _Held]):
         if event.new is None and not event.assumed and event.old_pod is not None:
             self.take_back(event.old_pod)
 
+    def recorded(self, item: Mapping[str, Any]) -> _Held:
+        """Return the holding in the annotations of a pod or a reservation; a malformed one counts as empty."""
+        try:
+            return self._read(annotations_of(item))
+        except ValueError:
+            return self._nothing
+
     def held_on(
-        self, node: str, pods: Iterable[PodInfo], recorded: Callable[[PodInfo], _Held],
+        self, node: str, pods: Iterable[PodInfo],
     ) -> tuple[dict[str, _Held], dict[str, ReservationClaim[_Held]]]:
         """Return the holdings of the pods on a node, by key, and the claims of its reserve pods, by uid.
 
-        `recorded` reads the annotations of a pod; its grant counts if they record nothing yet.
+        The grant of a pod counts if its annotations record nothing yet.
         """
         held: dict[str, _Held] = {}
         claims: dict[str, ReservationClaim[_Held]] = {}
         for pod in pods:
-            own = recorded(pod)
-            if not own:
+            own = self.recorded(pod.object)
+            if own:
+                own = self._of_pod(own, pod)
+            else:
                 grant = self._by_pod.get(pod.key)
                 if grant is None or (grant.uid, grant.node) != (pod.uid, node):
                     continue
@@ -116,15 +128,12 @@ class Grants(Generic[_Grant, _Held]):
     def claims(self, state: CycleState, node: str) -> dict[str, ReservationClaim[_Held]]:
         """Return the claims of reservations on a node whose reserve pods the snapshot does not contain, by uid."""
         here = restored_on(state, node)
-        return {each.uid: ReservationClaim(each.pod.key, self._recorded(each), each.consumers)
+        return {each.uid: ReservationClaim(each.pod.key, self._of_reservation(each), each.consumers)
                 for each in (*here.matched, *here.unmatched)}
 
-    def _recorded(self, reservation: Reserved) -> _Held:
+    def _of_reservation(self, reservation: Reserved) -> _Held:
         """Return the holding of a reservation and its pods: as annotated, else as granted."""
-        try:
-            recorded = self._read(annotations_of(reservation.object))
-        except ValueError:
-            recorded = self._nothing
+        recorded = self.recorded(reservation.object)
         if recorded:
             return recorded
         grants = (each.held for each in self._by_pod.values() if each.uid == reservation.uid)

@@ -21,7 +21,7 @@ from ..allocation.annotations import labels_of
 from ..allocation.grants import Grants
 from .adapters import ISOLATION_LABEL
 from .allocation import Allocation
-from .devices import Holding, Holdings, NodeDevices, holding_in, recorded
+from .devices import Holding, Holdings, NodeDevices, holding_in, of_pod
 
 _DEVICE_PATHS: Final = frozenset({("objects", "Device")})
 _HOLDING_PATHS: Final = _DEVICE_PATHS | {("requested",)}
@@ -54,7 +54,9 @@ class DeviceCache:
         self._devices: DerivedObjects[NodeDevices | None] = DerivedObjects(
             _DEVICE_PATHS, _devices_of, lambda devices: (devices is not None,), 1)
         self._holdings: DerivedObjects[Holdings | None] = DerivedObjects(_HOLDING_PATHS, self._compute_holdings)
-        self.granted: Grants[DeviceGrant, Holding] = Grants(holding_in, Holding(), self._holdings.forget)
+        self.granted: Grants[DeviceGrant, Holding] = Grants(
+            holding_in, of_pod, Holding(), self._holdings.forget,
+        )
         """The grants whose pods do not record them yet."""
 
     def nodes_with_devices(self, snapshot: Snapshot) -> NDArray[np.bool_]:
@@ -88,7 +90,7 @@ class DeviceCache:
         node = snapshot.names[row]
         if snapshot.object("Device", node) is None:
             return None
-        held, claims = self.granted.held_on(node, snapshot.pods(row), recorded)
+        held, claims = self.granted.held_on(node, snapshot.pods(row))
         return Holdings(held).with_claims(claims)
 
 

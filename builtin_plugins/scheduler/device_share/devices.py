@@ -216,15 +216,8 @@ def holding_in(annotations: Mapping[str, Any]) -> Holding:
     return Holding() if text is None else _parse(text)
 
 
-def recorded(pod: PodInfo) -> Holding:
-    """Return the holding in a pod's annotations; a malformed one counts as empty."""
-    annotations = annotations_of(pod.object)
-    if DEVICE_ALLOCATED_ANNOTATION not in annotations:
-        return Holding()
-    try:
-        found = holding_in(annotations)
-    except ValueError:
-        return Holding()
+def of_pod(found: Holding, pod: PodInfo) -> Holding:
+    """Return a recorded holding with the reservation that the pod consumes."""
     return Holding(found.amounts, found.functions, allocated_uid(pod.object))
 
 
@@ -475,9 +468,9 @@ _HOPPER_PARTITIONS: Final[Partitions] = {
 def _parse(text: str) -> Holding:
     amounts: dict[str, dict[int, ResourceList]] = {}
     functions: dict[str, dict[int, frozenset[str]]] = {}
-    recorded_ = json_object({DEVICE_ALLOCATED_ANNOTATION: text}, DEVICE_ALLOCATED_ANNOTATION)
+    recorded = json_object({DEVICE_ALLOCATED_ANNOTATION: text}, DEVICE_ALLOCATED_ANNOTATION)
     try:
-        for device_type, entries in recorded_.items():
+        for device_type, entries in recorded.items():
             for entry in entries or ():
                 minor = entry["minor"]
                 if type(minor) is not int or not 0 <= minor < _MOST_MINORS:

@@ -84,17 +84,10 @@ def allocation_in(annotations: Mapping[str, Any]) -> PodAllocation:
     return PodAllocation() if text is None else _parse(text)
 
 
-def recorded(pod: PodInfo) -> PodAllocation:
-    """Return the holding in a pod's annotations; a malformed one counts as empty."""
-    annotations = annotations_of(pod.object)
-    if RESOURCE_STATUS_ANNOTATION not in annotations:
-        return PodAllocation()
+def of_pod(found: PodAllocation, pod: PodInfo) -> PodAllocation:
+    """Return a recorded allocation with the pod's exclusive policy and the reservation that it consumes."""
     try:
-        found = allocation_in(annotations)
-    except ValueError:
-        return PodAllocation()
-    try:
-        exclusive = json_object(annotations, RESOURCE_SPEC_ANNOTATION).get("preferredCPUExclusivePolicy")
+        exclusive = json_object(annotations_of(pod.object), RESOURCE_SPEC_ANNOTATION).get("preferredCPUExclusivePolicy")
     except ValueError:
         exclusive = None
     exclusive = exclusive if isinstance(exclusive, str) else ""

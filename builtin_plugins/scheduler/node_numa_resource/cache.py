@@ -22,7 +22,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 from koordpolicy.plugin import CycleState
 
 from ..allocation.grants import Grants
-from .allocation import NodeAllocation, PodAllocation, allocation_in, recorded
+from .allocation import NodeAllocation, PodAllocation, allocation_in, of_pod
 from .topology import FACTS, NO_FACTS, NodeTopology, topology_of
 
 _TOPOLOGY_PATHS: Final = frozenset({
@@ -57,7 +57,7 @@ class NumaCache:
         self._allocations: DerivedObjects[NodeAllocation | None] = DerivedObjects(
             _ALLOCATION_PATHS, self._compute_allocation, lambda held: (0 if held is None else held.bound,), 1)
         self.granted: Grants[CpuGrant, PodAllocation] = Grants(
-            allocation_in, PodAllocation(), self._allocations.forget,
+            allocation_in, of_pod, PodAllocation(), self._allocations.forget,
         )
         """The grants whose pods do not record them yet."""
 
@@ -88,4 +88,4 @@ class NumaCache:
         if topology is None:
             return None
         pods = snapshot.pods(row) if topology.cpus else ()
-        return NodeAllocation.of(topology, *self.granted.held_on(snapshot.names[row], pods, recorded))
+        return NodeAllocation.of(topology, *self.granted.held_on(snapshot.names[row], pods))

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,9 @@ from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.plugin import SKIP, CycleState
+from tests import grants
 from tests.fake_framework import FakeFramework, done
+from tests.grants import FakeReservations, SeenReservation, passes
 
 NAME = "DeviceShare"
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
@@ -73,35 +74,7 @@ def pod(name="p", **fields):
     return PodInfo.of(pod_object(name, **fields))
 
 
-def passes(plugin, asked, snapshot, row=0, state=None):
-    """None where the pod may run there, else code and message."""
-    state = CycleState() if state is None else state
-    found = plugin.pre_filter(state, asked, snapshot)
-    if isinstance(found, Refusal):
-        return found.code, found.message
-    if found is SKIP:
-        return None
-    answer = plugin.filter(state, asked, snapshot, np.array([row]))
-    if answer.passed[row]:
-        return None
-    refusal = answer.explain(row)
-    return refusal.code, refusal.message
-
-
-def place(framework, plugin, asked, row=0):
-    """What the scheduler does with a pod; returns what the annotation says, or why not."""
-    snapshot, state = framework.snapshot(), CycleState()
-    refused = passes(plugin, asked, snapshot, row, state)
-    if refused is not None:
-        return refused[1]
-    refusal = plugin.reserve(state, asked, snapshot, row)
-    if refusal is not None:
-        return refusal.message
-    name = snapshot.names[row]
-    framework.cluster.assume(asked, name, state.get(ReservedDevices, ()))
-    draft = {"metadata": {}}
-    assert plugin.pre_bind(state, asked, draft, name) is None
-    return json.loads(draft["metadata"].get("annotations", {}).get(ALLOCATED, "{}"))
+place = partial(grants.place, annotation=ALLOCATED)
 
 
 def minors(found, device_type="gpu"):
@@ -490,40 +463,13 @@ def test_designated_devices_are_given_again_or_refused():
     ) == "Insufficient gpu devices"
 
 
-@dataclass
-class Held:
-    uid: str
-    object: dict
-    policy: str = ""
-    consumers: tuple = ()
-
-    @property
-    def pod(self):
-        return pod(self.uid)
-
-
-class FakeReservations:
-    """Chooses what it is told to."""
-
-    def __init__(self, chosen):
-        self.chosen = chosen
-
-    def nominate_reservation(self, state, pod, snapshot, row):
-        return None
-
-    def forget_nomination(self, pod):
-        pass
-
-    def nominate(self, state, pod, snapshot, row):
-        return self.chosen
-
-
 def reserved(minor, policy="", ratio=100):
     amounts = {
         K + "gpu-core": str(ratio), K + "gpu-memory-ratio": str(ratio), K + "gpu-memory": f"{80 * ratio // 100}Gi",
     }
     text = json.dumps({"gpu": [{"minor": minor, "resources": amounts}]})
-    return Held("r", {"kind": "Reservation", "metadata": {"name": "r", "annotations": {ALLOCATED: text}}}, policy)
+    metadata = {"name": "r", "annotations": {ALLOCATED: text}}
+    return SeenReservation("r", {"kind": "Reservation", "metadata": metadata}, policy)
 
 
 @pytest.mark.parametrize(("reservation", "amount", "expected"), [

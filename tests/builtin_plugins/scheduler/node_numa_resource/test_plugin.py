@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +10,11 @@ from hypothesis import strategies as st
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.cpus import parse_cpus
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.cluster.overlay import NodeChange
-from koordpolicy.engine.framework.points import Code, Refusal
+from koordpolicy.engine.framework.points import Code
 from koordpolicy.plugin import SKIP, CycleState
+from tests import grants
 from tests.fake_framework import FakeFramework
+from tests.grants import FakeReservations, SeenReservation, passes
 
 NAME = "NodeNUMAResource"
 STATUS = "scheduling.koordinator.sh/resource-status"
@@ -72,32 +73,7 @@ def pod(name="p", **fields):
     return PodInfo.of(pod_object(name, **fields))
 
 
-def passes(plugin, asked, snapshot, row=0, state=None):
-    """None where the pod may run there, else code and message."""
-    state = CycleState() if state is None else state
-    found = plugin.pre_filter(state, asked, snapshot)
-    if isinstance(found, Refusal):
-        return found.code, found.message
-    answer = plugin.filter(state, asked, snapshot, np.array([row]))
-    if answer.passed[row]:
-        return None
-    refusal = answer.explain(row)
-    return refusal.code, refusal.message
-
-
-def place(framework, plugin, asked, row=0):
-    """What the scheduler does with a pod; returns what the annotation says, or why not."""
-    snapshot, state = framework.snapshot(), CycleState()
-    refused = passes(plugin, asked, snapshot, row, state)
-    if refused is not None:
-        return refused[1]
-    refusal = plugin.reserve(state, asked, snapshot, row)
-    if refusal is not None:
-        return refusal.message
-    framework.assume(asked, snapshot.names[row])
-    draft = {"metadata": {"annotations": dict(asked.object["metadata"]["annotations"])}}
-    assert plugin.pre_bind(state, asked, draft, snapshot.names[row]) is None
-    return json.loads(draft["metadata"]["annotations"].get(STATUS, "{}"))
+place = partial(grants.place, annotation=STATUS)
 
 
 def test_pods_without_requests_are_skipped_and_broken_annotations_are_errors():
@@ -317,37 +293,10 @@ def test_a_designated_allocation_is_given_again_or_refused():
     assert place(framework, plugin, again) == "not enough cpus available to satisfy request"
 
 
-@dataclass
-class Held:
-    uid: str
-    object: dict
-    policy: str = ""
-    consumers: tuple = ()
-
-    @property
-    def pod(self):
-        return pod(self.uid)
-
-
-class FakeReservations:
-    """Chooses what it is told to."""
-
-    def __init__(self):
-        self.chosen = None
-
-    def nominate_reservation(self, state, pod, snapshot, row):
-        return None
-
-    def forget_nomination(self, pod):
-        pass
-
-    def nominate(self, state, pod, snapshot, row):
-        return self.chosen
-
-
 def reserved(cpus, policy="", uid="r"):
     status = json.dumps({"cpuset": cpus})
-    return Held(uid, {"kind": "Reservation", "metadata": {"name": uid, "annotations": {STATUS: status}}}, policy)
+    metadata = {"name": uid, "annotations": {STATUS: status}}
+    return SeenReservation(uid, {"kind": "Reservation", "metadata": metadata}, policy)
 
 
 @pytest.mark.parametrize(("policy", "cpu", "expected"), [
