@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.values.values import EvaluationError
@@ -140,10 +140,6 @@ class Topology:
         """Return all CPUs that best-effort pods may use."""
         exclusive = {cpu for cpu, qos in self._owned.items() if qos == "LSE"}
         return frozenset(each.cpu for each in self.processors) - self.reserved - self.system_exclusive - exclusive
-
-    def with_owner(self, cpus: Iterable[int], qos: str) -> Topology:
-        """Return this topology with CPUs allocated to a pod of that class."""
-        return replace(self, owners={**self._owned, **dict.fromkeys(cpus, qos)})
 
 
 def read_topology(

@@ -307,11 +307,6 @@ class DocumentScheduler:
         """Return the inputs of a program of this document at a row (None: of the pod alone), for explanations."""
         return Inputs(self._context(state, pod, snapshot).frame, program, row)
 
-    @property
-    def ignores_errors(self) -> bool:
-        """True if a failed expression is omitted (`failurePolicy: Ignore`)."""
-        return self._ignore
-
     def _check_pod(
         self, rules: tuple[Rule, ...], state: State, pod: PodInfo, snapshot: Snapshot,
     ) -> Refusal | None:

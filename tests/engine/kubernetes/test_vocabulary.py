@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import re
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
+from koordpolicy.engine.kubernetes import vocabulary
 from koordpolicy.engine.kubernetes.vocabulary import (
     kubernetes_qos_class,
     priority_band,
@@ -125,3 +130,12 @@ def test_a_quantity_that_cannot_be_read_is_an_error_and_not_zero():
 )
 def test_a_band_asks_for_its_own_resources(name, band, want):
     assert resource_name(name, band) == want
+
+
+def test_every_label_and_annotation_is_read() -> None:
+    root = Path(__file__).parents[3]
+    words = Counter(word for folder in ("engine", "builtin_plugins") for file in (root / folder).rglob("*.py")
+                    for word in re.findall(r"\b[A-Z][A-Z_]+\b", file.read_text()))
+    names = [name for name in vars(vocabulary) if name.isupper()]
+    assert len(names) > 50
+    assert [name for name in names if words[name] < 2] == []

@@ -66,7 +66,9 @@ def test_a_cpu_set_grows_by_a_tenth_of_the_node_at_most_and_never_below_two():
 
 
 def test_cpus_that_are_spoken_for_are_left_alone_and_none_free_means_no_change():
-    topology = Topology(EIGHT, reserved=frozenset((0, 1)), system_exclusive=frozenset((2,))).with_owner((3, 4), "LSE")
+    topology = Topology(
+        EIGHT, reserved=frozenset((0, 1)), system_exclusive=frozenset((2,)), owners={3: "LSE", 4: "LSE"},
+    )
     assert set(choose_best_effort_cpus(3000, frozenset(range(8)), topology)) == {5, 6, 7}
     assert topology.best_effort() == frozenset((5, 6, 7))
     assert choose_best_effort_cpus(3000, frozenset(), Topology(EIGHT, reserved=frozenset(range(8)))) == []
