@@ -268,6 +268,13 @@ def pod(name, shape, *, plain=False):
     return {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
+def easy_pod(name):
+    """Return a pod that nearly every plugin lets run anywhere: what single documents say of nodes is seen in it."""
+    spec = {"tolerations": [{"operator": "Exists"}], "containers": [{"name": "main", "image": IMAGES[0]}]}
+    metadata = {"name": name, "namespace": "shop", "labels": {}, "annotations": {}, "uid": name}
+    return {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
 # Profiles
 
 ALLOCATION = ({}, {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}})
@@ -431,6 +438,57 @@ def documents(draw, name):
             "spec": {key: value for key, value in spec.items() if value not in ([], {})}}
 
 
+# What each of these reads is changed by a rule of its own, often beyond the threshold.
+READERS = {
+    "usage": ("!nodeInfo.measured || usage.cpu < {0} * 70",
+              "nodeInfo.measured ? math.least(100, usage.cpu / 70) : {0}"),
+    "params": ("allocatable.cpu >= params.limit * {0}", "params.limit + {0} % 7"),
+    "nodes": ("requested.cpu < {0} * 20", "{0}"),
+}
+"""By what a document reads: the expression of its filter and of its score, both with a threshold from 1 to 100."""
+GENERAL = {"nodes": {"labelSelector": {"matchLabels": {"pool": "general"}}}}
+
+
+def reader(reads, threshold):
+    """Return a simple SchedulerPlugin that reads one thing of a node, before all others, so that it is seen."""
+    rule, score = (each.format(threshold) for each in READERS[reads])
+    spec = {"order": -90, "filter": [{"name": "f", "expression": rule}], "score": [{"name": "s", "expression": score}]}
+    if reads == "params":
+        spec["paramsFrom"] = [{"name": "shared"}]
+    if reads == "nodes":
+        spec["match"] = GENERAL
+    return {"apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin",
+            "metadata": {"name": f"reads-{reads}"}, "spec": spec}
+
+
 def params(pool, limit):
     return {"apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "PolicyParams", "metadata": {"name": "shared"},
             "spec": {"params": {"pool": pool, "limit": limit}}}
+
+
+def _single(name, **spec):
+    return {"apiVersion": "policy.koordinator.sh/v1alpha2", "kind": "SchedulerPlugin", "metadata": {"name": name},
+            "spec": {"order": -80, **spec}}
+
+
+def _score(expression, **rest):
+    return {"score": [{"name": "s", "expression": expression, **rest}]}
+
+
+SINGLE = (
+    _single("normalized", **_score("requested.cpu", normalize="MinMaxReverse")),
+    _single("ignored", failurePolicy="Ignore", **_score("math.least(100, usage.cpu / 70)")),
+    _single("aggregated", aggregates=[{"name": "a", "over": "nodes", "function": "sum", "expression": "requested.cpu"}],
+            **_score("int(aggregates.a) % 101")),
+    _single("of-namespace", match={"pods": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},
+            filter=[{"name": "f", "expression": "int(node.metadata.labels['rank']) > 0"}]),
+    _single("two-rules", filter=[{"name": "f", "expression": "requested.cpu < 6000"},
+                                 {"name": "g", "expression": "allocatable.cpu > 600"}]),
+    _single("two-logs", **_score("math.least(100, (allocatable.cpu + requested.cpu) / 200)")),
+    _single("devices", **_score("math.least(100, nodeInfo.gpuFreeDevices * 10 + devices.size())")),
+    _single("of-name", **_score("size(pod.metadata.name) * 5 + size(node.metadata.labels)")),
+)
+"""Simple documents, each of which reads what another way to cache results would get wrong."""
+PLAIN = ProfileSpec("default-scheduler", tuple(map(PluginChoice, (
+    "PrioritySort", "DefaultBinder", "NodeResourcesFit", "NodeUnschedulable", "TaintToleration", "ImageLocality",
+    "NodeAffinity", "DeviceShare", "DefaultPreemption"))), named_only=True)
