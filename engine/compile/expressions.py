@@ -181,6 +181,8 @@ class Expressions:
         pending = [(root, 1)]
         while pending:
             node, level = pending.pop()
+            while isinstance(node, Select) and not isinstance(node.operand, Ident):
+                node, level = node.operand, level + 1
             if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == _VARIABLES:
                 below = level + 1 + self._heights.get(node.field, 0)
                 if below > highest:
@@ -323,8 +325,11 @@ def _reads(root: Expr) -> Iterator[Select]:
     pending = [root]
     while pending:
         node = pending.pop()
-        if isinstance(node, Select) and isinstance(node.operand, Ident) and node.operand.name == _VARIABLES:
-            yield node
+        while isinstance(node, Select):
+            if isinstance(node.operand, Ident) and node.operand.name == _VARIABLES:
+                yield node
+                break
+            node = node.operand
         else:
             pending.extend(children(node))
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
@@ -585,16 +586,30 @@ def _key(name: str) -> str:
     return _KEYS[name]
 
 
+_ATOMS: Final = frozenset((type(None), bool, int, float, str))
+
+
+@cache
+def _keys_of(of: type) -> tuple[tuple[str, str], ...] | None:
+    """Return the keys of a dataclass with the names of their fields; None for any other class."""
+    if not is_dataclass(of):
+        return None
+    return tuple((_key(each.name), each.name) for each in fields(of) if each.name != "span")
+
+
 def _plain(value: Any) -> Any:
     """Return a part of the internal form as plain data, without places."""
+    if value.__class__ in _ATOMS:
+        return value
     if isinstance(value, Expression):
         return value.text
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Source):
         return value.text
-    if is_dataclass(value) and not isinstance(value, type):
-        plain = {_key(each.name): _plain(getattr(value, each.name)) for each in fields(value) if each.name != "span"}
+    keys = _keys_of(value.__class__)
+    if keys is not None:
+        plain = {key: _plain(getattr(value, name)) for key, name in keys}
         if isinstance(value, Action):
             effect = next(each for each in EFFECTS if isinstance(value.effect, each.type))
             plain["effect"] = {effect.key: plain["effect"]}

@@ -6,7 +6,7 @@ unknown unless they are given, as profiles may change them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +31,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     ListLiteral,
     Literal,
     OptionalMap,
+    Select,
     children,
 )
 from koordpolicy.engine.cel.syntax.unparse import unparse
@@ -415,15 +416,20 @@ class Analysis:
             self._definitions[name] = below
         return self._definitions[name]
 
-    def determined(self) -> Iterator[tuple[Expr, bool | None]]:
-        """Yield the outermost parts that are always true or always false, and unreachable branches (None)."""
-        yield from self._determined(self.checked.root, NOTHING)
+    def determined(self) -> Sequence[tuple[Expr, bool | None]]:
+        """Return the outermost parts that are always true or always false, and unreachable branches (None)."""
+        found: list[tuple[Expr, bool | None]] = []
+        self._determine(self.checked.root, NOTHING, found)
+        return found
 
-    def _determined(self, node: Expr, known: Known) -> Iterator[tuple[Expr, bool | None]]:
-        if self.checked.types.get(node.id) == BOOL and isinstance(node, Call):
+    def _determine(self, node: Expr, known: Known, found: list[tuple[Expr, bool | None]]) -> None:
+        references = self.checked.references
+        while isinstance(node, Select) and node.id not in references:
+            node = node.operand
+        if isinstance(node, Call) and self.checked.types.get(node.id) == BOOL:
             truth = self.truth(node, known)
             if len(truth) == 1:
-                yield node, next(iter(truth))
+                found.append((node, next(iter(truth))))
                 return
         if isinstance(node, Call) and node.function in ("_&&_", "_||_"):
             for each, inner in (
@@ -431,30 +437,30 @@ class Analysis:
                 (node.args[1], self.given(node.args[0], known, truth=node.function == "_&&_")),
             ):
                 if isinstance(each, Literal) and isinstance(each.value, bool):
-                    yield each, each.value
+                    found.append((each, each.value))
                 else:
-                    yield from self._determined(each, inner)
+                    self._determine(each, inner, found)
         elif isinstance(node, Call) and node.function == "_?_:_":
             condition, yes, no = node.args
             truth = self.truth(condition, known)
             if len(truth) == 1:
-                yield (no if True in truth else yes), None
+                found.append((no if True in truth else yes, None))
             else:
-                yield from self._determined(condition, known)
+                self._determine(condition, known, found)
             for value, branch in ((True, yes), (False, no)):
                 if value in truth:
-                    yield from self._determined(branch, self.given(condition, known, truth=value))
+                    self._determine(branch, self.given(condition, known, truth=value), found)
         elif isinstance(node, Comprehension | Bind | OptionalMap):
             inner = known.inside_loop()
             for each in children(node):
-                yield from self._determined(each, inner)
+                self._determine(each, inner, found)
         else:
-            reference = self.checked.references.get(node.id)
+            reference = references.get(node.id)
             if reference is None or isinstance(reference, CallReference):
                 qualified = isinstance(node, Call) and isinstance(reference, CallReference) and reference.qualified
                 for each in node.args if isinstance(node, Call) and qualified else children(node):
                     if not isinstance(each, Literal | Ident):
-                        yield from self._determined(each, known)
+                        self._determine(each, known, found)
 
 
 def _both(first: Truth, second: Truth) -> Truth:

@@ -112,9 +112,9 @@ def _path(references: Mapping[int, Reference], node: Expr) -> Path | None:
     steps: list[str] = []
     while True:
         reference = references.get(node.id)
-        if isinstance(reference, VariableReference):
+        if reference is not None and isinstance(reference, VariableReference):
             return reference.name, *reversed(steps)
-        if isinstance(node, Select) and reference is None:
+        if reference is None and isinstance(node, Select):
             steps.append(node.field)
             node = node.operand
         elif isinstance(node, Call) and node.function in _INDEXES and isinstance(node.args[1], Literal):
@@ -151,12 +151,14 @@ def reads_below(node: Expr, references: Mapping[int, Reference], environment: En
                 found.add(path)
                 continue
         reference = references.get(each.id)
-        if isinstance(reference, DefinitionReference):
-            found |= environment.definitions[reference.name].reads
-        elif isinstance(reference, CallReference) and isinstance(each, Call):
-            rest.extend(_read_arguments(references, each, reference, found))
-        elif reference is None or isinstance(reference, CallReference):
+        if reference is None:
             rest.extend(children(each))
+        elif isinstance(reference, CallReference):
+            rest.extend(
+                _read_arguments(references, each, reference, found) if isinstance(each, Call) else children(each),
+            )
+        elif isinstance(reference, DefinitionReference):
+            found |= environment.definitions[reference.name].reads
     return frozenset(found)
 
 
