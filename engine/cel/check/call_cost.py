@@ -16,8 +16,16 @@ LIST_COST: Final = 10
 """The cost of making a list."""
 
 
+_SCALARS: Final = frozenset((type(None), bool, int, float))
+
+
 def size_of(value: object) -> int:
     """Return the size of a value in cost rules: characters, bytes, elements or entries, else 1."""
+    kind = value.__class__
+    if kind is str:
+        return len(value)  # type: ignore[arg-type]
+    if kind in _SCALARS:
+        return 1
     if isinstance(value, str | bytes | list | dict | Mapping):
         return len(value)
     return getattr(value, "cel_size", 1)
@@ -46,12 +54,17 @@ def one_unit(_: tuple[object, ...]) -> int:
 
 def _comparison_cost(arguments: tuple[object, ...]) -> int:
     """Return a tenth of the smaller side."""
-    return math.ceil(min(map(size_of, arguments)) * 0.1)
+    left, right = arguments
+    size, other = size_of(left), size_of(right)
+    return math.ceil((min(other, size)) * 0.1)
 
 
 def _equality_cost(arguments: tuple[object, ...]) -> int:
     """Return 1 if the left side is of a library's type, else the cost of a comparison."""
-    return 1 if is_opaque(arguments[0]) else _comparison_cost(arguments)
+    kind = arguments[0].__class__
+    if kind is not str and kind not in _SCALARS and is_opaque(arguments[0]):
+        return 1
+    return _comparison_cost(arguments)
 
 
 def _sum_cost(arguments: tuple[object, ...]) -> int:

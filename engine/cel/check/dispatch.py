@@ -38,10 +38,14 @@ def choose(
     overloads: Iterable[Overload], arguments: tuple[object, ...], objects: Container[str] = (),
 ) -> Overload:
     """Return the first overload whose parameters fit the arguments; `objects` as in `fits`."""
+    count = len(arguments)
     for overload in overloads:
-        if len(overload.parameters) == len(arguments) and all(
-            fits(value, parameter, objects)
-            for value, parameter in zip(arguments, overload.parameters, strict=True)
-        ):
+        if len(overload.parameters) != count:
+            continue
+        for value, parameter in zip(arguments, overload.parameters, strict=True):
+            kind = _CLASSES.get(parameter.name)
+            if value.__class__ is not kind and (kind is not None or not fits(value, parameter, objects)):
+                break
+        else:
             return overload
     raise no_overload()

@@ -87,7 +87,8 @@ class Interpreter:
         finally:
             if meter is not None:
                 # An operation that was refused because of its cost did not run.
-                meter.spent += EXACTLY * int(min(evaluation.cost, limit) + min(evaluation.turns, limit))
+                cost, turns = evaluation.cost, evaluation.turns
+                meter.spent += EXACTLY * int((min(limit, cost)) + (min(limit, turns)))
         return value, evaluation.cost
 
     def within(self, outer: Evaluation) -> object:
@@ -278,13 +279,16 @@ class _Builder:
         def select(evaluation: Evaluation) -> object:
             container = operand(evaluation)
             evaluation.cost += base
-            if container is NONE:
-                return NONE
+            inside = container.__class__ is Optional
+            if inside:
+                if container is NONE:
+                    return NONE
+                container = container.value  # type: ignore[attr-defined]
             try:
-                value = value_of(container.value if type(container) is Optional else container)
+                value = value_of(container)
             except EvaluationError as error:
                 raise error.at(position) from None
-            if optional or type(container) is Optional:
+            if optional or inside:
                 if value is _MISSING:
                     return NONE
                 evaluation.cost += 1
