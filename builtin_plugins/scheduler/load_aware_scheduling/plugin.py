@@ -42,6 +42,7 @@ _PRESENT, _MEASURED, _UPDATED, _COUNTED = range(4)
 """Columns: whether a node has a metric, whether the metric has usage, its update time, and its update time if it has
 usage."""
 _NEVER_EXPIRES: Final = 2**63 - 1
+_UNLIMITED: Final = 2**63 - 1
 _LONGEST_LIFETIME: Final = 2**61
 """Some seventy years in nanoseconds: the sum of a longer time and a date exceeds 64 bits."""
 _EXPIRED: Final = "node(s) nodeMetric expired"
@@ -157,6 +158,7 @@ class LoadAwareScheduling:
         self._places_of_nodes = Derived(_THRESHOLDS, np.int64, self._place_of, distinct=True)
         self._metrics = Derived(_METRIC, np.int64, _metric_row, width=4)
         self._capacity = Derived(_CAPACITY, np.int64, self._capacity_row, width=len(self._names))
+        self._limits_of_nodes = Derived(_CAPACITY, np.int64, width=len(self._names))
         self._periods = DerivedState(_METRICS_AND_THRESHOLDS, lambda size: _Period())  # noqa: ARG005 - one for all
         self._usages = Derived(_USAGE, np.int64, width=len(self._names))
         self._limits: dict[tuple[int, bool], tuple[_Floats | None, Query]] = {}
@@ -249,7 +251,16 @@ class LoadAwareScheduling:
         return _Expected(use[:, np.newaxis], pod.priority_band == PROD)
 
     def _passed(self, expected: _Expected, snapshot: Snapshot, rows: Rows) -> _Booleans:
-        return self._load(expected, snapshot, rows).passed
+        if not self._is_plain(snapshot):
+            return self._load(expected, snapshot, rows).passed
+        bounds, query = self._bounds(0, prod=expected.prod)
+        if bounds is None:
+            return np.ones(len(rows), np.bool_)
+        limits = self._limits_of_nodes.of(snapshot, expected.prod, partial(self._limits_row, bounds[:, 0].tolist()))
+        # The same as comparing percents: what depends on the node alone is computed once per node.
+        used = snapshot.gathered(self._used(query, snapshot), rows) + expected.use
+        passed: _Booleans = np.logical_and.reduce(used < snapshot.gathered(limits, rows))
+        return passed
 
     def _scored(self, expected: _Expected, snapshot: Snapshot, rows: Rows) -> _Integers:
         weights = int(self._weights.sum()) + self._dominant
@@ -359,6 +370,10 @@ class LoadAwareScheduling:
         capacity = estimate_node(at.node, at.allocatable)
         return tuple(capacity[name] for name in self._names)
 
+    def _limits_row(self, bounds: Sequence[float], snapshot: Snapshot, row: int) -> Vector:
+        """Return from which usage on a node is refused, by resource, with these bounds in percent."""
+        return tuple(map(refused_from, bounds, self._capacity_row(snapshot, row)))
+
     def _place_of(self, snapshot: Snapshot, row: int) -> int:
         """Return the index of a node's thresholds in the list of all."""
         annotations = (snapshot.node(row).get("metadata") or {}).get("annotations") or {}
@@ -384,6 +399,22 @@ def _percents(own: Mapping[str, Any], name: str) -> Mapping[str, int]:
     if not all(type(each) is int for each in percents.values()):
         raise ValueError(f"`{name}` must hold whole numbers")
     return dict(percents)
+
+
+def refused_from(bound: float, capacity: int) -> int:
+    """Return the least usage whose percent of the capacity reaches the bound, in the floating point of the original.
+
+    It is the largest integer where none does: with an infinite bound, or without capacity.
+    """
+    if capacity == 0 or bound == math.inf:
+        return _UNLIMITED
+    size = float(max(capacity, 1))
+    usage = int(bound * size / 100)
+    while usage > 0 and float(usage - 1) / size * 100 >= bound:
+        usage -= 1
+    while float(usage) / size * 100 < bound:
+        usage += 1
+    return min(usage, _UNLIMITED)
 
 
 def _is_of_daemon_set(pod: PodInfo) -> bool:

@@ -397,7 +397,7 @@ class SchedulingQueue:
 
     def _begun(self, queued: QueuedPod) -> QueuedPod:
         self._early[queued.pod.key, queued.pod.uid] = self._happened
-        return replace(queued, attempts=queued.attempts + 1, first_attempt=queued.first_attempt or self._clock())
+        return QueuedPod(queued.pod, queued.since, queued.attempts + 1, queued.first_attempt or self._clock())
 
     def _activate(self, queued: QueuedPod) -> None:
         number = next(self._numbers)

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
@@ -14,6 +15,7 @@ from koordpolicy.builtin_plugins.scheduler.load_aware_scheduling.estimates impor
     estimate_node,
     estimate_pod,
 )
+from koordpolicy.builtin_plugins.scheduler.load_aware_scheduling.plugin import refused_from
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
@@ -92,6 +94,15 @@ def test_a_threshold_is_exceeded_above_it_and_not_at_it(kit):
     # The pod adds 8.5 cores: 56.99 and 8.5 are 65.49, which rounds to 65; 57 and 8.5 are 65.5.
     nodes = [node("a"), metric("a", cpu="56990m"), node("b"), metric("b", cpu="57")]
     assert Asked(kit, *nodes).reasons() == {"a": "", "b": "node(s) cpu usage exceed threshold"}
+
+
+@given(st.integers(1, 1000), st.one_of(st.integers(1, 10**6), st.integers(2**40, 2**60)))
+@example(65, 0)
+def test_the_least_refused_usage_is_where_its_percent_reaches_the_bound(threshold, capacity):
+    bound, least = threshold + 0.5, refused_from(threshold + 0.5, capacity)
+    usages = np.array([0, max(0, least - 1), min(least, 2**62)])
+    percents = usages / np.maximum(np.array([capacity] * 3), 1) * 100
+    assert (percents >= (bound if capacity else np.inf)).tolist() == [False, False, capacity > 0 and least <= 2**62]
 
 
 def test_reasons_are_told_by_the_first_resource_in_order_and_grouped(kit):
