@@ -45,4 +45,5 @@ class Log:
             return NO_ROWS
         if version < self._floor:
             return None
-        return np.array(sorted(set(self._rows[bisect.bisect_right(self._versions, version):])), dtype=np.intp)
+        rows = sorted(set(self._rows[bisect.bisect_right(self._versions, version):]))
+        return np.fromiter(rows, np.intp, len(rows))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.encoding import Absent, value_at
-from koordpolicy.engine.cel.vector.frame import Codes, Frame, Numbers, Rows
+from koordpolicy.engine.cel.vector.frame import Codes, Frame, Numbers, Rows, gather
 
 from .columns import DeviceColumns, Devices, Integers
 from .objects.metrics import NANOSECONDS, Unmeasured, unmeasured
@@ -118,10 +118,7 @@ class Snapshot:
         if of is not rows or version != self._cluster.version:
             scratch = self._cluster.scratch(rows)
             self._at = rows, self._cluster.version, scratch
-        found: tuple[NDArray[_Number], NDArray[_Number]] | None = scratch.get(id(values))
-        if found is None:
-            found = scratch[id(values)] = (values, values[rows] if values.ndim == 1 else values.take(rows, axis=-1))
-        return found[1]
+        return gather(scratch, values, rows)
 
     @property
     def pod_count(self) -> Integers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..check.checked_ast import Path
 from ..values.values import EvaluationError
 
+_Number = TypeVar("_Number", bound=np.generic)
 Rows: TypeAlias = NDArray[np.intp]
 """Row numbers, ascending."""
 
@@ -93,6 +94,14 @@ class Frame(Protocol):
     def cross_version_cache(self) -> dict[object, object]:
         """The cache that outlives versions, of results over the same rows; each user bounds its own entries."""
         ...
+
+
+def gather(scratch: dict[object, object], values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
+    """Return `values[..., rows]` from the scratch space of the rows: gathered once for all that read it. Read-only."""
+    found = cast("tuple[NDArray[_Number], NDArray[_Number]] | None", scratch.get(id(values)))
+    if found is None:
+        found = scratch[id(values)] = (values, values[rows] if values.ndim == 1 else values.take(rows, axis=-1))
+    return found[1]
 
 
 class Column(NamedTuple):

@@ -12,7 +12,7 @@ from ...values.values import EvaluationError
 from ..bound_plan import Known
 from ..codegen import Term, Writing
 from ..context import VectorContext
-from ..frame import Frame, Numbers, Rows
+from ..frame import Frame, Numbers, Rows, gather
 from ..kinds import DTYPES
 from ..scalar_fallback import ScalarFallback
 from ..some_rows import SomeRows
@@ -62,8 +62,9 @@ class ColumnOperator:
         if vector is None:
             numbers = frame.numbers(self._path)
             if numbers is not None and numbers.present is None and numbers.values.dtype.kind == self._kind:
-                vector = scratch[self._key] = Vector(numbers.values[rows], None, *(numbers.bounds or ()))
-                vector.borrowed = True  # shared by all expressions that require these rows
+                vector = scratch[self._key] = Vector(
+                    gather(scratch, numbers.values, rows), None, *(numbers.bounds or ()))
+                vector.borrowed = True  # shared by all that read these rows
             else:
                 try:
                     vector = self.run(VectorContext(SomeRows(frame, rows)))
