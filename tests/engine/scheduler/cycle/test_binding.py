@@ -232,7 +232,7 @@ def test_what_was_reserved_is_taken_back_in_reverse_order_in_the_thread_that_dec
 
 
 @pytest.mark.parametrize("error", [SystemExit("3"), OSError("503")])
-def test_a_client_that_raises_fails_the_pod_and_nothing_else(error, signal):
+def test_a_client_that_raises_fails_the_pod_and_nothing_else(error, signal, caplog):
     worker = WorkerExecutor(1, wake=signal.release)
     world = World(executor=worker, client=Api(hold=True))
     world.api.fail["one"] = error
@@ -243,6 +243,8 @@ def test_a_client_that_raises_fails_the_pod_and_nothing_else(error, signal):
     assert (world.schedule(), world.reported) == ([], [("one", None), ("two", "a")])
     assert (world.requested(), world.loop.scheduler.in_flight, world.loop.queue.counts()["backoff"]) == (
         [1000, 0], (), 1)
+    assert [record.getMessage() for record in caplog.records] == (
+        ["shop/one: the binding cycle failed: SystemExit: 3"] if isinstance(error, SystemExit) else [])
     worker.close()
 
 
@@ -405,6 +407,19 @@ def test_a_late_success_of_a_pod_that_is_gone_changes_nothing(change):
     world.executor.finish()
     world.loop.scheduler.process_bindings()
     assert world.cluster.object("Pod", "shop/one") == before
+
+
+def test_a_client_that_ends_its_thread_after_it_was_given_up_binds_nothing(workers, signal):
+    world = World(executor=workers, client=Api(hold=True))
+    world.api.fail["one"] = SystemExit("3")
+    world.add("one")
+    world.schedule()
+    wait_for(world.api.entered)
+    world.now = 60 * SECOND
+    assert (world.schedule(), world.reported) == ([], [("one", None)])
+    world.api.gate.set()
+    wait_for(signal)
+    assert (world.schedule(), world.requested(), world.loop.scheduler.binding_seconds()) == ([], [0, 0], ())
 
 
 def test_a_pod_that_turns_out_bound_while_it_is_taken_from_the_queue_is_bound_once(workers, signal):

@@ -95,6 +95,35 @@ def test_a_worker_that_hangs_is_replaced_until_its_job_ends():
     assert executor.results(1) == ["after"]
 
 
+def test_a_job_that_is_abandoned_when_it_is_done_is_still_yielded():
+    executor = Workers()
+    job = executor.submit(lambda: "done")
+    assert executor.signal.acquire(timeout=WAIT_S)
+    assert (executor.abandon(job), executor.hanging) == (True, 0)
+    assert [each.result for each in executor.completed()] == ["done"]
+
+
+def test_a_worker_that_was_replaced_ends_with_its_job():
+    executor = Workers()
+    entered, gate, threads = threading.Event(), threading.Event(), []
+
+    def hang():
+        threads.append(threading.current_thread())
+        entered.set()
+        assert gate.wait(WAIT_S)
+
+    job = executor.submit(hang)
+    assert entered.wait(WAIT_S)
+    assert executor.abandon(job) is True
+    executor.submit(lambda: threads.append(threading.current_thread()))
+    assert executor.results(1) == [None]
+    gate.set()
+    assert executor.results(1) == [None]
+    replaced, replacement = threads
+    replaced.join(WAIT_S)
+    assert (replaced.is_alive(), replacement.is_alive()) == (False, True)
+
+
 def test_the_number_of_workers_that_hang_is_bounded():
     executor = Workers(most_hanging=1)
     gates = []
