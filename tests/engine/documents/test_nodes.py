@@ -165,3 +165,26 @@ def test_the_characters_of_a_scalar_stand_behind_its_anchor_and_tag(text: str) -
 def test_an_anchored_scalar_without_text_is_where_its_anchor_ends() -> None:
     (node,) = read(Source("a.yaml", "a: &x\nb: 1"))
     assert (node.fields["a"].scalar, str(node.fields["a"].span), node.fields["b"].scalar) == (None, "a.yaml:1:6", 1)
+
+
+@pytest.mark.parametrize("before", range(-4, 5))
+def test_a_file_is_decoded_in_pieces_as_it_is_as_a_whole(before):
+    text = "\ufeff" + "x" * (65_536 + before) + "\u00e4\u20ac\U0001f600" * 40_000
+    assert decode("a.yaml", text.encode()).text == text[1:]
+    data = text.encode()
+    for broken in (data + b"\xff", data[:-1], data[:65_540] + b"\xff" + data[65_540:]):
+        with pytest.raises(UnicodeDecodeError) as wanted:
+            broken.decode()
+        with pytest.raises(PolicyError) as caught:
+            decode("a.yaml", broken)
+        (problem,) = caught.value.problems
+        assert (problem.message, problem.span.start) == (
+            f"byte 0x{broken[wanted.value.start]:02x} at offset {wanted.value.start} is not UTF-8",
+            len(broken[:wanted.value.start].decode()))
+
+
+def test_places_in_a_long_text_are_those_of_its_characters():
+    text = "# \u00e4\U0001f600\n" * 30_000 + "a: [1]\nb: " + "y" * 100_000 + "\nc: 2\n"
+    (node,) = read(Source("a.yaml", text))
+    assert [(key, each.place.start, each.start) for key, each in node.fields.items()] == [
+        (key, text.index(f"{key}: "), text.index(f"{key}: ") + 3) for key in "abc"]

@@ -104,3 +104,15 @@ def test_a_server_gives_the_collector_back_at_its_end():
     with pytest.raises(ValueError, match="nothing to load"):
         asyncio.run(Server(load, collections=collections).run("127.0.0.1", 0, asyncio.Event()))
     assert (gc.get_threshold(), gc.get_freeze_count()) == (thresholds, 0)
+
+
+def test_what_a_reload_adds_is_no_reason_for_a_full_collection():
+    blocks = 1_000
+    collections = ShortCollections(growth=1.0, slack=100, look_every=1, count_blocks=lambda: blocks)
+    collections.settle()
+    blocks += 5_000
+    collections.settle(explained=5_000)
+    assert collections.full == 0
+    blocks += 101
+    collections.settle()
+    assert collections.full == 1

@@ -5,17 +5,23 @@ import json
 import threading
 import time
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
+
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 
 from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources.listing import Listed, Listing
 from koordpolicy.engine.scheduler.extender import explain_endpoint
 from koordpolicy.engine.scheduler.extender import server as serving
+from koordpolicy.engine.scheduler.extender.blocks import BLOCK
 from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh
 from koordpolicy.engine.scheduler.extender.protocol import Verb
-from koordpolicy.engine.scheduler.extender.server import Server
+from koordpolicy.engine.scheduler.extender.server import Server, _dumped, _sent
 
 
 class Arriving:
@@ -277,3 +283,24 @@ def test_a_listing_whose_turn_does_not_come_is_taken_over_with_the_next_one():
     server._decider.shutdown()
     server._lister.shutdown()
     assert (declined, listing.faults, cluster.begun.is_set()) == ("no turn within 0.01 s", {("Node", "n"): ""}, False)
+
+
+def test_a_response_in_parts_arrives_as_one():
+    parts = [bytes([65 + number]) * (BLOCK + number) for number in range(20)]
+    whole = b"".join(parts)
+
+    async def ask():
+        app = web.Application()
+        app.router.add_get("/", partial(_sent, parts=parts))
+        async with TestServer(app) as server, ClientSession() as session, session.get(server.make_url("/")) as response:
+            return response.status, response.content_type, response.content_length, await response.read()
+
+    assert asyncio.run(ask()) == (200, "application/json", len(whole), whole)
+    assert parts == []
+
+
+def test_json_that_is_made_in_pieces_is_the_same_json():
+    data = {"a": [{"b": number, "c": {"d": [None] * number}} for number in range(40)], 1: (), "e": {},
+            None: {"f": "\u00e4"}, "g": [[1] * 40] * 40, 'q"': Path("x")}
+    assert _dumped(data) == json.dumps(data, default=str).encode()
+    assert [_dumped(each) for each in ([], {}, "x", None)] == [b"[]", b"{}", b'"x"', b"null"]
