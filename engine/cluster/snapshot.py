@@ -94,12 +94,12 @@ class Snapshot:
     def allocatable(self, resource: str) -> Integers:
         """Return a resource's allocatable amounts, int64[nodes], 0 where it is absent."""
         column = self._cluster.allocatable_amounts(resource).values
-        return self._with_overridden(column, lambda row: row.allocatable[resource])
+        return self._with_overridden(column, lambda row: row.allocatable[resource]) if self._overridden else column
 
     def requested(self, resource: str) -> Integers:
         """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
         column = self._cluster.requested_amounts(resource).values
-        return self._with_overridden(column, lambda row: row.requested[resource])
+        return self._with_overridden(column, lambda row: row.requested[resource]) if self._overridden else column
 
     def nonzero_requested(self, resource: str) -> Integers:
         """Return `requested` as scores count it (see `PodInfo.nonzero`): Kubernetes' NonZeroRequested of all nodes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,23 @@ from .frame import Frame, Rows
 from .vectors import Vector
 
 
+class SelectedRows:
+    """Rows (of no overlay) of one frame, and the bound plans that were computed for them, each once."""
+
+    __slots__ = ("frame", "plans", "rows", "scratch")
+
+    def __init__(self, frame: Frame, rows: Rows) -> None:
+        self.frame = frame
+        self.rows = rows
+        self.scratch = frame.scratch(rows)
+        self.plans: dict[BoundPlan, Vector | None] = {}
+
+
 class BoundColumn(Protocol):
     """An input of a bound plan: a numeric column of the frame, or another bound plan."""
 
-    def gathered(self, frame: Frame, rows: Rows, known: Known, /) -> Vector | None:
-        """Return the values in these rows (of no overlay); None if one is missing or may fail."""
+    def gathered(self, selected: SelectedRows, /) -> Vector | None:
+        """Return the values in these rows; None if one is missing or may fail."""
         ...
 
 
@@ -40,14 +52,11 @@ class BoundPlan:
         self._inputs = inputs
         self._doubles = doubles
 
-    def values(self, frame: Frame, rows: Rows, known: Known) -> NDArray[Any] | None:
-        """Return the values of these rows (of no overlay) in a new array; None if one is missing or may fail.
-
-        `known` has the variables of the same rows of the same frame, so that each is computed once.
-        """
+    def values(self, selected: SelectedRows) -> NDArray[Any] | None:
+        """Return the values of these rows in a new array; None if one is missing or may fail."""
         given = self._given.copy()
         for at, column in self._inputs:
-            vector = column.gathered(frame, rows, known)
+            vector = column.gathered(selected)
             if vector is None:
                 return None
             given[at] = vector.values
@@ -58,11 +67,12 @@ class BoundPlan:
         with np.errstate(all="ignore"):
             return self._fused(*given)
 
-    def gathered(self, frame: Frame, rows: Rows, known: Known) -> Vector | None:
+    def gathered(self, selected: SelectedRows) -> Vector | None:
         """Return the values as an input column of other expressions."""
+        known = selected.plans
         if self in known:
             return known[self]
-        values, vector = self.values(frame, rows, known), None
+        values, vector = self.values(selected), None
         if values is not None and values.dtype.kind == self._kind and len(values):
             vector = computed_vector(values, self._kind)
         known[self] = vector
@@ -74,7 +84,3 @@ def computed_vector(values: NDArray[Any], kind: str) -> Vector:
     if kind != "i" or not len(values):
         return Vector(values)
     return Vector(values, None, int(values.min()), int(values.max()))
-
-
-Known: TypeAlias = dict[BoundPlan, Vector | None]
-"""The variables of the same rows of the same frame that are computed already."""

@@ -235,15 +235,18 @@ class PluginRunner:
             state, pod, snapshot = self.state, self.pod, self.snapshot
 
             def work_out() -> Iterator[Filtered]:
-                refusals = np.bincount(shown + 1, minlength=len(actives) + 1)
                 questions = dict(zip(cached.places, cached.questions, strict=True))
                 for place, active in enumerate(actives):
                     if place in others:
                         answer, asked, refused = others[place]
                         yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
-                    elif place in questions and (refusals[place + 1] or place in errors):
-                        refused = rows[shown == place]
-                        asked = rows[(shown < 0) | (shown >= place)]
+                    elif place in questions:
+                        here = shown == place
+                        if place not in errors and not np.count_nonzero(here):
+                            continue
+                        refused = rows[here]
+                        # As an unsigned number -1, which stands for no filter, is larger than any index.
+                        asked = rows[shown.view(np.uint16) >= place]
                         failed = among(errors.get(place, {}), asked)
                         if len(refused) or failed:
                             cache_key = questions[place]
@@ -321,22 +324,24 @@ class PluginRunner:
             others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:
             cached = self._of_cluster().answers(Point.SCORE, frozenset(idle), rows)
-            totals = cached.values.copy() if len(rows) == len(cached.values) else cached.values[rows]
+            totals = cached.totals(rows)
             others = cached.uncached
         for place, active in others:
             scores = self._run_score(active, rows)
             found[place] = active, scores
             if active.enforced:
                 chosen = scores.values[rows]
-                totals += chosen if active.weight == 1 else chosen * active.weight
+                totals = totals + (chosen if active.weight == 1 else chosen * active.weight)
         if cached is None:
             return None, tuple([scored(*each) for each in found.values()]), totals
         errors = cached.errors(rows)
-        lent = [(place, active, column.share())
+        lent = [(place, active, column.lend())
                 for place, active, column in zip(cached.places, cached.actives, cached.columns, strict=True)]
+        size = self.snapshot.size
 
         def work_out() -> Iterable[Scored]:
-            answers = {place: (active, Scores(values, errors.get(place, {}))) for place, active, values in lent}
+            answers = {place: (active, Scores(_of_all_rows(*scores, size), errors.get(place, {})))
+                       for place, active, scores in lent}
             return (scored(*each) for _, each in sorted((answers | found).items(), key=lambda item: item[0]))
 
         failed = any(errors.values()) or any(scores.errors for _, scores in found.values())
@@ -479,6 +484,15 @@ class PluginRunner:
             kinds=(),
         )
         return None if answer is None else (active.name, point, answer)
+
+
+def _of_all_rows(rows: Rows | None, values: NDArray[Any], size: int) -> NDArray[Any]:
+    """Return values of some rows (None: of all) with a value for each row."""
+    if rows is None:
+        return values
+    found = np.zeros(size, values.dtype)
+    found[rows] = values
+    return found
 
 
 def _listed(actives: Iterable[Active]) -> str:

@@ -17,7 +17,7 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.check.environment import Scope
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
-from koordpolicy.engine.cel.vector.bound_plan import BoundPlan, Known
+from koordpolicy.engine.cel.vector.bound_plan import BoundPlan, SelectedRows
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cel.vector.plan import evaluate, plan_of
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -249,10 +249,9 @@ class DocumentScheduler:
             plans.append(found)
 
         def columns(snapshot: Snapshot, rows: Rows) -> list[NDArray[Any]] | None:
-            frame, values = snapshot.frame({}), []
-            known: Known = {}
+            selected, values = SelectedRows(snapshot.frame({}), rows), []
             for each in plans:
-                computed = each.values(frame, rows, known)
+                computed = each.values(selected)
                 if computed is None:
                     return None
                 values.append(computed)

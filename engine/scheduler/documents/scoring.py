@@ -20,9 +20,12 @@ _SAFE: Final = 2**63 // (HIGHEST_SCORE + 1)
 
 def in_range(values: NDArray[Any]) -> bool:
     """Return whether all values are within 0..100 once doubles are truncated."""
+    if not len(values):
+        return True
     if values.dtype == np.int64:
         return are_scores(values)
-    return bool((values >= 0).all() and (values < HIGHEST_SCORE + 1).all())
+    # NaN among the values is both their minimum and their maximum, and compares with nothing.
+    return bool(np.minimum.reduce(values) >= 0 and np.maximum.reduce(values) < HIGHEST_SCORE + 1)
 
 
 def integers(

@@ -43,13 +43,15 @@ class CopyOnWriteArray:
 class CachedColumn(CopyOnWriteArray):
     """One plugin's results for one cache key, a row per node, with all changes up to `stamp`."""
 
-    __slots__ = ("__weakref__", "_refuses", "altered", "epoch", "errors", "last_epoch", "stale", "stamp")
+    __slots__ = ("__weakref__", "_refuses", "altered", "epoch", "errors", "last_epoch", "scored", "stale", "stamp")
 
     def __init__(self, size: int, dtype: type[np.generic]) -> None:
         super().__init__(np.zeros(size, dtype))
         self._refuses: bool | None = None
         self.stale: Booleans = np.ones(0 if dtype is np.bool_ else size, np.bool_)
         """Of scores: the rows that changed since the plugin scored them. Filters have none."""
+        self.scored: tuple[Rows, NDArray[np.int64]] | None = None
+        """Rows and their scores, if only these are valid: neither `values` nor `stale` include them yet."""
         self.stamp = -1
         """All changes up to this stamp are included; -1 before the first result."""
         self.altered = -1
@@ -86,6 +88,24 @@ class CachedColumn(CopyOnWriteArray):
         self.write_rows(rows, values)
         self._refuses = None
         self.altered = stamp
+
+    def replace_scores(self, rows: Rows, values: NDArray[np.int64], errors: Errors, stamp: int) -> None:
+        """Replace all scores by those of some rows; the array must not be written any more."""
+        self.scored, self.stamp = (rows, values), stamp
+        self.errors = {rule: dict(found) for rule, found in errors.items() if found}
+
+    def expand(self) -> None:
+        """Write the rows of `scored`, if there are any, into `values`."""
+        if self.scored is not None:
+            rows, values = self.scored
+            self.scored = None
+            self.stale[:] = True
+            self.write_rows(rows, values)
+            self.stale[rows] = False
+
+    def lend(self) -> tuple[Rows | None, NDArray[Any]]:
+        """Return the current scores of some rows, or of all (None), read-only; later writes do not change them."""
+        return (None, self.share()) if self.scored is None else self.scored
 
     def refuses(self) -> bool:
         """Return whether the filter refuses any node; computed once per change."""

@@ -63,6 +63,7 @@ class CombinedResult(CopyOnWriteArray):
         "_covered",
         "_inside",
         "_left",
+        "_totals",
         "actives",
         "columns",
         "epochs",
@@ -73,6 +74,7 @@ class CombinedResult(CopyOnWriteArray):
         "stale",
         "uncached",
         "weights",
+        "whole",
     )
 
     def __init__(
@@ -99,6 +101,28 @@ class CombinedResult(CopyOnWriteArray):
         self._inside: Booleans | None = None
         """The covered rows as bools; computed when they are read."""
         self._left: dict[int, Rows] = {}
+        self.whole = False
+        """Of scores: true if all rows are scored again whenever one has changed."""
+        self._totals: NDArray[np.int64] | None = None
+        """The totals of the covered rows, of a `whole` result; its `values` are not used."""
+
+    def totals(self, rows: Rows) -> NDArray[np.int64]:
+        """Return the totals of rows that were just refreshed, read-only."""
+        if self._totals is not None:
+            assert self.covers(rows)
+            return self._totals
+        return self.values.copy() if len(rows) == len(self.values) else self.values[rows]
+
+    def replace_totals(self, rows: Rows) -> None:
+        """Combine the scores of these rows, which all columns have in `scored`."""
+        total: NDArray[np.int64] | None = None
+        for active, column in zip(self.actives, self.columns, strict=True):
+            assert column.scored is not None
+            scores = column.scored[1]
+            scores = scores if active.weight == 1 else scores * np.int64(active.weight)
+            total = scores if total is None else total + scores
+        self._totals = total
+        self.cover(rows)
 
     def covers(self, rows: Rows) -> bool:
         """Return whether these rows (the same array) are those whose totals were refreshed last."""
@@ -151,8 +175,9 @@ class CombinedResult(CopyOnWriteArray):
 
     @property
     def bytes(self) -> int:
-        """The approximate memory, without the columns."""
-        return self.values.nbytes + 2 * self.stale.nbytes
+        """The approximate memory, without the columns; of a `whole` result with the scores that they hold apart."""
+        apart = 2 * self.values.nbytes * (1 + len(self.columns)) if self.whole else 0
+        return self.values.nbytes + 2 * self.stale.nbytes + apart
 
 
 def refused_first(group: CombinedResult, rows: Rows) -> NDArray[np.int16]:

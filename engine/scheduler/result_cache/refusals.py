@@ -107,4 +107,6 @@ def _by(rows: Rows, group: Callable[[int], _Group]) -> dict[_Group, Rows]:
 def step_of(active: Active, answer: Answer, errors: Errors, asked: Rows, refused: Rows) -> Filtered:
     """Return one filter's step of the verdict, with its errors."""
     plugin = active.plugin
-    return Filtered(plugin.name, plugin.origin, replace(answer, errors=errors), asked, refused, plugin.enforcement)
+    if answer.errors != errors:
+        answer = replace(answer, errors=errors)
+    return Filtered(plugin.name, plugin.origin, answer, asked, refused, plugin.enforcement)

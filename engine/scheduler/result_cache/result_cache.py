@@ -10,7 +10,7 @@ than a cache key can name) is called for each pod, at its place among the others
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -91,6 +91,8 @@ class ResultCache:
                     group = self._grouped(point, actives, questions.each, held)
                 if point is Point.FILTER:
                     self._follow(group, questions)
+                elif group.whole:
+                    self._refresh_whole(group, questions, rows)
                 else:
                     self._refresh(group, questions, rows)
                 if not known:
@@ -179,6 +181,8 @@ class ResultCache:
             part.numbers.append(number)
             part.vectorized = part.vectorized and cache_key.vectorized is not None
         group.parts = list(parts.values())
+        group.whole = (point is Point.SCORE and bool(parts) and size < self._cluster.following_from
+                       and all(part.vectorized for part in group.parts))
         return group
 
     def _epochs(self, point: Point, group: CombinedResult, questions: ShapeKeys) -> list[int | None]:
@@ -193,9 +197,11 @@ class ResultCache:
         asks, epochs = questions.asks, self._epochs(Point.SCORE, group, questions)
         stamps = [part.last() for part in group.parts]
         columns = group.columns
+        # What another combined result has scored for other rows alone is marked as stale in the column only.
+        expanded = _expand(columns)
         changes = [NO_ROWS if part.stamp == stamp else self._changed_since(part, part.stamp)
                    for part, stamp in zip(group.parts, stamps, strict=True)]
-        valid = epochs == group.epochs
+        valid = epochs == group.epochs and not expanded
         for changed in changes:
             valid = valid and changed is not None
         # Of the rows of the last refresh only those changed since are stale, so no mark is read.
@@ -252,6 +258,27 @@ class ResultCache:
         for part, stamp in zip(group.parts, stamps, strict=True):
             part.stamp = stamp
         group.epochs = epochs
+
+    def _refresh_whole(self, group: CombinedResult, questions: ShapeKeys, rows: Rows) -> None:
+        """Score all of the rows in each column that does not have their current scores."""
+        asks, epochs = questions.asks, self._epochs(Point.SCORE, group, questions)
+        stamps = [part.last() for part in group.parts]
+        valid = group.covers(rows) and epochs == group.epochs
+        for part, stamp in zip(group.parts, stamps, strict=True):
+            valid = valid and part.stamp == stamp
+            for number in part.numbers:
+                column, epoch = group.columns[number], epochs[number]
+                # Another combined result may have replaced the scores by those of other rows.
+                known = column.scored is not None and column.scored[0] is rows
+                if not known or column.stamp != stamp or column.epoch != epoch:
+                    values, errors = self._asked(Point.SCORE, group, number, asks[number], rows)
+                    column.replace_scores(rows, values, errors, stamp)
+                    column.epoch, valid = epoch, False
+        if not valid:
+            group.replace_totals(rows)
+            for part, stamp in zip(group.parts, stamps, strict=True):
+                part.stamp = stamp
+            group.epochs = epochs
 
     def _score_changed(
         self, group: CombinedResult, number: int, cache_key: CacheKey, rows: Divided, stamp: int,
@@ -361,6 +388,14 @@ class ResultCache:
             must_be_survived(error)
             self._tell(active, point, "the answer of its question", error)
             return None
+
+
+def _expand(columns: Iterable[CachedColumn]) -> bool:
+    """Expand columns; return whether any has changed."""
+    expanded = [column for column in columns if column.scored is not None]
+    for column in expanded:
+        column.expand()
+    return bool(expanded)
 
 
 def _union(found: Sequence[Rows]) -> Rows:

@@ -9,10 +9,10 @@ import numpy as np
 from ...check.checked_ast import Checked, Path
 from ...syntax.ast import Expr
 from ...values.values import EvaluationError
-from ..bound_plan import Known
+from ..bound_plan import SelectedRows
 from ..codegen import Term, Writing
 from ..context import VectorContext
-from ..frame import Frame, Numbers, Rows, gather
+from ..frame import Numbers, gather
 from ..kinds import DTYPES
 from ..scalar_fallback import ScalarFallback
 from ..some_rows import SomeRows
@@ -55,11 +55,12 @@ class ColumnOperator:
         assert isinstance(vector, Vector)
         return vector if vector.valid is None else self._failing(context, vector, vector.valid)
 
-    def gathered(self, frame: Frame, rows: Rows, _: Known) -> Vector | None:
-        """Return the column of these rows (of no overlay); None if one has no number of the kind."""
-        scratch = frame.scratch(rows)
+    def gathered(self, selected: SelectedRows) -> Vector | None:
+        """Return the column of these rows; None if one has no number of the kind."""
+        scratch = selected.scratch
         vector = scratch.get(self._key)
         if vector is None:
+            frame, rows = selected.frame, selected.rows
             numbers = frame.numbers(self._path)
             if numbers is not None and numbers.present is None and numbers.values.dtype.kind == self._kind:
                 vector = scratch[self._key] = Vector(

@@ -11,6 +11,7 @@ from koordpolicy.engine.cel.library import MATH, STANDARD, table
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DYN, INT, STRING, Field, ObjectType, list_of, map_of
 from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.cel.vector.bound_plan import SelectedRows
 from koordpolicy.engine.cel.vector.plan import evaluate, plan_of
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 
@@ -212,7 +213,7 @@ def test_one_function_for_a_numeric_expression_says_what_its_rows_say(text, seed
     plan = plan_of(program.checked).bind(RowFrame(rows, values))
     for wanted in (np.array([7]), np.arange(0, 60, 4)):
         assert by_column(program, RowFrame(rows, values), wanted) == [expected[row] for row in wanted]
-        said = plan and plan.values(RowFrame(rows, {}), wanted, {})
+        said = plan and plan.values(SelectedRows(RowFrame(rows, {}), wanted))
         assert said is None or [shown(value) for value in said.tolist()] == [expected[row] for row in wanted]
 
 
@@ -248,7 +249,7 @@ def test_a_bound_plan_needs_nothing_but_numeric_columns(text, given, expected):
     if expected is None:
         assert plan is None
     else:
-        found = plan.values(RowFrame(rows, {}), np.arange(3), {})
+        found = plan.values(SelectedRows(RowFrame(rows, {}), np.arange(3)))
         assert (found is None) if expected == "fails" else found.tolist() == expected
 
 
