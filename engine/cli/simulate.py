@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources import trace as traces
+from koordpolicy.engine.experiments.frozen_heap import frozen_heap
 from koordpolicy.engine.explanation import shown
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, Cluster(kinds=traces.KINDS)))
     # Processor time, so that other load of the machine does not count.
     meter = DecisionMeter(time.thread_time) if options.report is not None else None
-    with progress("replaying", len(workload.pods)) as done:
+    with progress("replaying", len(workload.pods)) as done, frozen_heap():
         result = simulate(workload, live, settings, clock=time.perf_counter, progress=done,
                           typical=typical if options.fragmentation else (), meter=meter)
     if meter is not None:

@@ -25,6 +25,7 @@ from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.source import PolicyError, did_you_mean
 
 from .axes import Axis, Point, Value, show
+from .frozen_heap import frozen_heap
 from .inputs import NO_TEXTS, Builtins, Packed, Texts, check_all, registry_of
 from .journal import ExperimentOutcome
 from .params import PREFIX, params_of
@@ -179,7 +180,8 @@ def run(task: ReplayExperiment) -> ExperimentOutcome:
         registry = registry_of(task.policy.texts, task.builtins, tuple(params_of(point).items()))
         profile = trace_profile(task.policy.profile, typical, registry.of_framework(Framework.SCHEDULER))
         settings = Settings((profile,), seed=_whole(point, "seed"), tie_break=str(point.get("tieBreak", "first")))
-        result = simulate(workload, Live(registry), settings, clock=time.perf_counter, typical=typical)
+        with frozen_heap():
+            result = simulate(workload, Live(registry), settings, clock=time.perf_counter, typical=typical)
     except (PolicyError, ValueError) as error:
         raise NotRun(str(error)) from None
     found = result.curves()

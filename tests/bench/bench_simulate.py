@@ -16,6 +16,7 @@ from pathlib import Path
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.sources import trace as traces
+from koordpolicy.engine.experiments.frozen_heap import frozen_heap
 from koordpolicy.engine.experiments.inputs import registry_of
 from koordpolicy.engine.experiments.replays import STUDY, policy_of
 from koordpolicy.engine.framework.points import Framework
@@ -79,7 +80,8 @@ class PreparedReplay:
         """Return the result of one run; its seconds are those of `clock`."""
         gc.collect()
         settings = Settings((self.profile,), seed=_SEED)
-        return simulate(self.workload, Live(self.registry), settings, clock=clock, typical=self.typical)
+        with frozen_heap():  # as the command and experiments do
+            return simulate(self.workload, Live(self.registry), settings, clock=clock, typical=self.typical)
 
 
 def default_workload() -> tuple[traces.Workload, Sequence[TypicalPod]]:
