@@ -69,11 +69,14 @@ class Adoption:
 
     def __init__(
         self, existing: Mapping[_Key, Any], lock: threading.Lock, handle: Callable[[str, str], Any], make: _Make,
+        released: Callable[[Any], None] = lambda _: None,
     ) -> None:
+        """`released` is called with the handle of an instance that could not be made."""
         self._existing = existing
         self._lock = lock
         self._handle = handle
         self._make = make
+        self._released = released
         self.made: dict[_Key, Any] = {}
         self.handles: dict[_Key, Any] = {}
         self.columns: dict[_Key, Owned] = {}
@@ -87,9 +90,15 @@ class Adoption:
             if key in self._existing:
                 return self._existing[key]
         if key not in self.made:
-            self.handles[key] = handle = self._handle(profile, plugin.name)
-            with Owned() as self.columns[key]:
-                self.made[key] = instance = self._make(plugin, args, handle)
+            handle = self._handle(profile, plugin.name)
+            with Owned() as columns:
+                try:
+                    instance = self._make(plugin, args, handle)
+                except BaseException:
+                    columns.drop()
+                    self._released(handle)  # without an instance, nothing would be closed that releases it
+                    raise
+                self.made[key], self.handles[key], self.columns[key] = instance, handle, columns
                 if isinstance(instance, Startable):
                     instance.start()
         return self.made[key]
@@ -132,7 +141,8 @@ class Instances:
         """
         with self._adopting:
             with self._lock:
-                self._adoption = adoption = Adoption(self._instances, self._lock, self._handle, self._make)
+                self._adoption = adoption = Adoption(
+                    self._instances, self._lock, self._handle, self._make, self._released)
             try:
                 yield adoption
             except BaseException:

@@ -171,6 +171,19 @@ def test_a_generation_that_cannot_be_staged_leaves_the_one_staged_before() -> No
                     "close b", "close fails-to-start"]
 
 
+def test_a_handle_whose_plugin_cannot_be_made_is_released() -> None:
+    def fails(args: Any, handle: Any) -> Any:
+        raise RuntimeError(f"no {handle}")
+
+    life: list[str] = []
+    released: list[str] = []
+    instances = Instances(lambda profile, plugin: f"handle of {plugin}", released=released.append)
+    broken = Plugin("broken", Framework.SCHEDULER, (Point.FILTER,), fails, "test", "1")
+    with pytest.raises(RuntimeError, match="no handle of broken"):
+        adopt(instances, registry(1, plugin("a", life), broken))
+    assert sorted(released) == ["handle of a", "handle of broken"]
+
+
 class Counts:
     """A plugin instance with a derived column of its own, made when the instance is."""
 
