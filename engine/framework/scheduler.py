@@ -72,7 +72,10 @@ class OnlyNodes:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The result of a permit that holds the pod until it is allowed, for at most `timeout` nanoseconds."""
+    """The result of a permit that holds the pod until it is allowed, for at most `timeout` nanoseconds.
+
+    It is held for at most 15 minutes, whatever `timeout` says, as kube-scheduler does.
+    """
 
     timeout: int
 

@@ -248,10 +248,43 @@ class BindingCycles:
             self._bound_late.append(binding)
 
 
+def same_pod(one: PodInfo, other: PodInfo) -> bool:
+    """Return whether two pods of one key are versions of one pod, not a pod and its successor of the same name."""
+    return not one.uid or not other.uid or one.uid == other.uid
+
+
 def _binding_cycle(
     binding: BindingCycle, cluster: Cluster, client: Client, feature_gates: Collection[str],
 ) -> _Steps:
-    """Bind an assumed pod; a failure is recorded as the rejection of `binding`."""
+    """Bind an assumed pod; a failure is recorded as the rejection of `binding`.
+
+    A pod that the cluster shows bound to its node, as an earlier attempt succeeded late, is not bound again.
+    """
+    if not is_shown_bound(cluster, binding):
+        yield from _bind_pod(binding, cluster, client, feature_gates)
+    if binding.rejection is None:
+        note_bound(binding)
+
+
+def is_shown_bound(cluster: Cluster, binding: BindingCycle) -> bool:
+    """Return whether the cluster's object of the pod says that it is bound to the node."""
+    known = cluster.object("Pod", binding.pod.key)
+    if known is None or (known.get("spec") or {}).get("nodeName") != binding.node:
+        return False
+    return same_pod(PodInfo.of(known), binding.pod)
+
+
+def note_bound(binding: BindingCycle) -> None:
+    """Record that the pod is bound, whatever an attempt to bind it said, and run the postBind plugins."""
+    binding.bound, binding.rejection = True, None
+    for active in binding.profile.at[Point.POST_BIND]:
+        guarded(binding.failures, active, Point.POST_BIND, active.ask.post_bind, binding.state, binding.pod,
+                binding.node)
+
+
+def _bind_pod(
+    binding: BindingCycle, cluster: Cluster, client: Client, feature_gates: Collection[str],
+) -> _Steps:
     pod, node, profile = binding.pod, binding.node, binding.profile
     reservation = reservation_of(pod) if is_reserve_pod(pod) else None
     if reservation is None and "DynamicSchedulerCheck" in feature_gates:
@@ -273,10 +306,6 @@ def _binding_cycle(
             yield from _run_pre_bind_plugins(binding, original, reserves=reservation is not None)
     if binding.rejection is None:
         yield from _run_bind_plugins(binding, client)
-    if binding.rejection is None:
-        binding.bound = True
-        for active in profile.at[Point.POST_BIND]:
-            guarded(binding.failures, active, Point.POST_BIND, active.ask.post_bind, binding.state, pod, node)
 
 
 def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> str:

@@ -25,12 +25,12 @@ from ..observe.monitor import Monitor
 from ..profiles.profile import Active, Profile
 from ..queue.nominator import nominated_node
 from ..queue.scheduling_queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change, by_priority
+from .binding import same_pod
 from .executor import Executor
 from .plugin_runner import guarded
 from .rowwise import describe, has
 from .schedule_one import Scheduler, Settings
 from .verdict import Failure, Verdict
-from .waiting_pods import same_pod
 
 
 class SchedulingLoop:

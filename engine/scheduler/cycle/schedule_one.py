@@ -44,16 +44,20 @@ from ..profiles.profile import Profile, ProfileSpec
 from ..profiles.profile_set import HotSwap, ProfileSet
 from ..queue.events import EventHub, Subscriber
 from ..queue.nominator import Nominations
-from .binding import BindingCycle, BindingCycles, BindingPhase
+from .binding import BindingCycle, BindingCycles, BindingPhase, is_shown_bound, note_bound, same_pod
 from .executor import Executor, InlineExecutor
 from .own_cluster import OwnCluster
 from .plugin_runner import Phase, PluginRunner, RefusedNodes, guarded, odd_answer
 from .rowwise import describe
 from .tie_break import FIRST_BY_NAME, TieBreak, tie_break
 from .verdict import Failure, Scored, Tie, Verdict
-from .waiting_pods import WaitingPod, WaitingPodsMap, same_pod
+from .waiting_pods import WaitingPod, WaitingPodsMap
 
 _LOG: Final = logging.getLogger(__name__)
+_LONGEST_PERMIT_WAIT: Final = 15 * 60 * 1_000_000_000
+"""The maximum time for which a permit holds a pod, in nanoseconds: kube-scheduler `maxTimeout` in
+`pkg/scheduler/framework/runtime/framework.go`.
+"""
 
 
 class ReservedDevices:
@@ -443,7 +447,7 @@ class Scheduler:
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(Wait,),
             )
             if isinstance(answer, Wait):
-                waits[active.name] = snapshot.now + answer.timeout
+                waits[active.name] = snapshot.now + min(answer.timeout, _LONGEST_PERMIT_WAIT)
             elif answer is not None:
                 binding.reject(active.name, Point.PERMIT, answer)
                 return True  # the binding cycle handles the rejection
@@ -462,6 +466,8 @@ class Scheduler:
     def _conclude(self, binding: BindingCycle) -> None:
         binding.phase = BindingPhase.ENDED
         try:
+            if binding.rejection is not None and is_shown_bound(self.cluster, binding):
+                note_bound(binding)  # an earlier attempt succeeded late, and this one was refused for it
             if binding.rejection is not None:
                 self._forget(binding, self.cluster.snapshot(self._clock()))
         finally:

@@ -12,7 +12,7 @@ from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Point, Refusal
 
-from .binding import BindingCycle
+from .binding import BindingCycle, same_pod
 
 
 @dataclass(slots=True)
@@ -106,7 +106,10 @@ class WaitingPodsMap:
         return self._leaving.popleft() if self._leaving else None
 
     def note(self, event: Event) -> None:
-        """Reject waiting pods that were deleted, replaced by a new pod, or bound by another client."""
+        """Reject waiting pods that were deleted, replaced by a new pod, or bound to another node.
+
+        A pod that turns out to be bound to its node, as an earlier attempt succeeded late, waits no longer.
+        """
         if event.kind == "Node" and event.new is None:
             for key in tuple(self._pods):
                 waiting = self._pods.get(key)
@@ -124,8 +127,5 @@ class WaitingPodsMap:
             self.reject(event.key, "waiting", "the pod was made anew")
         elif pod.node_name != waiting.binding.verdict.node:
             self.reject(event.key, "waiting", f"the pod was bound to `{pod.node_name}` by somebody else")
-
-
-def same_pod(one: PodInfo, other: PodInfo) -> bool:
-    """Return whether two pods of one key are versions of one pod, not a pod and its successor of the same name."""
-    return not one.uid or not other.uid or one.uid == other.uid
+        elif ((event.new or {}).get("spec") or {}).get("nodeName"):
+            self._leaving.append(self._pods.pop(event.key))

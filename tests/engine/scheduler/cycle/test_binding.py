@@ -556,6 +556,81 @@ def test_a_pod_waits_until_the_first_timeout_of_the_plugins_that_have_not_allowe
         (None, (refuses, Point.PERMIT), "timeout after waiting for other pods")]
 
 
+def test_a_pod_waits_for_a_permit_for_a_quarter_of_an_hour_at_most():
+    world = World(plugin("Waits", Waits(3600), Point.PERMIT), executor=None)
+    world.add("one")
+    assert world.loop.schedule_one().waiting
+    assert world.loop.scheduler.next_time() == 15 * 60 * SECOND
+
+
+class HoldsOnce(Reserves):
+    """Lets a pod wait for a permit at its second attempt, and notes what is reserved and bound."""
+
+    attempts = 0
+
+    def permit(self, state, pod, snapshot, row):
+        self.attempts += 1
+        return Wait(30 * SECOND) if self.attempts > 1 else None
+
+    def post_bind(self, state, pod, node):
+        self.log.append(f"bound {pod.name} to {node}")
+
+
+def waiting_again():
+    """A world whose pod waits for a permit, after the result of its first bind was given up."""
+    log = []
+    holds = HoldsOnce("holds", log)
+    world = World(plugin("Holds", holds, Point.RESERVE, Point.PERMIT, Point.POST_BIND), executor=ManualExecutor(),
+                  settings=Settings(binding_timeout=5 * SECOND), nodes=("a",))
+    world.add("one")
+    world.schedule()
+    world.now = 5 * SECOND
+    world.schedule()
+    world.now += SECOND
+    assert world.schedule() == [("one", "a", False)]
+    log.clear()
+    return world, log
+
+
+@pytest.mark.parametrize("shown_by", ["the result", "a listing"])
+def test_a_pod_that_waits_for_a_permit_on_the_node_to_which_it_turns_out_to_be_bound_waits_no_longer(shown_by):
+    world, log = waiting_again()
+    if shown_by == "the result":
+        world.executor.finish()
+    else:
+        world.add("one", nodeName="a")
+    assert (world.schedule(), world.schedule()) == ([], [])
+    assert (world.reported, log) == ([("one", None), ("one", "a")], ["bound one to a"])
+    assert (world.requested(), world.loop.scheduler.waiting.keys(), len(world.loop.queue)) == ([1000], (), 0)
+    assert world.loop.scheduler.in_flight == ()
+
+
+@pytest.mark.parametrize("ends", ["409", "timeout"])
+def test_a_pod_that_turns_out_to_be_bound_while_it_is_bound_to_that_node_again_keeps_what_was_reserved(ends):
+    world, log = waiting_again()
+    world.loop.scheduler.waiting.allow("shop/one", "Holds")
+    world.schedule()
+    world.executor.finish()  # the first attempt, which had been given up
+    world.schedule()
+    if ends == "409":
+        world.api.fail["one"] = OSError("409: pod one is already assigned to node a")
+        world.executor.finish()
+    else:
+        world.now += 5 * SECOND
+    assert world.schedule() == []
+    assert (world.reported, log) == ([("one", None), ("one", "a")], ["bound one to a"])
+    assert (world.requested(), len(world.loop.queue)) == ([1000], 0)
+
+
+def test_a_pod_that_is_bound_between_its_permit_and_the_binding_cycle_is_not_bound_again():
+    world, log = waiting_again()
+    world.loop.scheduler.waiting.allow("shop/one", "Holds")
+    world.add("one", nodeName="a")
+    jobs = len(world.executor.jobs)
+    assert world.schedule() == []
+    assert (world.reported, log, len(world.executor.jobs)) == ([("one", None), ("one", "a")], ["bound one to a"], jobs)
+
+
 def test_time_that_a_pod_waited_for_a_permit_does_not_count_as_binding():
     world = World(plugin("Holds", Holds("held"), Point.PERMIT), executor=ManualExecutor(),
                   settings=Settings(binding_timeout=20 * SECOND))
