@@ -11,6 +11,7 @@ versions. A row counts as overridden only if the overlay may differ at the paths
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -113,15 +114,18 @@ class _Cache(Generic[_Base]):
         self._generation = 0
         self._forgotten: dict[str, int] = {}
         self._floor = 0
+        self._lock = threading.Lock()
         self._clusters: WeakSet[ClusterState] = WeakSet()
-        """The clusters whose cache has values."""
+        """The clusters whose cache has values; iterating over it and adding to it requires the lock."""
         owned = _OWNED.get()
         if owned is not None:
             owned.append(self)
 
     def drop(self) -> None:
         """Drop the values of all clusters; those that are read again are computed again. For any thread."""
-        for cluster in list(self._clusters):
+        with self._lock:
+            clusters = list(self._clusters)
+        for cluster in clusters:
             cluster.cross_version_cache.pop(self, None)
 
     def forget(self, node: str) -> None:
@@ -162,7 +166,8 @@ class _Cache(Generic[_Base]):
         if entries is None:
             entries = {}
             cluster.cross_version_cache[self] = entries
-            self._clusters.add(cluster)
+            with self._lock:
+                self._clusters.add(cluster)
         # Removed first: a value whose refresh raises must not stay half refreshed, and the order is that of use.
         entry = entries.pop(key, None)
         if entry is None or entry.extra != extra:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+import threading
 from random import Random
 
 import numpy as np
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.derived import Derived, DerivedObjects, DerivedState, all_rows
+from koordpolicy.engine.cluster.derived import Derived, DerivedObjects, DerivedState, Owned, all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 
@@ -201,6 +203,31 @@ def test_a_refresh_that_fails_leaves_nothing_half_refreshed():
             objects.of(cluster.snapshot())
     broken.clear()
     assert objects.of(cluster.snapshot()).values == [1, 1]
+
+
+def test_another_thread_may_drop_what_is_cached_while_new_clusters_are_read():
+    with Owned() as owned:
+        column = Derived(PODS, np.int64, lambda snapshot, row: row)
+    interval, stop, errors = sys.getswitchinterval(), threading.Event(), []
+
+    def drop():
+        while not stop.is_set() and not errors:
+            try:
+                owned.drop()
+            except RuntimeError as error:
+                errors.append(error)
+
+    thread = threading.Thread(target=drop)
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        clusters = [Cluster([node("a"), node("b")]) for _ in range(500)]
+        found = {tuple(column.of(each.snapshot()).tolist()) for each in clusters}
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert (found, errors) == ({(0, 1)}, [])
 
 
 def test_objects_follow_the_objects_that_are_named_like_nodes():
