@@ -149,12 +149,6 @@ def priority_band(pod: Mapping[str, Any]) -> str:
     return raw_priority_band(pod) or (BATCH if qos_class(pod) == BE else PROD)
 
 
-def priority_value(pod: Mapping[str, Any]) -> int:
-    """Return `spec.priority`; if it is absent or 0, the default of the pod's band."""
-    priority = (pod.get("spec") or {}).get("priority")
-    return priority if isinstance(priority, int) and priority else DEFAULT_PRIORITIES[priority_band(pod)]
-
-
 def classes_of(pod: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return `kubernetes_qos_class`, `qos_class` and `priority_band`, computed once for all three.
 

@@ -143,7 +143,8 @@ _THRESHOLDS: Final = {
     "LoadAwareScheduling": (("usageThresholds", PLACE), ("prodUsageThresholds", PLACE)),
     "LowNodeLoad": (("highThresholds", DRAIN), ("lowThresholds", FILL)),
 }
-_SLO: Final[Mapping[str, tuple[str, str]]] = dict(zip(slo.COMPARED, ((SUPPRESS, "cpu"), (EVICT, "cpu"), (EVICT, "memory")), strict=True))
+_SLO: Final[Mapping[str, tuple[str, str]]] = dict(
+    zip(slo.COMPARED, ((SUPPRESS, "cpu"), (EVICT, "cpu"), (EVICT, "memory")), strict=True))
 
 
 def _of_configurations(whole: Whole) -> Iterator[UtilizationLevel]:

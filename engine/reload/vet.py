@@ -86,12 +86,11 @@ class Vetter:
     """
 
     def __init__(
-        self, *, seconds: float = SECONDS, memory: int = MEMORY, start_seconds: float = _START_SECONDS,
+        self, *, seconds: float = SECONDS, memory: int = MEMORY,
         command: Sequence[str] = (sys.executable, "-P", "-c", _RUN),
     ) -> None:
         self._seconds = seconds
         self._memory = memory
-        self._start_seconds = start_seconds
         self._command = tuple(command)
         self._lock = threading.Lock()
         self._worker: _Worker | None = None
@@ -187,7 +186,7 @@ class Vetter:
     def _worker_ready(self) -> _Worker:
         worker = self._worker_started()
         try:
-            worker.wait_until_ready(self._start_seconds)
+            worker.wait_until_ready(_START_SECONDS)
         except _Died:
             self._failed_to_start()
             raise

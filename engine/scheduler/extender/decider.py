@@ -62,19 +62,17 @@ class _Job:
 class Decider(Executor):
     """An executor that runs tasks in one daemon thread, in order.
 
-    `clock` returns seconds of a monotonic clock. `submit` is that of an `Executor`, with the budget `usual`
-    (seconds); `assign` names the task and its budget. Tasks cancelled before their turn are skipped.
+    `clock` returns seconds of a monotonic clock. `submit` is that of an `Executor`, without a budget; `assign` names
+    the task and its budget in seconds. Tasks cancelled before their turn are skipped.
     `stopped` is called, in this thread, when an expression was stopped because the budget was used up.
     """
 
     def __init__(
-        self, *, usual: float = _NO_BUDGET, clock: Callable[[], float] = time.monotonic,
-        stopped: Callable[[Stopped], None] = lambda _: None,
+        self, *, clock: Callable[[], float] = time.monotonic, stopped: Callable[[Stopped], None] = lambda _: None,
     ) -> None:
         self.task: Task | None = None
         """The current task; None between tasks. Rebound as a whole, so that any thread may read it."""
         self.clock = clock
-        self._usual = usual
         self._stopped = stopped
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -83,7 +81,7 @@ class Decider(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queue a call of `fn`; raises `RuntimeError` after `shutdown`."""
-        return self._add(fn.__name__ if hasattr(fn, "__name__") else "work", self._usual, partial(fn, *args, **kwargs))
+        return self._add(fn.__name__ if hasattr(fn, "__name__") else "work", _NO_BUDGET, partial(fn, *args, **kwargs))
 
     def assign(self, what: str, budget: float, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Queue a call of `fn` as the task `what`, overdue after `budget` seconds; raises as `submit` does."""

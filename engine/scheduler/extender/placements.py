@@ -52,15 +52,13 @@ class Placements:
 
     def __init__(
         self, cluster: Cluster, timer: Callable[[], float], *, seconds: float = ASSUMED_SECONDS,
-        binding_seconds: float = BINDING_SECONDS, most: int = MOST_ASSUMED,
-        most_bytes: int = MOST_BYTES,
+        most: int = MOST_ASSUMED, most_bytes: int = MOST_BYTES,
     ) -> None:
         self.dropped: Counter[str] = Counter()
         """The number of ended assumptions by reason: confirmed, moved, gone, waiting, asked, expired."""
         self._cluster = cluster
         self._timer = timer
         self._seconds = seconds
-        self._binding_seconds = binding_seconds
         self._most = most
         self._most_bytes = most_bytes
         self._assumed: OrderedDict[str, _Assumed] = OrderedDict()
@@ -149,7 +147,7 @@ class Placements:
                 self._drop(identity, "gone")
             elif node := (known.get("spec") or {}).get("nodeName"):
                 self._drop(identity, "confirmed" if node == assumed.node else "moved")
-            elif assumed.exact or since - assumed.at > self._binding_seconds:
+            elif assumed.exact or since - assumed.at > BINDING_SECONDS:
                 self._drop(identity, "waiting")
         self.expire()
 

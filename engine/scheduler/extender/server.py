@@ -108,7 +108,6 @@ class Server:
         """
         self.metrics = Metrics()
         self._load = load
-        self._max_body = max_body
         self._tls = tls
         self._health = health
         self._token = token

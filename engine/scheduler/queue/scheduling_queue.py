@@ -223,13 +223,12 @@ class SchedulingQueue:
     """The pods that wait for a decision (implements `framework.handle.Queue`); for the deciding thread."""
 
     def __init__(
-        self, clock: Callable[[], int], *, key: Callable[[QueuedPod], Any] = by_priority,
-        initial_backoff: int = INITIAL_BACKOFF, longest_backoff: int = LONGEST_BACKOFF,
-        longest_wait: int = LONGEST_WAIT,
+        self, clock: Callable[[], int], *, initial_backoff: int = INITIAL_BACKOFF,
+        longest_backoff: int = LONGEST_BACKOFF, longest_wait: int = LONGEST_WAIT,
     ) -> None:
-        """`key` sorts the active pods (`plugins.QueueSort`); times are in nanoseconds, `clock`'s since the epoch."""
+        """Times are in nanoseconds, `clock`'s since the epoch; the active pods are sorted by `by_priority` at first."""
         self._clock = clock
-        self._key = key
+        self._key: Callable[[QueuedPod], Any] = by_priority
         self._initial_backoff = initial_backoff
         self._longest_backoff = longest_backoff
         self._longest_wait = longest_wait
@@ -248,7 +247,7 @@ class SchedulingQueue:
         """The gated pods whose preEnqueue plugins are to run again."""
 
     def sort_by(self, key: Callable[[QueuedPod], Any]) -> None:
-        """Sort the active pods by another key."""
+        """Sort the active pods by the key of a queueSort plugin (`framework.scheduler.QueueSort`)."""
         self._key = key
         self._active = [(self._sorted(queued), number, name) for name, (number, queued) in self._ready.items()]
         heapq.heapify(self._active)

@@ -10,7 +10,6 @@ from koordpolicy.engine.kubernetes import vocabulary
 from koordpolicy.engine.kubernetes.vocabulary import (
     kubernetes_qos_class,
     priority_band,
-    priority_value,
     qos_class,
     raw_priority_band,
     raw_qos_class,
@@ -71,14 +70,6 @@ def test_a_band_is_the_labels_or_the_prioritys_or_follows_from_the_qos_class(lab
     labels = None if label is None else {"koordinator.sh/priority-class": label}
     subject = pod(labels=labels, priority=priority, kubernetes=kubernetes)
     assert (raw_priority_band(subject), priority_band(subject)) == (raw, want)
-
-
-@pytest.mark.parametrize(
-    ("priority", "kubernetes", "want"),
-    [(None, "Burstable", 9500), (0, "BestEffort", 5500), (-5, "Burstable", -5), (7100, "Burstable", 7100)],
-)
-def test_a_pod_without_a_priority_has_the_default_of_its_band(priority, kubernetes, want):
-    assert priority_value(pod(priority=priority, kubernetes=kubernetes)) == want
 
 
 FULL = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1000m", "memory": "1024Mi"}}

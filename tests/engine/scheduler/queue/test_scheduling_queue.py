@@ -44,10 +44,11 @@ def test_pods_come_by_priority_and_then_by_time(queue, clock):
     assert [popped(queue) for _ in range(4)] == ["high", "high-later", "low", None]
 
 
-def test_a_profile_may_sort_in_its_own_way(clock):
-    queue = SchedulingQueue(clock, key=lambda queued: queued.pod.name)
-    for name in ("b", "c", "a"):
-        queue.add(pod(name))
+def test_a_profile_may_sort_in_its_own_way_also_the_pods_that_wait_already(queue):
+    queue.add(pod("b"))
+    queue.add(pod("c"))
+    queue.sort_by(lambda queued: queued.pod.name)
+    queue.add(pod("a"))
     assert [popped(queue) for _ in range(3)] == ["a", "b", "c"]
 
 
