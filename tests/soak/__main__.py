@@ -27,7 +27,9 @@ from urllib.parse import urlsplit
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, InvalidAtStart, Reloader, ReloadSettings
+from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
+from koordpolicy.engine.scheduler.extender.garbage_collection import ShortCollections
 from koordpolicy.engine.scheduler.extender.loaded import Loaded
 from koordpolicy.engine.scheduler.extender.protocol import Extender
 from koordpolicy.engine.scheduler.extender.server import Server
@@ -66,6 +68,13 @@ class Serving:
         self._stop: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
         self.faults: list[str] = []
+        self.low_latency = LowLatencyGc()
+        self._collections: ShortCollections | None = None
+
+    def settle(self, explained: int) -> None:
+        """Keep the garbage collections of the running server short, as the command does."""
+        if self._collections is not None:
+            self._collections.settle(explained)
 
     def now(self) -> float:
         """Return seconds of a clock that only goes forward."""
@@ -80,6 +89,7 @@ class Serving:
         loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
         # Taken out when it is needed: aiohttp remembers the handlers of servers that have ended, and with them `load`.
         given = [reloader]
+        self._collections = collections = ShortCollections()
 
         def load() -> Loaded:
             reloader = given.pop()
@@ -89,7 +99,10 @@ class Serving:
             scheduler = Scheduler(cluster, live, clock=time.time_ns, count=counters)
             beside = Live()
             below = Scheduler(cluster, beside, clock=time.time_ns)
-            follows = Reloader(beside, [self.shadow], Builder(), ReloadSettings(invalid_at_start=InvalidAtStart.WAIT))
+            follows = Reloader(
+                beside, [self.shadow], Builder(pause=self.low_latency.pause),
+                ReloadSettings(invalid_at_start=InvalidAtStart.WAIT), low_latency=self.low_latency, settle=self.settle,
+            )
             follows.stage_with(below.hot_swap.stage)
             follows.start()
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic)
@@ -102,8 +115,9 @@ class Serving:
 
         def serve() -> None:
             try:
-                loop.run_until_complete(Server(load).run("127.0.0.1", 0, stop, bound=urls.append,
-                                                         ready=lambda _: ready.set()))
+                server = Server(load, collections=collections)
+                loop.run_until_complete(
+                    server.run("127.0.0.1", 0, stop, bound=urls.append, ready=lambda _: ready.set()))
             except Exception as error:
                 self.faults.append(f"the server ended: {error!r}")
                 ready.set()
@@ -237,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     phases = 0
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         serving = Serving(Path(folder, "shadow"))
-        course = Course(Path(folder), serving, options.seed)
+        course = Course(Path(folder), serving, options.seed, low_latency=serving.low_latency, settle=serving.settle)
         asker = Asker(serving)
         asker.start()
         try:
