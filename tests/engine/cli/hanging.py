@@ -48,6 +48,15 @@ def example(call):
 
 OFFERS = [*map(example, (wait, spin, hold)), python_plugin("Spins", Framework.SCHEDULER, Spins)]
 '''
+GOOD = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: by-name}
+spec:
+  filter:
+  - {name: fine, expression: pod.metadata.name != 'refused'}
+"""
+"""A policy that calls no such function."""
 
 
 def install(folder: Path) -> dict[str, str]:

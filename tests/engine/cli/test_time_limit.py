@@ -12,8 +12,7 @@ from koordpolicy.engine.cli.exits import Exit, Stop
 from koordpolicy.engine.cli.time_limit import TimeLimit
 from koordpolicy.engine.source import Source
 
-from .hanging import command, install
-from .test_watchdog import GOOD
+from .hanging import GOOD, command, install
 
 
 def spin(source: Source) -> None:

@@ -1,4 +1,3 @@
-# ruff: noqa: F811 - fixtures of another module are asked for by their names
 """The commands that talk to servers, against servers that run."""
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ import pytest
 
 from koordpolicy.engine.cli.status import describe
 
-from .test_scheduler_extender import certificates, document, dump, policies, question, serving  # noqa: F401
-from .test_scheduler_shadow import TOKEN, compared, decide, shadow, shadowed, token  # noqa: F401
+from .serving import TOKEN, compared, decide, document, question, serving
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-# ruff: noqa: F811 - fixtures of another module are asked for by their names
 """The shadow, promotion and rollback as people meet them: a server on a free port, edits, requests with a token."""
 
 from __future__ import annotations
@@ -11,24 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from .test_scheduler_extender import client, document, dump, policies, question, serving  # noqa: F401
-
-TOKEN = "a token that nobody can guess"
-
-
-@pytest.fixture
-def token(tmp_path):
-    file = tmp_path / "token"
-    file.write_text(TOKEN + "\n")
-    return file
-
-
-@pytest.fixture
-def shadow(tmp_path):
-    folder = tmp_path / "shadow"
-    folder.mkdir()
-    (folder / "policy.yaml").write_text(document(4000))
-    return folder
+from .serving import TOKEN, compared, decide, document, question, serving
 
 
 def post(client, path, body=None, token=TOKEN):
@@ -37,25 +19,6 @@ def post(client, path, body=None, token=TOKEN):
     client.connection.request("POST", path, json.dumps({} if body is None else body), headers)
     response = client.connection.getresponse()
     return response.status, json.loads(response.read())
-
-
-def decide(client, *names, count=1):
-    for number in range(count):
-        asked = question(*(names or ("one", "two", "eight")), uid=f"u{number}")
-        assert client("POST", "/filter", asked)[0] == 200
-        assert client("POST", "/prioritize", question("one", "two", uid=f"u{number}"))[0] == 200
-
-
-def compared(client, count):
-    """Wait until so many answers were compared: the last comparison may come after its answer."""
-    return client.until(lambda status: status["shadow"]["decisions"] >= count)["shadow"]
-
-
-@pytest.fixture
-def shadowed(policies, shadow, dump, token):
-    with serving("--policies", policies, "--shadow", shadow, "--cluster", dump, "--admin-token-file", token,
-                 "--shadow-share", "1") as client:
-        yield client
 
 
 def test_a_shadow_that_agrees_is_counted(shadowed):
@@ -257,7 +220,7 @@ def test_metrics_keep_the_conventions_and_are_all_documented(shadowed, policies)
     shadowed.until(lambda status: status["policies"]["generation"] == 2)
     decide(shadowed)
     text = shadowed("GET", "/metrics")[1]
-    page = (Path(__file__).parents[3] / "docs" / "extender.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "extender.md").read_text(encoding="utf-8")
     families = list(text_string_to_metric_families(text))
     assert len(families) > 20
     for family in families:

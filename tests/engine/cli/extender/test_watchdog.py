@@ -16,18 +16,9 @@ import pytest
 
 from koordpolicy.engine.reload.state_store import FILE
 
-from .conftest import node
-from .hanging import command, install
-from .test_scheduler_extender import Client, policies, question  # noqa: F401 - a fixture
-
-GOOD = """\
-apiVersion: policy.koordinator.sh/v1alpha2
-kind: SchedulerPlugin
-metadata: {name: by-name}
-spec:
-  filter:
-  - {name: fine, expression: pod.metadata.name != 'refused'}
-"""
+from ..conftest import node
+from ..hanging import GOOD, command, install
+from .serving import Client, question
 
 
 def calling(function):
@@ -77,14 +68,14 @@ def environment(tmp_path):
 
 
 @pytest.fixture
-def words(tmp_path, policies):  # noqa: F811
+def words(tmp_path, policies):
     (policies / "policy.yaml").write_text(GOOD)
     dump = tmp_path / "cluster.json"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("one"), node("two")]}))
     return ("--policies", policies, "--cluster", dump, "--decision-timeout", "0.5")
 
 
-def edited(client, policies, text, generation):  # noqa: F811
+def edited(client, policies, text, generation):
     beside = policies.parent / "beside.yaml"
     beside.write_text(text)
     beside.rename(policies / "policy.yaml")
@@ -102,7 +93,7 @@ def readiness(client, wanted):
 
 
 def test_a_document_that_hangs_is_named_and_rolled_back_and_the_server_is_ready_once_it_returns(
-    tmp_path, policies, words, environment,  # noqa: F811
+    tmp_path, policies, words, environment,
 ):
     with process(*words, "--state-dir", tmp_path / "state", environment=environment) as server:
         client = server.ready()
@@ -141,7 +132,7 @@ def test_a_document_that_hangs_is_named_and_rolled_back_and_the_server_is_ready_
 
 
 def test_sigterm_ends_a_server_whose_decision_never_returns_and_leaves_the_state_whole(
-    tmp_path, policies, words, environment,  # noqa: F811
+    tmp_path, policies, words, environment,
 ):
     words = (*words, "--state-dir", tmp_path / "state", "--grace-period", "4")
     with process(*words, environment=environment) as server:
@@ -184,7 +175,7 @@ def test_a_python_plugin_that_never_returns_is_named_and_ends_with_a_failing_liv
 
 
 def test_what_holds_the_interpreter_ends_the_process_within_the_grace_period(
-    policies, words, environment,  # noqa: F811
+    policies, words, environment,
 ):
     with process(*words, "--grace-period", "2", environment=environment) as server:
         client = server.ready()
@@ -197,7 +188,7 @@ def test_what_holds_the_interpreter_ends_the_process_within_the_grace_period(
 
 
 def test_edits_come_in_force_whatever_becomes_of_the_process_that_checks_them(
-    policies, words, environment,  # noqa: F811
+    policies, words, environment,
 ):
     with process(*words, "--compile-timeout", "1", environment=environment) as server:
         client = server.ready()

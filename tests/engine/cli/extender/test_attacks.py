@@ -17,8 +17,8 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender
 from koordpolicy.engine.scheduler.extender.server import Server
 
-from .conftest import node
-from .test_scheduler_extender import Client, arguments, document, question, running, serving
+from ..conftest import node
+from .serving import Client, arguments, document, question, running, serving
 
 MEBIBYTE = 1024 * 1024
 
