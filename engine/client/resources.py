@@ -63,3 +63,23 @@ RESOURCES: Final = (
     ApiResource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
 )
 BY_KIND: Final[Mapping[str, ApiResource]] = {resource.kind: resource for resource in RESOURCES}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """One object on the API server. With a UID it means that object only, not a later one of its name."""
+
+    resource: ApiResource
+    namespace: str
+    """Empty for a kind without namespaces."""
+    name: str
+    uid: str = ""
+
+    def path(self, subresource: str | None = None) -> str:
+        """Return the URL path of the object, or of its subresource."""
+        return self.resource.path(self.namespace, self.name, subresource)
+
+
+def pod_reference(namespace: str, name: str, uid: str) -> ObjectReference:
+    """Return the reference to a pod."""
+    return ObjectReference(BY_KIND["Pod"], namespace, name, uid)
