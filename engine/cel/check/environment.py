@@ -145,6 +145,9 @@ class Overload:
     walk: Walk | None = None
     """The steps of a call through its arguments, if these may contain other values (see `traversal`): by default it
     traverses all of them. Strings are charged by `cost` alone."""
+    result_steps: Callable[..., int] | None = None
+    """The steps of a call that only its result tells: takes the result and then the arguments. For a function whose
+    result may be large although its arguments are not, or whose time depends on what it finds."""
     reads: Reads | None = None
     """The parts of its arguments that it reads, if not all: results are cached while those parts are unchanged."""
     by_column: Callable[..., tuple[Any, Any]] | None = None

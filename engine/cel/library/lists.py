@@ -178,7 +178,8 @@ LISTS: Final = (
         "The last element, if there is one.", "[7, 8].last().value() == 8",
     ),
     Function(
-        "lists.range", (Overload("lists_range", (INT,), list_of(INT), _range, cost=Cost(11)),),
+        "lists.range",
+        (Overload("lists_range", (INT,), list_of(INT), _range, cost=Cost(11), result_steps=elements),),
         "The numbers from 0 up to n.", "lists.range(3) == [0, 1, 2]",
     ),
 )

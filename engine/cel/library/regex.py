@@ -17,7 +17,8 @@ _PER_TEXT: Final = 0.1
 _LONGEST_PATTERN: Final = 10_000
 _MOST_STATES: Final = 50_000_000
 """Limit of characters times states of a pattern for one search: about 0.1 s. `(.{0,900}b){3}` has 8,000 states."""
-_STATES_PER_STEP: Final = 500
+STATES_PER_STEP: Final = 500
+"""Characters times states of a pattern that one step of a search goes through."""
 _SHORT: Final = 256
 """Characters of the longest text whose results are cached."""
 _MOST_RESULTS: Final = 16_384
@@ -137,7 +138,7 @@ def steps(text: str, pattern: str, *_: object) -> int:
     if len(text) * states > _MOST_STATES:
         raise too_long()
     compiling = states // _STATES_COMPILED_PER_STEP if states > _QUICKLY_COMPILED else 0
-    return compiling + len(text) * states // _STATES_PER_STEP
+    return compiling + len(text) * states // STATES_PER_STEP
 
 
 class _Results:

@@ -86,7 +86,7 @@ def _counts_texts(overload: Overload) -> bool:
 
 def _is_superlinear(overload: Overload) -> bool:
     """Return whether a call may take longer than in proportion to its arguments."""
-    return overload.measure is not None or overload.cost.product
+    return overload.measure is not None or overload.cost.product or overload.result_steps is not None
 
 
 def _usual(overloads: tuple[Overload, ...], count: int) -> Overload | None:

@@ -108,6 +108,7 @@ class MeteredCalls:
         """
         overload = overloads[0] if len(overloads) == 1 else None
         measured = overload is not None and overload.measure is not None
+        result_steps = None if overload is None else overload.result_steps
         walk = None if overload is None else overload.walk
         spend = self.spend
 
@@ -134,6 +135,8 @@ class MeteredCalls:
             value = evaluate(*arguments)
             if result_size(value) > _TEXT_LIMIT // _PER_UNIT and len(value) > _TEXT_LIMIT:  # type: ignore[arg-type]
                 raise Extraordinary
+            if result_steps is not None:
+                spend(result_steps(value, *arguments))
             return value
 
         return bounded

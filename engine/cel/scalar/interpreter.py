@@ -517,6 +517,8 @@ class _Builder:
                 value = overload.evaluate(*arguments) if special is None else special(*arguments)
                 if builds:
                     evaluation.turn(size_of(value) if joins else result_size(value))
+                    if overload.result_steps is not None:
+                        evaluation.turn(overload.result_steps(value, *arguments))
             except EvaluationError as error:
                 raise error.at(position) from None
             except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):

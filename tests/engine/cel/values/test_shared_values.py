@@ -219,6 +219,32 @@ def test_long_texts_are_no_way_around(text: str) -> None:
     assert outcome(program) in ("CostLimit", "the text would be longer than 10000000 characters")
 
 
+FOUND = {
+    "lists of numbers": "lists.range(3000).map(x, lists.range(x + 90000)).size()",
+    "lists of one number": "lists.range(3000).map(x, lists.range(90000)).size()",
+    "counted numbers": "lists.range(3000).all(x, lists.range(90000).size() > one)",
+    "many matches": "lists.range(900).map(x, variables.v.findAll('a')).size()",
+    "searches that each read the whole text": "variables.v.findAll('a(.*b)?').size()",
+}
+
+
+@pytest.mark.parametrize("text", FOUND.values(), ids=FOUND)
+def test_steps_that_only_the_result_of_a_call_tells_are_counted(text: str) -> None:
+    place = replace(scope_with("'aaaaaaaaaa'", "Y + Y", 12), limits=ExpressionLimits())
+    assert outcome(compile_program(text, place)) == "CostLimit"
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("lists.range(1000).map(x, lists.range(10)).flatten().sum()", 45_000),
+    ("'ab12 c3'.findAll('[0-9]+')", ["12", "3"]),
+    ("(variables.v + '1').findAll('[0-9]+')", ["1"]),
+    ("variables.v.findAll('a(.*b)?', 3)", ["a", "a", "a"]),
+])
+def test_ordinary_lists_and_matches_are_no_large_results(text: str, expected: object) -> None:
+    place = replace(scope_with("'aaaaaaaaaa'", "Y + Y", 12), limits=ExpressionLimits())
+    assert outcome(compile_program(text, place)) == expected
+
+
 @pytest.mark.parametrize("text", [
     "lists.range(1000000000).size()", "[1, 2].map(x, lists.range(99999)).flatten().size()",
     "lists.range(99999).map(x, lists.range(99999)).size()", "9223372036854775807 * 9223372036854775807 > 0",
