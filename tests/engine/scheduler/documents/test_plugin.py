@@ -17,7 +17,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.points import Code, Enforcement, Errors, IgnoredErrors, Point
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler, make_instance
-from koordpolicy.engine.source import PolicyError, Problems, Source
+from koordpolicy.engine.source import PolicyError, Source
 from koordpolicy.plugin import CycleState, Handle
 
 HEAD = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: SchedulerPlugin\nmetadata: {name: under-test}\nspec:\n"
@@ -327,88 +327,6 @@ def test_aggregates_are_facts_of_the_whole() -> None:
     assert filtered(broken, item, snapshot)["a"] == "x: aggregate `share`: division by zero (PolicyError)"
 
 
-def test_params_are_shared_and_overridden_in_order() -> None:
-    shared = (
-        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: limits}\n"
-        "spec: {params: {low: 1, high: 2, own: 3}}\n---\n"
-    )
-    spec = (
-        "  paramsFrom: [{name: limits}]\n  params: {own: 4}\n  filter:\n"
-        "  - {name: x, expression: 'params.low == 1 && params.high == 20 && params.own == 4'}\n"
-    )
-    snapshot = Cluster(node("a")).snapshot()
-    assert filtered(plugin(spec, shared=shared, args={"high": 20}), pod("p"), snapshot) == {"a": ""}
-    with pytest.raises(ValueError, match="under-test") as caught:
-        plugin(spec, shared=shared, args={"hihg": 1, "low": "x"})
-    assert str(caught.value) == (
-        "`under-test` has no param `hihg`: did you mean `high`?; the param `low` of `under-test` is `x`, not of the "
-        "type int"
-    )
-
-
-def test_params_hold_against_their_own_schema() -> None:
-    spec = (
-        "  params: {ratio: 1}\n  paramsSchema: {properties: {ratio: {type: number, maximum: 2}, zone: {type: "
-        "string}}}\n"
-        "  filter:\n  - {name: x, expression: 'params.ratio * 2.0 == 3.0 || (has(params.zone) && params.zone == "
-        "\"x\")'}\n"
-    )
-    snapshot = Cluster(node("a")).snapshot()
-    assert filtered(plugin(spec, args={"ratio": 1.5}), pod("p"), snapshot) == {"a": ""}
-    assert filtered(plugin(spec, args={"zone": "x"}), pod("p"), snapshot) == {"a": ""}
-    with pytest.raises(ValueError, match="3 is greater than the maximum of 2"):
-        plugin(spec, args={"ratio": 3})
-
-
-def test_params_that_nobody_gives_have_the_default_of_their_schema() -> None:
-    shared = (
-        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: limits}\n"
-        "spec: {params: {given: 1}, paramsSchema: {properties: {low: {default: 2}, given: {default: 9}, both: "
-        "{default: 9}}}}\n---\n"
-    )
-    spec = (
-        "  paramsFrom: [{name: limits}]\n  params: {own: 4}\n  paramsSchema:\n    required: [zones, both]\n"
-        "    properties:\n"
-        "      zones: {type: array, items: {type: string}, default: [a, b]}\n      both: {type: integer, default: 3}\n"
-        "      own: {type: integer, default: 9}\n      absent: {type: integer}\n"
-        "  filter:\n  - {name: x, expression: '[params.given, params.low, params.both, params.own] == [1, 2, 3, LOW]\n"
-        "      && params.zones.exists(zone, zone == node.metadata.name) && !has(params.absent)'}\n"
-    )
-    snapshot = Cluster(node("a")).snapshot()
-    assert filtered(plugin(spec.replace("LOW", "4"), shared=shared), pod("p"), snapshot) == {"a": ""}
-    assert filtered(plugin(spec.replace("LOW", "5"), shared=shared, args={"own": 5}), pod("p"), snapshot) == {"a": ""}
-
-
-def test_a_default_holds_against_its_own_schema() -> None:
-    spec = (
-        "  paramsSchema:\n    $defs: {percent: {type: integer, maximum: 100}}\n    required: [good, high]\n"
-        "    properties:\n"
-        "      good: {$ref: '#/$defs/percent', default: 65}\n      high: {$ref: '#/$defs/percent', default: 165}\n"
-        "      text: {type: string, default: 1}\n      huge: {default: {a: 18446744073709551615}}\n"
-        "  filter:\n  - {name: x, expression: params.good < 70}\n"
-    )
-    with pytest.raises(PolicyError) as caught:
-        plugin(spec)
-    assert [(problem.span.place[1:], problem.message) for problem in caught.value.problems if problem.span] == [
-        ((10, 48), "`high` is 165"),
-        ((11, 37), "`text` is the number `1`, not a text"),
-        ((12, 27), "`18446744073709551615` is more than an expression can count to"),
-    ]
-
-
-def test_the_digest_of_a_plugin_follows_shared_params() -> None:
-    def digest(value: int) -> str:
-        text = (
-            "apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {name: p}\n"
-            f"spec: {{params: {{a: {value}}}}}\n---\n{HEAD}  paramsFrom: [{{name: p}}]\n"
-            "  filter: [{name: x, expression: params.a == 1}]\n"
-        )
-        (found,) = compile_documents(load([Source("a.yaml", text)]))
-        return found.digest
-
-    assert digest(1) == digest(1) != digest(2)
-
-
 def test_a_plugin_says_what_its_document_says() -> None:
     text = HEAD.replace("under-test}", "under-test, annotations: {policy.koordinator.sh/description: For tests.}}") + (
         "  order: 3\n  weight: 7\n  profiles: [gpu]\n  replaces: true\n  enforcement: Warn\n"
@@ -454,60 +372,6 @@ def test_aggregates_of_the_largest_doubles_are_what_doubles_add_up_to(
         f'  filter:\n  - {{name: x, expression: "{holds}"}}\n'
     )
     assert filtered(plugin(spec), pod("p"), Cluster([*node("a"), *node("b")]).snapshot()) == {"a": "", "b": ""}
-
-
-def shared_params(spec: str) -> str:
-    return f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: PolicyParams\nmetadata: {{name: p}}\nspec: {spec}\n---\n"
-
-
-@pytest.mark.parametrize(("shared", "own", "told"), [
-    (
-        "{params: {x: abc}}", "paramsSchema: {properties: {x: {type: integer}}}",
-        "a.yaml:10:23: 'abc' is not of type 'integer'",
-    ),
-    (
-        "{params: {x: 1}, paramsSchema: {properties: {x: {type: integer}}}}", "params: {x: abc}",
-        "a.yaml:11:12: 'abc' is not of type 'integer'",
-    ),
-    ("{params: {y: 1}}", "paramsSchema: {required: [x]}", "a.yaml:8:18: 'x' is a required property"),
-    ("{params: {x: 1}}", "paramsSchema: {required: [x]}", ""),
-])
-def test_shared_and_own_params_hold_against_the_schema_together(shared: str, own: str, told: str) -> None:
-    spec = f"  paramsFrom: [{{name: p}}]\n  {own}\n  filter:\n  - {{name: x, expression: 'true'}}\n"
-    problems = Problems()
-    compile_documents(load([Source("a.yaml", f"{shared_params(shared)}{HEAD}{spec}")]), problems)
-    assert [f"{each.span}: {each.message}" for each in problems.found] == (
-        [told.replace(": '", ": params of `under-test`: '", 1)] if told else []
-    )
-
-
-def test_a_param_that_is_no_time_or_span_is_told_when_it_is_declared_as_one() -> None:
-    spec = (
-        "  params: {grace: soon, deep: {at: [noon]}}\n  paramsSchema:\n    properties:\n"
-        "      grace: {type: string, format: duration}\n"
-        "      deep: {type: object, properties: {at: {type: array, items: {type: string, format: date-time}}}}\n"
-        "  filter:\n  - {name: x, expression: 'true'}\n"
-    )
-    with pytest.raises(PolicyError) as caught:
-        compile_documents(load([Source("a.yaml", f"{HEAD}{spec}")]))
-    assert [each.message for each in caught.value.problems] == [
-        "the param `grace` of `under-test`: `soon` is not a duration: write it as 1h30m, 1.5s or 250ms",
-        "the param `deep.at.0` of `under-test`: `noon` is not a timestamp: write it as 2006-01-02T15:04:05Z",
-    ]
-
-
-def test_a_param_that_the_schema_requires_is_missed_also_where_there_are_no_params() -> None:
-    with pytest.raises(PolicyError, match="missing field `x`"):
-        plugin("  paramsSchema: {required: [x]}\n  filter:\n  - {name: x, expression: 'true'}\n")
-
-
-def test_a_shared_param_of_another_type_makes_another_plugin() -> None:
-    def digest(kind: str) -> str:
-        shared = shared_params(f"{{params: {{x: 1}}, paramsSchema: {{properties: {{x: {{type: {kind}}}}}}}}}")
-        spec = "  paramsFrom: [{name: p}]\n  filter:\n  - {name: x, expression: string(params.x) == '1'}\n"
-        return compile_documents(load([Source("a.yaml", f"{shared}{HEAD}{spec}")]))[0].digest
-
-    assert digest("integer") != digest("number")
 
 
 def test_that_a_variable_cannot_be_read_in_an_aggregate_is_told_once() -> None:
