@@ -120,7 +120,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     cluster, pods, now = _question(options)
     settings = settings_of(options, old, cluster, new)
     if options.trace is not None and options.config is None:
-        from koordpolicy.engine.scheduler.profiles.trace_profile import (  # noqa: PLC0415 - only where one is given
+        from koordpolicy.engine.scheduler.trace_profile import (  # noqa: PLC0415 - only where one is given
             trace_profile,
         )
 

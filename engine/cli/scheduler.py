@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
-from koordpolicy.engine.scheduler.explain.diagnosis import diagnosis_of
 from koordpolicy.engine.scheduler.explain.explanation import requested
+from koordpolicy.engine.scheduler.verdict.diagnosis import diagnosis_of
 
 from . import extender
 from .composition import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.framework.registry import Live
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-    from koordpolicy.engine.scheduler.cycle.verdict import Verdict
+    from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
     from . import Builtins
 

@@ -21,7 +21,7 @@ from koordpolicy.engine.experiments.frozen_heap import frozen_heap
 from koordpolicy.engine.explanation import shown
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.observe.profiling import DecisionMeter, Measurements
+from koordpolicy.engine.scheduler.profiling import DecisionMeter, Measurements
 from koordpolicy.engine.scheduler.simulate import SimulationResult, UnplacedPods, simulate
 
 from .composition import (

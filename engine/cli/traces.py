@@ -10,7 +10,7 @@ from koordpolicy.engine.cluster.sources.trace import NODE_LIST, POD_LIST
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 from .composition import check_enabled, choice_of, report_idle
 from .exits import Stop

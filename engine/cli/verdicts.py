@@ -10,7 +10,7 @@ from koordpolicy.engine.framework.points import Code, Refusal
 from .terminal import heading, write
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.scheduler.cycle.verdict import RefusedNodes, Verdict
+    from koordpolicy.engine.scheduler.verdict.verdict import RefusedNodes, Verdict
 
 _NAMES_SHOWN = 3
 _ERRORS_SHOWN = 20

@@ -29,7 +29,7 @@ from koordpolicy.engine.framework.points import HIGHEST_SCORE, Enforcement, Fram
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.vocabulary import BE
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes, score_nodes
-from koordpolicy.engine.scheduler.cycle.verdict import Filtered, Verdict, in_fixed_words
+from koordpolicy.engine.scheduler.verdict.verdict import Filtered, Verdict, in_fixed_words
 
 from .qos_round import NodeRound, qos_rounds
 from .shapes import FieldReads, shapes_of

@@ -20,8 +20,8 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 from koordpolicy.engine.source import PolicyError, did_you_mean
 
 from .axes import Axis, Point, Value, show

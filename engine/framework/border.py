@@ -18,6 +18,12 @@ def must_be_survived(error: BaseException) -> None:
         raise error
 
 
+def describe(error: BaseException) -> str:
+    """Return a plugin's exception as a message: its class and its text."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def _is_raised_by_code(error: BaseException) -> bool:
     """Return whether a `raise` statement raised it: a signal's error appears between two instructions."""
     last = error.__traceback__

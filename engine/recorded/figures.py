@@ -8,7 +8,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from itertools import pairwise
 from typing import Any, Final
 
-from koordpolicy.engine.scheduler.cycle.verdict import Failure
+from koordpolicy.engine.scheduler.verdict.verdict import Failure
 
 SECOND: Final = 1_000_000_000
 """One second in nanoseconds."""

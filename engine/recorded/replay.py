@@ -24,9 +24,9 @@ from koordpolicy.engine.descheduler.profile import DeschedulerProfile, build_pro
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.cycle.verdict import Failure, Verdict
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_settings
 from koordpolicy.engine.scheduler.queue.scheduling_queue import LONGEST_WAIT
+from koordpolicy.engine.scheduler.trace_profile import trace_settings
+from koordpolicy.engine.scheduler.verdict.verdict import Failure, Verdict
 
 from .figures import SECOND, Amounts, NeverRan, RecordedEviction, RecordingResult, Step, Waits
 

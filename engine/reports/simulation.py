@@ -10,7 +10,7 @@ from html import escape
 from typing import Final
 
 from koordpolicy.engine.cluster.sources.trace import DEVICE, TraceNode, Workload
-from koordpolicy.engine.scheduler.observe.profiling import Blame, ExpressionCost, Measurements
+from koordpolicy.engine.scheduler.profiling import Blame, ExpressionCost, Measurements
 from koordpolicy.engine.scheduler.simulate import SimulationResult, UnplacedPods
 
 from .charts import SERIES, Chart, ChartSeries, curves, shortened, stacked

@@ -21,10 +21,10 @@ from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, TracePod, Wo
 from koordpolicy.engine.framework.registry import Live
 
 from .cycle.schedule_one import Scheduler, Settings
-from .cycle.verdict import Failure, Verdict
 from .extensions.fragmentation import Fragmentation, TypicalPod
-from .observe.profiling import DecisionMeter
-from .profiles.trace_profile import trace_settings
+from .profiling import DecisionMeter
+from .trace_profile import trace_settings
+from .verdict.verdict import Failure, Verdict
 
 
 @dataclass(frozen=True, slots=True)

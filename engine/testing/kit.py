@@ -28,8 +28,8 @@ from koordpolicy.engine.framework.points import Framework, Refusal
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.kubernetes.release import release_of
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.engine.scheduler.cycle.verdict import Verdict
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
+from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 from koordpolicy.engine.source import Problems
 
 SECOND: Final = 1_000_000_000

@@ -23,9 +23,9 @@ from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.release import release_of
 from koordpolicy.engine.scheduler.cycle.schedule_one import decide
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
-from koordpolicy.engine.scheduler.cycle.verdict import Verdict
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler, make_instance
 from koordpolicy.engine.scheduler.profiles.profile import Profile, ProfileSpec
+from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
 from .case_run import Got, RunningCase, by_node, checked_params, outcome_of, rules_by_name
 from .fixtures import FixtureError, World, unknown

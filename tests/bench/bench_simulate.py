@@ -24,8 +24,8 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod, typical_pods
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import SimulationResult, simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 from .figure import Figure, Missing
 

@@ -22,8 +22,8 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.cycle.verdict import Verdict
 from koordpolicy.engine.scheduler.profiles.configuration import read
+from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 from koordpolicy.engine.source import Source
 from koordpolicy.testing import FakeClock
 

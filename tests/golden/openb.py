@@ -28,9 +28,9 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import SimulationResult as Outcome
 from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 from .result import Result
 

@@ -17,8 +17,8 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.extensions.fragmentation import fragment, typical_pods
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 from koordpolicy.engine.source import Problems
 
 POLICIES = Path(__file__).parents[2] / "policies" / "trace"

@@ -17,8 +17,8 @@ from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL
-from koordpolicy.engine.scheduler.cycle.messages import unavailable
 from koordpolicy.engine.scheduler.extensions.reservations import is_reserve_pod
+from koordpolicy.engine.scheduler.verdict.messages import unavailable
 from koordpolicy.plugin import Handle, Nomination, Refused
 
 from ..allocation.annotations import labels_of

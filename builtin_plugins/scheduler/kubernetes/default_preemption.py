@@ -18,7 +18,7 @@ from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json, matches_labels
-from koordpolicy.engine.scheduler.cycle.messages import unavailable
+from koordpolicy.engine.scheduler.verdict.messages import unavailable
 from koordpolicy.plugin import NO_CANDIDATE, CycleState, Handle, Nomination, Refused
 
 from ..allocation.strict_args import integer, read_args

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Point, Refusal
@@ -32,10 +32,9 @@ from koordpolicy.engine.framework.scheduler import (
 
 from ..extensions.reservations import is_reserve_pod, reservation_of
 from ..profiles.profile import Active, Profile
+from ..verdict.verdict import Failure, PodRejection, Verdict
 from .executor import Executor, Job
 from .plugin_runner import guarded
-from .rowwise import describe
-from .verdict import Failure, PodRejection, Verdict
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.discovery import methods_of
 from koordpolicy.engine.framework.handle import Client, Count
 from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal
@@ -23,14 +23,14 @@ from ..extensions.controllers import ControllerRuns
 from ..extensions.reservations import follow
 from ..observe.monitor import Monitor
 from ..profiles.profile import Active, Profile
+from ..profiles.rowwise import has
 from ..queue.nominator import nominated_node
 from ..queue.scheduling_queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change, by_priority
+from ..verdict.verdict import Failure, Verdict
 from .binding import same_pod
 from .executor import Executor
 from .plugin_runner import guarded
-from .rowwise import describe, has
 from .schedule_one import Scheduler, Settings
-from .verdict import Failure, Verdict
 
 
 class SchedulingLoop:

@@ -21,7 +21,7 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.handle import NOTHING, Client, Count, Handle, Queue
 from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Point, Refusal
@@ -38,19 +38,18 @@ from koordpolicy.engine.framework.scheduler import (
 )
 from koordpolicy.engine.kubernetes.release import Release, release_of
 
-from ..explain.diagnosis import diagnosis_of
 from ..observe.tracing import PluginCall, traced
 from ..profiles.profile import Profile, ProfileSpec
 from ..profiles.profile_set import HotSwap, ProfileSet
 from ..queue.events import EventHub, Subscriber
 from ..queue.nominator import Nominations
+from ..verdict.diagnosis import diagnosis_of
+from ..verdict.verdict import Failure, Scored, Tie, Verdict
 from .binding import BindingCycle, BindingCycles, BindingPhase, is_shown_bound, note_bound, same_pod
 from .executor import Executor, InlineExecutor
 from .own_cluster import OwnCluster
 from .plugin_runner import Phase, PluginRunner, RefusedNodes, guarded, odd_answer
-from .rowwise import describe
 from .tie_break import FIRST_BY_NAME, TieBreak, tie_break
-from .verdict import Failure, Scored, Tie, Verdict
 from .waiting_pods import WaitingPod, WaitingPodsMap
 
 _LOG: Final = logging.getLogger(__name__)

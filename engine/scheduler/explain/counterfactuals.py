@@ -30,8 +30,8 @@ from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, PRIORITY_
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 
 from ..cycle.schedule_one import filter_nodes
-from ..cycle.verdict import Verdict
 from ..profiles.profile import Active, Profile
+from ..verdict.verdict import Verdict
 
 MOST_TRIALS: Final = 60
 """The number of changed pods or nodes that are tried for one node."""

@@ -36,17 +36,16 @@ from koordpolicy.engine.explanation import (
     shortened,
     shown,
 )
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal, unit_of
 from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 
-from ..cycle.rowwise import describe
 from ..cycle.schedule_one import decide
 from ..cycle.tie_break import FIRST_BY_NAME, TieBreak
-from ..cycle.verdict import Filtered, Scored, Verdict
 from ..profiles.profile import Active, Profile
+from ..verdict.verdict import Filtered, Scored, Verdict
 from .counterfactuals import MOST_TRIALS, Counterfactual, counterfactuals, passing, rule_of
 
 _NAMES: Final = 3

@@ -24,15 +24,14 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Enforcement, Point
 from koordpolicy.engine.kubernetes.objects import json_kind
 
-from ..cycle.rowwise import describe
 from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
-from ..cycle.verdict import Filtered, Verdict
 from ..profiles.profile import Profile
+from ..verdict.verdict import Filtered, Verdict
 from .blocks import BLOCK, Blocks, free
 from .bodies import MalformedBody, NodeReader, SentNode, read_envelope
 from .placements import Placements

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.border import describe
 from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload.reloader import Reloader
 
-from ..cycle.rowwise import describe
 from ..cycle.schedule_one import Scheduler, filter_nodes, score_nodes
-from ..cycle.verdict import Verdict
 from ..profiles.profile import Profile
+from ..verdict.verdict import Verdict
 
 SHARE: Final = 0.25
 """The default maximum part of the deciding thread's time for decisions in the shadow."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from koordpolicy.engine.framework.border import describe
 from koordpolicy.engine.framework.points import Answer, CacheKey, Point, Refusal, Scores
 from koordpolicy.engine.framework.scheduler import Cacheable, Changed, Nomination, OnlyNodes, Plan, Skip, Wait
 
-from ..cycle.rowwise import describe
 from ..profiles.profile import Active, Profile
 
 

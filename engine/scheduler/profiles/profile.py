@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.kinds import Read
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.discovery import FRAMEWORKS, PROTOCOLS, methods_of
 from koordpolicy.engine.framework.instances import Adoption
 from koordpolicy.engine.framework.points import Enforcement, Framework, Point
@@ -33,7 +33,7 @@ from koordpolicy.engine.framework.scheduler import (
 )
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
-from ..cycle.rowwise import RowwiseFilter, RowwiseScore, describe, has
+from .rowwise import RowwiseFilter, RowwiseScore, has
 
 EVERYTHING: Final = "*"
 _MOST_SHAPES: Final = 2_048

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.border import describe
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.instances import Adoption, Instances, Lease
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.source import PolicyError
 
-from ..cycle.rowwise import describe
 from ..documents.plugin import make_instance
 from .profile import Profile, ProfileSpec
 

@@ -14,8 +14,8 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, CacheKey, Code, Errors, Refusal
 from koordpolicy.engine.framework.scheduler import CycleState
 
-from ..cycle.verdict import Filtered
 from ..profiles.profile import Active
+from ..verdict.verdict import Filtered
 from .columns import Booleans
 
 _Group = TypeVar("_Group", bound=Hashable)

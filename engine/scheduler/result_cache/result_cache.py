@@ -22,11 +22,10 @@ from koordpolicy.engine.cluster.change_log import NO_ROWS, Log
 from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.points import CacheKey, Errors, Point
 from koordpolicy.engine.framework.scheduler import CycleState
 
-from ..cycle.rowwise import describe
 from ..profiles.profile import Active, Profile
 from .columns import CachedColumn
 from .combined_result import CHEAP, NOTHING, CombinedResult, DependencyGroup, Divided, refused_first, total_of

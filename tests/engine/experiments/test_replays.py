@@ -18,8 +18,8 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
 from koordpolicy.engine.scheduler.simulate import simulate
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{n},64000,262144,{n % 3},T4\n" for n in range(9))
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(

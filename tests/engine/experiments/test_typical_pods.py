@@ -7,7 +7,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
-from koordpolicy.engine.scheduler.profiles.trace_profile import trace_profile
+from koordpolicy.engine.scheduler.trace_profile import trace_profile
 
 TYPICAL = (TypicalPod(8000, 500, 1, frozenset({"T4"}), 1.0),)
 TOLD = {"typicalPods": [TYPICAL[0].to_json()]}

@@ -15,7 +15,7 @@ from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusa
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reports.simulation import Replayed, simulation_page
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
-from koordpolicy.engine.scheduler.observe.profiling import DecisionMeter
+from koordpolicy.engine.scheduler.profiling import DecisionMeter
 from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.source import Problems, Source
 

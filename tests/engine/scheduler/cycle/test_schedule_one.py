@@ -16,8 +16,8 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import (
     score_nodes,
 )
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
-from koordpolicy.engine.scheduler.cycle.verdict import Failure, RefusedNodes
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
+from koordpolicy.engine.scheduler.verdict.verdict import Failure, RefusedNodes
 from koordpolicy.engine.source import PolicyError
 
 

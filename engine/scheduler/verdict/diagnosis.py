@@ -9,7 +9,7 @@ from koordpolicy.engine.framework.points import Code, Enforcement, Point
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.kubernetes.vocabulary import POD_GROUP_LABEL
 
-from ..cycle.verdict import Verdict
+from .verdict import Verdict
 
 _GANG_ANNOTATION: Final = "gang.scheduling.koordinator.sh/name"
 _BEFORE_NODES: Final = frozenset((Point.PRE_ENQUEUE, Point.PRE_FILTER))

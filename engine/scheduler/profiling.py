@@ -19,10 +19,10 @@ from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 from koordpolicy.engine.scheduler.documents.refusals import one_line
 
-from ..cycle.schedule_one import Scheduler
-from ..cycle.verdict import Filtered, Verdict, in_fixed_words
-from ..profiles.profile import Active, Profile
-from .tracing import TracedPlugin, watched
+from .cycle.schedule_one import Scheduler
+from .observe.tracing import TracedPlugin, watched
+from .profiles.profile import Active, Profile
+from .verdict.verdict import Filtered, Verdict, in_fixed_words
 
 OTHER_REASONS: Final = "other reasons"
 """The label of further reasons if a plugin has a different reason for every node."""

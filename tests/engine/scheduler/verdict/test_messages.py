@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Point, Refusal
-from koordpolicy.engine.scheduler.cycle.messages import refused_whole, unavailable, with_post_filters
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.explain.explanation import explain_decision, explain_pod
+from koordpolicy.engine.scheduler.verdict.messages import refused_whole, unavailable, with_post_filters
 from koordpolicy.plugin import Nomination, OnlyNodes
 
 

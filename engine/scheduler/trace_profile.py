@@ -10,9 +10,9 @@ from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError
 
-from ..cycle.schedule_one import Settings
-from ..extensions.fragmentation import TypicalPod
-from .profile import PluginChoice, ProfileSpec
+from .cycle.schedule_one import Settings
+from .extensions.fragmentation import TypicalPod
+from .profiles.profile import PluginChoice, ProfileSpec
 
 TRACE_PLUGINS: Final = (
     PluginChoice("NodeUnschedulable"),

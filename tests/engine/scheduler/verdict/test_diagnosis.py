@@ -5,7 +5,7 @@ import json
 from koordpolicy.engine.framework.points import Code, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.explain.diagnosis import diagnosis_of
+from koordpolicy.engine.scheduler.verdict.diagnosis import diagnosis_of
 from koordpolicy.plugin import Nomination
 
 

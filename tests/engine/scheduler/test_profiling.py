@@ -7,7 +7,7 @@ import numpy as np
 from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.observe.profiling import OTHER_REASONS, Blame, DecisionMeter, Unplaced
+from koordpolicy.engine.scheduler.profiling import OTHER_REASONS, Blame, DecisionMeter, Unplaced
 from koordpolicy.plugin import CacheKey
 
 

@@ -10,7 +10,7 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.points import Answer, Code, Refusal, Scores
 from koordpolicy.engine.framework.scheduler import CycleState, FilterNode, ScoreNode
 
@@ -84,12 +84,6 @@ def failed(error: BaseException) -> EvaluationError:
     if isinstance(error, EvaluationError):
         return error
     return EvaluationError(describe(error), reason="PluginError")
-
-
-def describe(error: BaseException) -> str:
-    """Return a plugin's exception as a message: its class and its text."""
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def has(instance: Any, *methods: str) -> bool:
