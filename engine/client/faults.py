@@ -110,7 +110,9 @@ _BY_EXCEPTION: Final[tuple[tuple[Callable[[BaseException], bool], ApiFault], ...
         ),
     ),
     (
-        lambda error: isinstance(error, ConnectionError) or _named(error, "ProtocolError", "IncompleteRead"),
+        lambda error: isinstance(error, ConnectionError) or _named(
+            error, "ProtocolError", "IncompleteRead", "ServerDisconnectedError", "ClientPayloadError",
+        ),
         ApiFault(
             "it breaks off the connection",
             "look at the API server and at what is in between (load balancers, proxies)",

@@ -86,7 +86,7 @@ class Leadership:
     """True from the acquisition of the Lease until it is released or given up."""
     since: float = 0.0
     """Time at which `leading` changed last, in seconds since the epoch; 0 if it never did."""
-    renewed: float = float("-inf")
+    renewed_at: float = float("-inf")
     """The elector's clock when the last successful renewal was sent, in seconds."""
     holder: str = ""
     """The identity in the Lease when it was last seen; empty if nobody holds it."""
@@ -143,7 +143,7 @@ class LeaderElector:
         in a process that was paused.
         """
         state = self.state
-        return state.leading and self._clock() < state.renewed + self.settings.lease_s
+        return state.leading and self._clock() < state.renewed_at + self.settings.lease_s
 
     async def run(self) -> None:
         """Wait for the Lease, lead, and return once leadership is given up; the caller must end the process then.
@@ -177,7 +177,7 @@ class LeaderElector:
         while True:
             await self._sleep(self.settings.retry_s)
             # The times of a Lease need not leave room for one retry period and a whole renew deadline.
-            deadline = min(self._clock() + self.settings.renew_s, self.state.renewed + self.settings.lease_s)
+            deadline = min(self._clock() + self.settings.renew_s, self.state.renewed_at + self.settings.lease_s)
             while True:
                 left = deadline - self._clock()
                 if left <= 0:
@@ -255,7 +255,7 @@ class LeaderElector:
             answer = await self._request("POST", LEASES.path(self.settings.namespace), body)
         else:
             answer = await self._request("PUT", self._path, body)
-        self.state = replace(self.state, renewed=sent, renewals=self.state.renewals + 1)
+        self.state = replace(self.state, renewed_at=sent, renewals=self.state.renewals + 1)
         self._observe(answer)
 
     async def _release(self) -> None:

@@ -66,8 +66,9 @@ class ApiError(Exception):
         self.code = code
         self.reason = status.reason
         self.message = status.message
-        self.causes: tuple[str, ...] = tuple(
-            str(cause.get("reason", "")) for cause in (status.details.causes if status.details else None) or ())
+        causes = (status.details.causes if status.details else None) or ()
+        self.causes: tuple[str, ...] = tuple(str(cause.get("reason", "")) for cause in causes)
+        self.cause_messages: tuple[str, ...] = tuple(str(cause.get("message", "")) for cause in causes)
         self.retry_after = retry_after
         """Seconds that the server asks to wait; None if it names none."""
 

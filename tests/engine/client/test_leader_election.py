@@ -125,8 +125,8 @@ def test_l18_a_missing_lease_is_created_and_renewed_every_two_seconds():
     one = scene(Leases(), run_for_three_seconds)
     first = {"holderIdentity": "a", "leaseDurationSeconds": 15, "acquireTime": "1970-01-12T13:46:40.000000Z",
              "renewTime": "1970-01-12T13:46:40.000000Z", "leaseTransitions": 0}
-    renewed = {**first, "renewTime": "1970-01-12T14:20:00.000000Z"}
-    assert one.leases.written[:2] == [("POST", first), ("PUT", renewed)]
+    renewal = {**first, "renewTime": "1970-01-12T14:20:00.000000Z"}
+    assert one.leases.written[:2] == [("POST", first), ("PUT", renewal)]
     assert [method for method, _, _ in one.fake.requests] == ["GET", "POST", "PUT", "GET", "PUT"]
     assert {path for method, path, _ in one.fake.requests if method != "POST"} == {PATH}
 
@@ -213,7 +213,7 @@ def test_l20_a_leader_that_cannot_renew_gives_up_after_the_renew_deadline():
     assert one.time - 1000 == 16
     assert one.said == ["new leader a", "started at 0", "stopped, leads: False, holder: a"]
     state = one.elector.state
-    assert (state.leading, state.gave_up, state.renewed) == (False, True, 1004.0)
+    assert (state.leading, state.gave_up, state.renewed_at) == (False, True, 1004.0)
     assert state.fault == "the Lease was not renewed in time: 500 InternalError: "
     assert one.leases.spec is not None
     assert one.leases.spec["holderIdentity"] == "a"
