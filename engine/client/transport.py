@@ -29,8 +29,9 @@ REQUEST_S: Final = 65.0
 """The server ends every request but a watch after 60 s."""
 WATCH_SILENCE_S: Final = 150.0
 """A watch on which nothing arrives for this long is dead: bookmarks come about once a minute."""
+RETRIES: Final = 10
+"""Repeats of a request at most."""
 _DIAL_S: Final = 30.0
-_RETRIES: Final = 10
 _SLOW_WAIT_S: Final = 1.0
 _CERTIFICATES_S: Final = 60.0
 _LONGEST_FRAME: Final = 64 << 20
@@ -126,7 +127,7 @@ class Transport:
 
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: bytes | None = None,
-        content_type: str = "application/json", timeout: float = REQUEST_S, retries: int = _RETRIES,
+        content_type: str = "application/json", timeout: float = REQUEST_S, retries: int = RETRIES,
     ) -> bytes:
         """Return the body of a successful answer.
 

@@ -20,7 +20,7 @@ from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.source import PolicyError
 
 from .resources import ObjectReference
-from .transport import ApiError, ConnectionFailed, Transport
+from .transport import RETRIES, ApiError, ConnectionFailed, Transport
 
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -191,12 +191,11 @@ class ClusterWriter:
 
     async def _once(
         self, method: str, path: str, body: Mapping[str, Any], content_type: str = "application/json",
-        *, retries: int | None = None,
+        *, retries: int = RETRIES,
     ) -> WriteResult:
         try:
-            options = {} if retries is None else {"retries": retries}
             await self._transport.request(
-                method, path, body=json.dumps(body).encode(), content_type=content_type, **options)
+                method, path, body=json.dumps(body).encode(), content_type=content_type, retries=retries)
         except (ApiError, ConnectionFailed, PolicyError) as error:
             return _result(error)
         return WriteResult(WriteStatus.DONE)
@@ -226,7 +225,8 @@ def pod_status_patch(
     """
     patch: dict[str, Any] = {}
     if condition is not None:
-        before = next((each for each in current.get("conditions") or () if each.get("type") == condition.type), {})
+        before: Mapping[str, Any] = next(
+            (each for each in current.get("conditions") or () if each.get("type") == condition.type), {})
         wanted: dict[str, Any] = {
             "type": condition.type, "status": condition.status, "reason": condition.reason or None,
             "message": condition.message or None}
