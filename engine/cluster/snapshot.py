@@ -139,15 +139,15 @@ class Snapshot:
     def devices(self) -> Devices:
         """The devices of all nodes."""
         if self._devices is None:
-            kept = self._cluster.device_columns
+            columns = self._cluster.device_columns
             if self._overridden:
-                if max(len(row.total) for row in self._overridden.values()) > kept.total.shape[1]:
-                    kept = DeviceColumns([self.row(index) for index in range(self.size)])
+                if max(len(row.total) for row in self._overridden.values()) > columns.total.shape[1]:
+                    columns = DeviceColumns([self.row(index) for index in range(self.size)])
                 else:
-                    kept = kept.copy()
+                    columns = columns.copy()
                     for index, row in self._overridden.items():
-                        kept.write(index, row)
-            self._devices = Devices(self.row, kept)
+                        columns.write(index, row)
+            self._devices = Devices(self.row, columns)
         return self._devices
 
     def overlay(self, changes: Mapping[str, NodeChange]) -> Snapshot:
@@ -317,7 +317,7 @@ class NodeFrame:
                 pass
         paths = frozenset((path,))
         column = self._cluster.paths.numbers(
-            path, self.size, self._kept_reader(path), self.stamp(paths), lambda since: self.changed(paths, since),
+            path, self.size, self._base_reader(path), self.stamp(paths), lambda since: self.changed(paths, since),
         )
         if column is None:
             return None
@@ -332,7 +332,7 @@ class NodeFrame:
         """Return the dictionary-encoded column at a path below a ROW variable."""
         paths = frozenset((path,))
         column = self._cluster.paths.codes(
-            path, self.size, self._kept_reader(path), self.stamp(paths), lambda since: self.changed(paths, since),
+            path, self.size, self._base_reader(path), self.stamp(paths), lambda since: self.changed(paths, since),
         )
         if self._base is not None:
             column = column.copy()
@@ -349,7 +349,7 @@ class NodeFrame:
         """Return the rows that changed at one of the paths since that stamp; None if that is no longer known."""
         return self._cluster.changed(paths, since)
 
-    def _kept_reader(self, path: Path) -> Callable[[int], object]:
+    def _base_reader(self, path: Path) -> Callable[[int], object]:
         """Return the reader of a path of the cluster itself, ignoring an overlay."""
         base = self if self._base is None else self._base[0]
         assert isinstance(base, NodeFrame)

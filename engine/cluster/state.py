@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from koordpolicy.engine.cel.check.checked_ast import Path
-from koordpolicy.engine.cel.vector.encoding import KeptPaths
+from koordpolicy.engine.cel.vector.encoding import PathColumns
 from koordpolicy.engine.cel.vector.frame import Rows
 
 from .change_log import NO_ROWS, Log
@@ -120,7 +120,7 @@ class ClusterState:
         self._pod_count = AmountColumn([len(row.pods) for row in self.rows])
         self._devices: DeviceColumns | None = None
         self.updated: Integers = np.array([_updated(row.metric) for row in self.rows], dtype=np.int64)
-        self.paths = KeptPaths()
+        self.paths = PathColumns()
         self._fresh_from, self._fresh_until = 1, 0
 
     def _set_devices(self, index: int) -> None:

@@ -153,7 +153,7 @@ class _Cached:
     stamp: int
 
 
-class KeptPaths:
+class PathColumns:
     """Cached columns by path, refreshed row by row."""
 
     __slots__ = ("_codes", "_numbers")

@@ -211,7 +211,7 @@ class PluginRunner:
         """Do the same as `run_filters`, with results of the result cache."""
         skipped = frozenset(self.skipped)
         actives = self.profile.without(Point.FILTER, skipped)
-        cached = self._of_cluster().answers(Point.FILTER, skipped, rows)
+        cached = self._of_cluster().combined_result(Point.FILTER, skipped, rows)
         errors = cached.errors(rows)
         # By row the index of the first filter that refuses it. None while it equals the group's.
         first = None if len(rows) == len(cached.values) else cached.values[rows]
@@ -235,12 +235,12 @@ class PluginRunner:
             state, pod, snapshot = self.state, self.pod, self.snapshot
 
             def work_out() -> Iterator[Filtered]:
-                questions = dict(zip(cached.places, cached.questions, strict=True))
+                cache_keys = dict(zip(cached.places, cached.cache_keys, strict=True))
                 for place, active in enumerate(actives):
                     if place in others:
                         answer, asked, refused = others[place]
                         yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
-                    elif place in questions:
+                    elif place in cache_keys:
                         here = shown == place
                         if place not in errors and not np.count_nonzero(here):
                             continue
@@ -249,7 +249,7 @@ class PluginRunner:
                         asked = rows[shown.view(np.uint16) >= place]
                         failed = among(errors.get(place, {}), asked)
                         if len(refused) or failed:
-                            cache_key = questions[place]
+                            cache_key = cache_keys[place]
                             if failed:  # these rows are refused for another reason
                                 cache_key = cache_key._replace(refusal=None)
                             answer = recomputed(active, cache_key, state, pod, snapshot, refused=refused)
@@ -323,7 +323,7 @@ class PluginRunner:
             totals = np.zeros(len(rows), np.int64)
             others = list(enumerate(self.profile.without(Point.SCORE, frozenset(idle))))
         else:
-            cached = self._of_cluster().answers(Point.SCORE, frozenset(idle), rows)
+            cached = self._of_cluster().combined_result(Point.SCORE, frozenset(idle), rows)
             totals = cached.totals(rows)
             others = cached.uncached
         for place, active in others:
@@ -559,8 +559,8 @@ def _is_sound(answer: object) -> bool:
             return True
 
 
-class RefusedNodes:
-    """The nodes that refused a pod, as postFilters see them (implements `framework.scheduler.Refused`)."""
+class NodeRefusals:
+    """The nodes' refusals of a pod, as postFilters see them (implements `framework.scheduler.Refused`)."""
 
     def __init__(
         self, runner: PluginRunner, refusal: PodRejection | None, rows: Rows, nominations: Nominations | None,

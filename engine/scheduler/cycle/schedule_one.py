@@ -48,7 +48,7 @@ from ..verdict.verdict import Failure, Scored, Tie, Verdict
 from .binding import BindingCycle, BindingCycles, BindingPhase, is_shown_bound, note_bound, same_pod
 from .executor import Executor, InlineExecutor
 from .own_cluster import OwnCluster
-from .plugin_runner import Phase, PluginRunner, RefusedNodes, guarded, odd_answer
+from .plugin_runner import NodeRefusals, Phase, PluginRunner, guarded, odd_answer
 from .tie_break import FIRST_BY_NAME, TieBreak, tie_break
 from .waiting_pods import WaitingPod, WaitingPodsMap
 
@@ -84,7 +84,7 @@ def decide(
     if rejection is not None or not len(rows):
         verdict = Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=rejection,
                           failures=tuple(runner.failures))
-        return _run_post_filters(verdict, runner, RefusedNodes(runner, rejection, everything, nominations))
+        return _run_post_filters(verdict, runner, NodeRefusals(runner, rejection, everything, nominations))
     scores: Sequence[Scored] = ()
     totals: NDArray[np.int64] | None = None
     row, among = int(rows[0]), 1
@@ -115,7 +115,7 @@ def _nominate_reservation(verdict: Verdict, runner: PluginRunner) -> Verdict:
     return verdict
 
 
-def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: RefusedNodes) -> Verdict:
+def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefusals) -> Verdict:
     """Run the postFilters, unless the cycle ended with an error."""
     if verdict.refusal is not None and verdict.refusal[2].code is Code.ERROR:
         return verdict

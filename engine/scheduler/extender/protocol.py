@@ -96,7 +96,7 @@ class ExtenderArgs:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ShownRefusal:
     """Nodes that one plugin refused for one reason; `nodes` are the first of them."""
 
     plugin: str
@@ -128,7 +128,7 @@ class DecisionRecord:
     asked: int = 0
     passed: int = 0
     unknown: int = 0
-    refusals: tuple[Told, ...] = ()
+    refusals: tuple[ShownRefusal, ...] = ()
     refused_by: Mapping[str, int] = field(default_factory=dict)
     """The number of nodes that each plugin refused, enforced refusals only."""
     unenforced: tuple[tuple[str, Enforcement, int], ...] = ()
@@ -370,7 +370,7 @@ class Extender:
         refused = _Refused(quoted)
         for name, why in unusable.items():
             refused.failed += (_json(name), b":", _json(why), b",")
-        told, rest = _refuse(verdict, rows, refused)
+        shown, rest = _refuse(verdict, rows, refused)
         good = np.zeros(snapshot.size + 1, np.bool_)  # the last element is for unknown nodes
         good[verdict.passed] = True
         passed = good[places]
@@ -383,7 +383,7 @@ class Extender:
             nodes = _in_blocks(node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits)
         result = "refused" if len(places) and not passed.any() else "ok"
         record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
-                              refusals=told, refusals_left_out=rest)
+                              refusals=shown, refusals_left_out=rest)
         return Reply(_filter_result(nodes, names, refused.failed, refused.unresolvable), record)
 
     def _prioritize(self, question: ExtenderArgs) -> Reply:
@@ -491,7 +491,7 @@ class Extender:
 
     def _record(
         self, verb: Verb, question: ExtenderArgs, verdict: Verdict, *, unknown: int, result: str,
-        refusals: tuple[Told, ...] = (), refusals_left_out: int = 0, pinned: bool = False,
+        refusals: tuple[ShownRefusal, ...] = (), refusals_left_out: int = 0, pinned: bool = False,
         priorities: NDArray[np.int64] | None = None,
     ) -> DecisionRecord:
         errors = _errors(verdict)
@@ -580,13 +580,13 @@ class _Refused:
             into += (b"%b," % message).join(self.quoted[rows].tolist()), message, b","
 
 
-def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told, ...], int]:
+def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[ShownRefusal, ...], int]:
     """Add each refused node with `plugin: reason`; return the commonest reasons, and the number of the others."""
     if verdict.refusal is not None:
         plugin, _, refusal = verdict.refusal
         refused.add(plugin, refusal.message, refusal.code, rows)
-        return (_told(plugin, refusal.message, rows, verdict.names, Enforcement.ENFORCE),), 0
-    told: list[Told] = []
+        return (_shown(plugin, refusal.message, rows, verdict.names, Enforcement.ENFORCE),), 0
+    shown: list[ShownRefusal] = []
     rest = 0
     for step in verdict.filters:
         if not len(step.refused):
@@ -598,7 +598,7 @@ def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told
             reasons = {f"why is not known: {describe(error)}": step.refused}
             codes = {Code.ERROR: step.refused}
         ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
-        told += (_told(step.plugin, reason, found, verdict.names, step.enforcement)
+        shown += (_shown(step.plugin, reason, found, verdict.names, step.enforcement)
                  for reason, found in ordered[:_REASONS_SHOWN])
         rest += len(ordered[_REASONS_SHOWN:])
         if step.enforcement is Enforcement.ENFORCE:
@@ -608,12 +608,12 @@ def _refuse(verdict: Verdict, rows: Rows, refused: _Refused) -> tuple[tuple[Told
                 is_coded[coded] = True
                 for reason, found in joined.items():
                     refused.add(step.plugin, reason, code, found[is_coded[found]])
-    return tuple(told), rest
+    return tuple(shown), rest
 
 
-def _told(plugin: str, reason: str, rows: Rows, names: Sequence[str], enforcement: Enforcement) -> Told:
+def _shown(plugin: str, reason: str, rows: Rows, names: Sequence[str], enforcement: Enforcement) -> ShownRefusal:
     first = tuple(str(names[int(row)]) for row in rows[:_NAMES_SHOWN])
-    return Told(plugin, reason[:_LONGEST_MESSAGE], len(rows), first, enforcement)
+    return ShownRefusal(plugin, reason[:_LONGEST_MESSAGE], len(rows), first, enforcement)
 
 
 def _joined(reasons: Mapping[str, Rows], count: int) -> Mapping[str, Rows]:

@@ -24,7 +24,7 @@ FLAGS: Final[Mapping[str, tuple[str, str]]] = {
     "s": ("top_scores", "how many of the best nodes are written to the log with their scores; 0 for none"),
     "f": ("filters", "whether it is written to the log who refused which nodes"),
     "d": ("diagnosis", "whether the diagnosis of every pod that finds no node is written to the log, as JSON"),
-    "t": ("trace", "whether every question to a plugin is written to the log"),
+    "t": ("trace", "whether every call of a plugin is written to the log"),
 }
 """The flags by koord-scheduler's letter: the switched field and its description."""
 

@@ -65,12 +65,12 @@ class CombinedResult(CopyOnWriteArray):
         "_left",
         "_totals",
         "actives",
+        "cache_keys",
         "columns",
         "epochs",
         "no_epochs",
         "parts",
         "places",
-        "questions",
         "stale",
         "uncached",
         "weights",
@@ -88,7 +88,7 @@ class CombinedResult(CopyOnWriteArray):
         self.uncached = uncached
         """The plugins whose results are not cached, each with its index."""
         self.weights = np.array([active.weight for active in actives], np.int64)
-        self.questions: list[CacheKey] = []
+        self.cache_keys: list[CacheKey] = []
         """The cache keys of the columns."""
         self.columns: list[CachedColumn] = []
         self.epochs: list[int | None] = []

@@ -39,7 +39,7 @@ _NOT_CACHED: Final = object()
 _NO_ERRORS: Final[Errors] = {}
 _MOST_SHAPES: Final = 2_048
 """The maximum number of pod shapes with cached keys, at each of two points."""
-_TOLD: Final[WeakKeyDictionary[Profile, set[tuple[str, Point, str]]]] = WeakKeyDictionary()
+_LOGGED: Final[WeakKeyDictionary[Profile, set[tuple[str, Point, str]]]] = WeakKeyDictionary()
 """Faults of plugins that were logged; a reload makes new profiles, whose faults are logged again."""
 
 
@@ -72,57 +72,57 @@ class ResultCache:
         """Return whether these results are for that pod and that snapshot."""
         return pod is self._pod and snapshot is self._snapshot
 
-    def answers(self, point: Point, skipped: frozenset[str], rows: Rows) -> CombinedResult:
+    def combined_result(self, point: Point, skipped: frozenset[str], rows: Rows) -> CombinedResult:
         """Return the refreshed combined result of the plugins that are not skipped and have a cache key.
 
         Filters are evaluated for all nodes, scorers for `rows` only: the scores of other rows are undefined. The
         plugins in `uncached` must be called for this pod.
         """
-        actives, kept = self._profile.without(point, skipped), self._store.of(self._profile)
-        questions = self._questions(kept, point, skipped, actives)
+        actives, stored = self._profile.without(point, skipped), self._store.of(self._profile)
+        keys = self._shape_keys(stored, point, skipped, actives)
         held: list[CachedColumn] = []
         """Cache keys that plugins returned before one turned out to be uncacheable."""
         while True:
             try:
-                group = kept.groups.find(questions.key)
+                group = stored.groups.find(keys.key)
                 known = group is not None
                 if group is None:
-                    group = self._grouped(point, actives, questions.each, held)
+                    group = self._grouped(point, actives, keys.each, held)
                 if point is Point.FILTER:
-                    self._follow(group, questions)
+                    self._follow(group, keys)
                 elif group.whole:
-                    self._refresh_whole(group, questions, rows)
+                    self._refresh_whole(group, keys, rows)
                 else:
-                    self._refresh(group, questions, rows)
+                    self._refresh(group, keys, rows)
                 if not known:
-                    kept.groups.add(questions.key, group)
+                    stored.groups.add(keys.key, group)
             except UncacheablePlugin as failed:
-                each = [None if place == failed.place else every for place, every in enumerate(questions.each)]
-                questions = ShapeKeys(each, [], _key_of(point, skipped, each))
+                each = [None if place == failed.place else every for place, every in enumerate(keys.each)]
+                keys = ShapeKeys(each, [], _key_of(point, skipped, each))
             else:
                 return group
 
-    def _questions(
-        self, kept: ProfileStore, point: Point, skipped: frozenset[str], actives: Sequence[Active],
+    def _shape_keys(
+        self, stored: ProfileStore, point: Point, skipped: frozenset[str], actives: Sequence[Active],
     ) -> ShapeKeys:
         """Return the pod's cache keys; only keys that are not stable for the shape are requested again."""
         of_shape = point, skipped, self._shape
-        known = kept.questions.find(of_shape) if self._shape is not None else None
+        known = stored.shape_keys.find(of_shape) if self._shape is not None else None
         if known is None:
             among = self._profile.repeating[point]
-            each = [self._question(point, active) if active.plugin.name in among else None for active in actives]
+            each = [self._cache_key(point, active) if active.plugin.name in among else None for active in actives]
             passing = [place for place, (active, cache_key) in enumerate(zip(actives, each, strict=True))
                        if active.plugin.name in among and (cache_key is None or not cache_key.stable_for_shape)]
             known = ShapeKeys(each, passing, _key_of(point, skipped, each))
             for place in passing:
                 self._note_stamp(known, place)
             if self._shape is not None:
-                kept.questions.keep(of_shape, known, _MOST_SHAPES)
+                stored.shape_keys.keep(of_shape, known, _MOST_SHAPES)
             return known
         due = [place for place in known.passing if not self._is_stable(known, place)]
         if due:
             for place in due:
-                known.each[place] = self._question(point, actives[place])
+                known.each[place] = self._cache_key(point, actives[place])
                 self._note_stamp(known, place)
             known.update(_key_of(point, skipped, known.each))
         return known
@@ -138,10 +138,10 @@ class ResultCache:
         return (cache_key is not None and cache_key.stable_until is not None
                 and self._cluster.stamp(cache_key.stable_until) == keys.stamps[place])
 
-    def _question(self, point: Point, active: Active) -> CacheKey | None:
+    def _cache_key(self, point: Point, active: Active) -> CacheKey | None:
         """Return a plugin's cache key; None if it has none: then it is called uncached."""
         try:
-            cache_key = _question_of(active.ask.cache_key(point, self._pod, self._snapshot))
+            cache_key = _checked_key(active.ask.cache_key(point, self._pod, self._snapshot))
             if cache_key is not None:
                 cache_key = cache_key._replace(key=self._store.key_of(active.ask, point, cache_key.key))
                 self._cluster.logs(cache_key.paths)
@@ -149,30 +149,30 @@ class ResultCache:
                     self._cluster.logs(cache_key.stable_until)
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
-            self._tell(active, point, "its question", error)
+            self._log_fault(active, point, "its cache key", error)
             return None
         return cache_key
 
-    def _tell(self, active: Active, point: Point, what: str, error: BaseException) -> None:
+    def _log_fault(self, active: Active, point: Point, what: str, error: BaseException) -> None:
         """Log, once, a fault of a plugin that only costs time: the plugin is called uncached."""
-        told, about = _TOLD.setdefault(self._profile, set()), (active.name, point, what)
-        if about not in told:
-            told.add(about)
+        logged, about = _LOGGED.setdefault(self._profile, set()), (active.name, point, what)
+        if about not in logged:
+            logged.add(about)
             logging.getLogger(f"koordpolicy.scheduler.{active.name}").warning(
                 "the plugin `%s` at `%s`: %s is of no use: %s", active.name, point.value, what, describe(error),
             )
 
     def _grouped(
-        self, point: Point, actives: Sequence[Active], questions: Sequence[CacheKey | None], held: list[CachedColumn],
+        self, point: Point, actives: Sequence[Active], keys: Sequence[CacheKey | None], held: list[CachedColumn],
     ) -> CombinedResult:
-        asked = [(place, cache_key) for place, cache_key in enumerate(questions) if cache_key is not None]
+        asked = [(place, cache_key) for place, cache_key in enumerate(keys) if cache_key is not None]
         size = self._snapshot.size
         values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
         group = CombinedResult(values, [actives[place] for place, _ in asked], [place for place, _ in asked],
-                      [(place, active) for place, active in enumerate(actives) if questions[place] is None])
+                      [(place, active) for place, active in enumerate(actives) if keys[place] is None])
         parts: dict[tuple[Log, ...], DependencyGroup] = {}
         for number, ((_, cache_key), active) in enumerate(zip(asked, group.actives, strict=True)):
-            group.questions.append(cache_key)
+            group.cache_keys.append(cache_key)
             group.columns.append(self._store.column(active.ask, point, cache_key.key, size))
             held.append(group.columns[-1])
             logs = self._cluster.logs(cache_key.paths)
@@ -184,16 +184,16 @@ class ResultCache:
                        and all(part.vectorized for part in group.parts))
         return group
 
-    def _epochs(self, point: Point, group: CombinedResult, questions: ShapeKeys) -> list[int | None]:
+    def _epochs(self, point: Point, group: CombinedResult, keys: ShapeKeys) -> list[int | None]:
         """Return the current epochs of the columns' keys."""
-        if not questions.has_epochs:
+        if not keys.has_epochs:
             return group.no_epochs
         return [None if each.epoch is None else self._epoch(point, group, number, each.epoch)
-                for number, each in enumerate(questions.asks)]
+                for number, each in enumerate(keys.present)]
 
-    def _refresh(self, group: CombinedResult, questions: ShapeKeys, rows: Rows) -> None:
+    def _refresh(self, group: CombinedResult, keys: ShapeKeys, rows: Rows) -> None:
         """Score the stale ones of the rows; mark other changed rows as stale."""
-        asks, epochs = questions.asks, self._epochs(Point.SCORE, group, questions)
+        cache_keys, epochs = keys.present, self._epochs(Point.SCORE, group, keys)
         stamps = [part.last() for part in group.parts]
         columns = group.columns
         # What another combined result has scored for other rows alone is marked as stale in the column only.
@@ -235,7 +235,7 @@ class ResultCache:
                 due.append((number, stamp, known))
         stale = _union([each.asked for each in divided.values()]) if follows else group.stale_among(rows)
         for number, stamp, known in due:
-            column, cache_key = columns[number], asks[number]
+            column, cache_key = columns[number], cache_keys[number]
             if known is not None:
                 self._score_changed(group, number, cache_key, known, stamp)
             else:
@@ -244,7 +244,7 @@ class ResultCache:
                     marked = column.stale[stale]
                     of_column = stale if marked.all() else stale[marked]
                 if len(of_column):
-                    values, errors = self._asked(Point.SCORE, group, number, cache_key, of_column)
+                    values, errors = self._results(Point.SCORE, group, number, cache_key, of_column)
                     column.write(of_column, values, errors, stamp)
                     column.stale[of_column] = False
             column.epoch, column.stamp = epochs[number], stamp
@@ -258,9 +258,9 @@ class ResultCache:
             part.stamp = stamp
         group.epochs = epochs
 
-    def _refresh_whole(self, group: CombinedResult, questions: ShapeKeys, rows: Rows) -> None:
+    def _refresh_whole(self, group: CombinedResult, keys: ShapeKeys, rows: Rows) -> None:
         """Score all of the rows in each column that does not have their current scores."""
-        asks, epochs = questions.asks, self._epochs(Point.SCORE, group, questions)
+        cache_keys, epochs = keys.present, self._epochs(Point.SCORE, group, keys)
         stamps = [part.last() for part in group.parts]
         valid = group.covers(rows) and epochs == group.epochs
         for part, stamp in zip(group.parts, stamps, strict=True):
@@ -270,7 +270,7 @@ class ResultCache:
                 # Another combined result may have replaced the scores by those of other rows.
                 known = column.scored is not None and column.scored[0] is rows
                 if not known or column.stamp != stamp or column.epoch != epoch:
-                    values, errors = self._asked(Point.SCORE, group, number, asks[number], rows)
+                    values, errors = self._results(Point.SCORE, group, number, cache_keys[number], rows)
                     column.replace_scores(rows, values, errors, stamp)
                     column.epoch, valid = epoch, False
         if not valid:
@@ -288,13 +288,13 @@ class ResultCache:
             # Filters were called for the same array, so the columns gathered for them are reused. An invalid score of a
             # row where the pod cannot run is no fault.
             if cache_key.vectorized is not None and rows.changed is not None:
-                said = self._said(Point.SCORE, group.actives[number], cache_key.vectorized, rows.changed)
+                said = self._vectorized_results(Point.SCORE, group.actives[number], cache_key.vectorized, rows.changed)
                 if said is not None:
                     column.write(rows.changed, said, _NO_ERRORS, stamp)
                     return
             column.stale[others] = True
         if len(asked):
-            values, errors = self._asked(Point.SCORE, group, number, cache_key, asked)
+            values, errors = self._results(Point.SCORE, group, number, cache_key, asked)
             column.write(asked, values, errors, stamp)
 
     def _changed_since(self, part: DependencyGroup, since: int) -> Rows | None:
@@ -303,10 +303,10 @@ class ResultCache:
             return None
         return self._cluster.changed(part.paths, since)
 
-    def _follow(self, group: CombinedResult, questions: ShapeKeys) -> None:
+    def _follow(self, group: CombinedResult, keys: ShapeKeys) -> None:
         """Run filters on the changed rows, and refresh which filter refuses each row first."""
         point, columns = Point.FILTER, group.columns
-        asks, epochs = questions.asks, self._epochs(point, group, questions)
+        cache_keys, epochs = keys.present, self._epochs(point, group, keys)
         stamps = [part.last() for part in group.parts]
         of_columns = [column.epoch for column in columns]
         behind: dict[int, Rows] = {}
@@ -324,7 +324,7 @@ class ResultCache:
                     if column.stamp != before:
                         before, rows = column.stamp, self._changed(part, column.stamp)
                     asked = self._everything if rows is None or column.epoch != epoch else rows
-                    values, errors = self._asked(point, group, number, asks[number], asked)
+                    values, errors = self._results(point, group, number, cache_keys[number], asked)
                     column.write(asked, values, errors, stamp)
                     column.epoch = epoch
                 altered = altered or column.altered > since
@@ -350,7 +350,7 @@ class ResultCache:
             return group.columns[number].epoch_of(epoch(self._snapshot))
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
-            self._tell(group.actives[number], point, "the epoch of its question", error)
+            self._log_fault(group.actives[number], point, "the epoch of its cache key", error)
             raise UncacheablePlugin(group.places[number]) from error
 
     def _changed(self, part: DependencyGroup, since: int) -> Rows | None:
@@ -358,7 +358,7 @@ class ResultCache:
         rows = self._changed_since(part, since)
         return None if rows is None or len(rows) * _MANY > self._snapshot.size else rows
 
-    def _asked(
+    def _results(
         self, point: Point, group: CombinedResult, number: int, cache_key: CacheKey, rows: Rows,
     ) -> tuple[NDArray[Any], Errors]:
         """Return a plugin's results for some rows."""
@@ -366,7 +366,7 @@ class ResultCache:
             return group.columns[number].values[rows], {}
         active = group.actives[number]
         if cache_key.vectorized is not None:
-            values = self._said(point, active, cache_key.vectorized, rows)
+            values = self._vectorized_results(point, active, cache_key.vectorized, rows)
             if values is not None:
                 return values, _NO_ERRORS
         answered = filtered if point is Point.FILTER else scored
@@ -376,7 +376,7 @@ class ResultCache:
             must_be_survived(error)
             raise UncacheablePlugin(group.places[number]) from error
 
-    def _said(
+    def _vectorized_results(
         self, point: Point, active: Active, answer: Callable[[Snapshot, Rows], NDArray[Any] | None], rows: Rows,
     ) -> NDArray[Any] | None:
         """Return the vectorized result of a cache key; None if the plugin must be called."""
@@ -385,7 +385,7 @@ class ResultCache:
             return None if values is None else checked(values, point, len(rows))
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
-            self._tell(active, point, "the answer of its question", error)
+            self._log_fault(active, point, "its vectorized result", error)
             return None
 
 
@@ -404,11 +404,11 @@ def _union(found: Sequence[Rows]) -> Rows:
     return np.unique(np.concatenate(found))
 
 
-def _question_of(said: object) -> CacheKey | None:
+def _checked_key(said: object) -> CacheKey | None:
     if said is None or isinstance(said, CacheKey):
         return said
     raise TypeError(f"it must be a `CacheKey` or None, not {type(said).__name__}")
 
 
-def _key_of(point: Point, skipped: frozenset[str], questions: Sequence[CacheKey | None]) -> Hashable:
-    return point, skipped, tuple([_NOT_CACHED if each is None else each.key for each in questions])
+def _key_of(point: Point, skipped: frozenset[str], keys: Sequence[CacheKey | None]) -> Hashable:
+    return point, skipped, tuple([_NOT_CACHED if each is None else each.key for each in keys])

@@ -20,7 +20,7 @@ _MOST_BYTES: Final = 256 * 1024 * 1024
 """The maximum memory of all combined results of a profile."""
 _FEWEST: Final = 16
 _MOST_KEYS: Final = 4_096
-_Kept = TypeVar("_Kept")
+_Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class ShapeKeys:
     """The key of their combined result."""
     stamps: dict[int, int] = field(default_factory=dict)
     """By place, the stamp at which a plugin returned a key that is stable until a node changes."""
-    asks: list[CacheKey] = field(init=False)
+    present: list[CacheKey] = field(init=False)
     """The keys of the plugins that have one."""
     has_epochs: bool = field(init=False)
 
@@ -44,21 +44,21 @@ class ShapeKeys:
     def update(self, key: Hashable) -> None:
         """Take over what follows from changed keys."""
         self.key = key
-        self.asks = [each for each in self.each if each is not None]
-        self.has_epochs = any([each.epoch is not None for each in self.asks])  # noqa: C419 - a list is faster
+        self.present = [each for each in self.each if each is not None]
+        self.has_epochs = any([each.epoch is not None for each in self.present])  # noqa: C419 - a list is faster
 
 
-class Latest(OrderedDict[Hashable, _Kept]):
+class Latest(OrderedDict[Hashable, _Value]):
     """A bounded map: the least recently used entries are dropped."""
 
-    def find(self, key: Hashable) -> _Kept | None:
+    def find(self, key: Hashable) -> _Value | None:
         """Return the entry of a key, which is used now, or None."""
         found = self.get(key)
         if found is not None:
             self.move_to_end(key)
         return found
 
-    def keep(self, key: Hashable, value: _Kept, most: int) -> None:
+    def keep(self, key: Hashable, value: _Value, most: int) -> None:
         """Add an entry; at most `most` stay."""
         while len(self) >= most:
             self.popitem(last=False)
@@ -99,7 +99,7 @@ class ProfileStore:
 
     def __init__(self) -> None:
         self.groups = CombinedResults()
-        self.questions = Latest[ShapeKeys]()
+        self.shape_keys = Latest[ShapeKeys]()
         """By point, the plugins that are skipped, and shape."""
 
 

@@ -188,7 +188,7 @@ class Verdict:
     binding: bool = False
     """True if the pod has its node and its binding cycle runs while further pods are decided."""
     failures: tuple[Failure, ...] = ()
-    told: tuple[RefusedNodes, ...] | None = None
+    reported: tuple[RefusedNodes, ...] | None = None
     """The explanations, once they were computed; see `explained`."""
     written: str | None = None
     """The message, once it was computed; see `explained`."""
@@ -209,8 +209,8 @@ class Verdict:
         If a filter's messages differ from node to node, the ten commonest are returned as they are; the other nodes are
         grouped under the rules' fixed words.
         """
-        if self.told is not None:
-            return self.told
+        if self.reported is not None:
+            return self.reported
         return tuple(refused for step in self.filters for refused in _grouped(step, self.names))
 
     def reasons(self) -> dict[str, int]:
@@ -296,7 +296,7 @@ class Verdict:
 
         `why_not` still needs the snapshot.
         """
-        return replace(self, told=self.refusals(), written=self.message(), names=tuple(self.names))
+        return replace(self, reported=self.refusals(), written=self.message(), names=tuple(self.names))
 
     def to_json(self, *, nodes: int | None = None) -> dict[str, Any]:
         """Return plain data; `nodes` limits the break-down of scores to the best ones.

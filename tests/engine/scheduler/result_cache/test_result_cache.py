@@ -389,12 +389,12 @@ class Evil:
 
 
 @pytest.mark.parametrize("evil", [Evil, lambda: (Evil(),)])
-@pytest.mark.parametrize("what", ["its question", "the epoch of its question"])
+@pytest.mark.parametrize("what", ["its cache key", "the epoch of its cache key"])
 def test_what_cannot_be_compared_is_the_plugins_fault_and_ends_nothing(evil, what, caplog):
     plugin, cluster, scheduler = counting()
-    key = evil if what == "its question" else lambda: None
+    key = evil if what == "its cache key" else lambda: None
     plugin.cache_key = lambda point, pod, snapshot: CacheKey(
-        key(), PODS, None if what == "its question" else lambda _: evil(),
+        key(), PODS, None if what == "its cache key" else lambda _: evil(),
     )
     placed = []
     for number in range(4):
@@ -511,7 +511,7 @@ def test_in_a_small_cluster_what_answers_by_arrays_is_asked_about_all_nodes_that
         lambda rows: np.ones(NODES + 1, np.bool_),
         [
             (
-                "the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 "
+                "the plugin `Counts` at `filter`: its vectorized result is of no use: TypeError: it must be 90 "
                 "values of bool, not bool of shape (91,)"
             ),
         ],
@@ -520,7 +520,7 @@ def test_in_a_small_cluster_what_answers_by_arrays_is_asked_about_all_nodes_that
         lambda rows: np.ones(len(rows), np.int64),
         [
             (
-                "the plugin `Counts` at `filter`: the answer of its question is of no use: TypeError: it must be 90 "
+                "the plugin `Counts` at `filter`: its vectorized result is of no use: TypeError: it must be 90 "
                 "values of bool, not int64 of shape (90,)"
             ),
         ],
@@ -529,7 +529,7 @@ def test_in_a_small_cluster_what_answers_by_arrays_is_asked_about_all_nodes_that
         lambda rows: [True] * len(rows),
         [
             (
-                "the plugin `Counts` at `filter`: the answer of its question is of no use: AttributeError: 'list' "
+                "the plugin `Counts` at `filter`: its vectorized result is of no use: AttributeError: 'list' "
                 "object has no attribute 'dtype'"
             ),
         ],
@@ -538,7 +538,7 @@ def test_in_a_small_cluster_what_answers_by_arrays_is_asked_about_all_nodes_that
         lambda rows: 1 / 0,
         [
             (
-                "the plugin `Counts` at `filter`: the answer of its question is of no use: ZeroDivisionError: division "
+                "the plugin `Counts` at `filter`: its vectorized result is of no use: ZeroDivisionError: division "
                 "by zero"
             ),
         ],
