@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -231,7 +231,7 @@ def _complaint(fault: SchemaFault, root: YamlNode, whole: str) -> Iterator[Probl
         known = fault.rule.get("properties", {})
         for key in fault.limit:
             below = place.at(key)
-            yield _unknown(key, field, known, below.place if below else place.place)
+            yield _unknown(key, field, known, place.fields, below.place if below else place.place)
         return
     if fault.keyword in ("oneOf", "anyOf"):
         yield from _branches(fault, root, place, field, whole)
@@ -245,9 +245,13 @@ _LONGEST_MESSAGE: Final = 200
 _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
 
 
-def _unknown(key: str, field: str, known: Mapping[str, Any], span: Span) -> Problem:
+def _unknown(key: str, field: str, known: Mapping[str, Any], given: Container[str], span: Span) -> Problem:
     where = f" in `{field}`" if field else ""
-    hint = did_you_mean(key, known) or ("known: " + ", ".join(f"`{each}`" for each in sorted(known)) if known else "")
+    hint = did_you_mean(key, [each for each in known if each not in given])
+    if not hint and not field and key in known.get("spec", {}).get("properties", {}):
+        hint = "indent it under `spec`"
+    if not hint and known:
+        hint = "known: " + ", ".join(f"`{each}`" for each in sorted(known))
     return Problem(f"unknown field {_named(key)}{where}", span, hint, code="unknown-field")
 
 
@@ -300,8 +304,7 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
     match keyword:
         case "required":
             declared = rule.get("properties", {}).get(limit)
-            examples = declared.get("examples") if isinstance(declared, Mapping) else None
-            hint = f"for example `{limit}: {examples[0]}`" if examples and isinstance(examples[0], str) else "add it"
+            hint = _added(limit, declared if isinstance(declared, Mapping) else {})
             where = f" in `{field}`" if field != _DOCUMENT else ""
             return f"missing field {_named(limit)}{where}", hint, place.place
         case "type":
@@ -311,6 +314,10 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
             elif limit == "string" and isinstance(value, bool | int | float):
                 fits = matches(place.text, rule.get("pattern", ""))
                 hint = "put it in quotes" if fits else f"write {rule.get('x-wanted', 'a text')}"
+            elif limit == "array" and isinstance(value, Mapping):
+                hint += ": each item begins with `- `"
+            elif limit == "array" and isinstance(value, str) and value.replace("-", "").isalnum():
+                hint += f", such as `[{value}]`"
             subject = f"`{field}`" if field != _DOCUMENT else field
             return f"{subject} is {_shown(value)}, not {_wanted(limit)}", hint, place.span
         case "enum" | "const":
@@ -341,6 +348,16 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
         case _:
             pass
     return f"{field if field == _DOCUMENT else f'`{field}`'}: {fault.message}", "", place.place
+
+
+def _added(name: str, declared: Mapping[str, Any]) -> str:
+    """Return what to write for a field that is missing."""
+    examples, values = declared.get("examples"), declared.get("enum")
+    if examples and isinstance(examples[0], str):
+        return f"for example `{name}: {examples[0]}`"
+    if values:
+        return "write " + ", ".join(f"`{name}: {each}`" for each in values[:-1]) + f" or `{name}: {values[-1]}`"
+    return "add it"
 
 
 def _wanted(types: str | Sequence[str]) -> str:

@@ -706,7 +706,7 @@ def typed(values: Mapping[str, Any], schema: Any = None) -> Typed:
         # Many documents may share many params, and most are scalars without a schema.
         plain = _PLAIN_FIELDS.get(value.__class__) if rule is None else None
         declared[name] = plain or _field(_type_of(value, f"Params.{name}", types, rule), rule)
-    top = ObjectType("Params", declared)
+    top = ObjectType("Params", declared, undeclared="declare it under `params`")
     return Typed(top.type, (top, *types))
 
 

@@ -92,8 +92,10 @@ class Registry:
                 chosen[key] = plugin
             elif not (other.replaces and not plugin.source):
                 first, second = (other, plugin) if plugin.span is not None else (plugin, other)
+                named = f"{plugin.framework.value} plugin `{plugin.name}`"
                 problems.append(Problem(
-                    f"the {plugin.framework.value} plugin `{plugin.name}` is declared twice, also at {first.origin}",
+                    f"the {named} is declared twice, also at {first.origin}" if first.source else
+                    f"there is a {named} already: {first.origin}",
                     second.span, "rename one" if first.source else "rename it, or set `replaces: true` in its spec",
                     code="duplicate-name",
                 ))

@@ -338,10 +338,12 @@ class _Checker(Unifier):
         if not hint and node.field in self.environment.variables:
             hint = f"`{node.field}` is a variable of its own"
         elif declared.index is not None:
-            quoted = f'any other name is written in quotes: `["{node.field}"]`'
+            quoted = 'any other name is written in full and in quotes, as in `["nvidia.com/gpu"]`'
             hint = f"{hint} ({quoted})" if hint else quoted
+        elif not hint and declared.fields:
+            hint = _listed("it has", sorted(declared.fields))
         elif not hint:
-            hint = _listed("it has", sorted(declared.fields)) if declared.fields else "it has no known fields"
+            hint = declared.undeclared or "it has no known fields"
         return self.complain(
             f"no such field `{node.field}` in `{type_.name}`", node, end=None if node.test else end, help=hint,
             code="cel-name",

@@ -40,6 +40,7 @@ _AMOUNT_HELP: Final = (
 )
 _EQUALITY: Final = frozenset(("_==_", "_!=_"))
 _ORDER: Final = frozenset(("_<_", "_<=_", "_>_", "_>=_"))
+_SUMS: Final = frozenset(("_+_", "_-_"))
 _MACROS: Final = {
     "all": "list.all(x, x > 0)", "exists": "list.exists(x, x > 0)", "exists_one": "list.exists_one(x, x > 0)",
     "existsOne": "list.existsOne(x, x > 0)", "map": "list.map(x, x + 1)", "filter": "list.filter(x, x > 0)",
@@ -154,8 +155,12 @@ _HELP: Final[tuple[_Rule, ...]] = (
         _AMOUNT_HELP,
     ),
     (
-        lambda call: call.is_binary and call.has_number and STRING in call.types,
+        lambda call: call.name == "_+_" and call.has_number and STRING in call.types,
         "a text is no number: `string(x)` and `int(x)` convert",
+    ),
+    (
+        lambda call: call.is_binary and call.has_number and STRING in call.types,
+        "a text is no number: `int(x)` reads digits, and `quantity(x).asInteger()` an amount such as `4Gi`",
     ),
     (
         lambda call: call.is_binary and STRING in call.types and TIMESTAMP in call.types,
@@ -164,6 +169,16 @@ _HELP: Final[tuple[_Rule, ...]] = (
     (
         lambda call: call.is_binary and STRING in call.types and DURATION in call.types,
         "a text is none of those: `duration('1h30m')` reads one",
+    ),
+    (
+        lambda call: call.has_number and (
+            (call.name in _SUMS and TIMESTAMP in call.types)
+            or (call.name in _SUMS | _ORDER | _EQUALITY and DURATION in call.types)),
+        "a number is no duration: `duration('1h30m')` reads one",
+    ),
+    (
+        lambda call: call.name in _ORDER | _EQUALITY and call.has_number and TIMESTAMP in call.types,
+        "a number is no time: `timestamp('2026-01-31T12:00:00Z')` reads one",
     ),
     (
         lambda call: call.is_binary and call.name in _ORDER and call.types[0] == BOOL and call.types[1] != BOOL,

@@ -101,7 +101,8 @@ class ObjectType:
 
     `index` is the type of `object["any key"]` where that is allowed (a resource list is an object with native
     resources as checked fields and any other under its quoted name). `absent` is the value of an absent field
-    (0 for resource lists); None means that reading it is the error `no such key`.
+    (0 for resource lists); None means that reading it is the error `no such key`. `undeclared` says what to do about
+    reading a field of an object that has none; empty where there is nothing to say.
     """
 
     name: str
@@ -109,6 +110,7 @@ class ObjectType:
     index: Type | None = None
     absent: int | None = None
     doc: str = ""
+    undeclared: str = ""
 
     @property
     def type(self) -> Type:

@@ -49,7 +49,8 @@ def test_an_invalid_expression_is_shown_with_a_caret(run: Run):
     assert done.err == (
         "<expression>:1:6: error: no such field `memroy` in `Usage`\n"
         " 1 | usage.memroy / 3\n"
-        '   |      ^^^^^^^ did you mean `memory`? (any other name is written in quotes: `["memroy"]`)\n'
+        "   |      ^^^^^^^ did you mean `memory`? "
+        '(any other name is written in full and in quotes, as in `["nvidia.com/gpu"]`)\n'
     )
 
 

@@ -213,6 +213,25 @@ def test_documents_inside_a_configmap_are_placed_in_the_manifest() -> None:
     )
 
 
+@pytest.mark.parametrize(("kind", "text", "message", "help_"), [
+    ("DeschedulerPlugin", "spec: {criteria: [{name: a, expression: 'true'}]}", "missing field `type` in `spec`",
+     "write `type: Deschedule`, `type: Balance` or `type: EvictionFilter`"),
+    ("SchedulerPlugin", "spec: {match: {pods: {namespaces: shop}}, filter: [{name: a, expression: 'true'}]}",
+     "`spec.match.pods.namespaces` is the text `shop`, not a list", "write a list, such as `[shop]`"),
+    ("SchedulerPlugin", "spec: {filter: {name: a, expression: 'true'}}",
+     "`spec.filter` is a mapping, not a list", "write a list: each item begins with `- `"),
+    ("SchedulerPlugin", "spec: {filter: [{name: a, expression: 'true'}]}\nscore: []",
+     "unknown field `score`", "indent it under `spec`"),
+    ("SchedulerPlugin", "spec: {filter: [{name: a, nam: b, expression: 'true'}]}",
+     "unknown field `nam` in `spec.filter[0]`",
+     "known: `expression`, `message`, `messageExpression`, `name`, `reason`"),
+])  # fmt: skip
+def test_a_problem_with_a_field_says_what_to_write_instead(kind: str, text: str, message: str, help_: str) -> None:
+    loaded = load([Source("p.yaml", f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\n"
+                                    f"metadata: {{name: p}}\n{text}\n")])
+    assert [(problem.message, problem.help) for problem in loaded.problems] == [(message, help_)]
+
+
 def test_a_configmap_must_be_one_that_the_api_server_takes() -> None:
     big = "x" * (1024 * 1024)
     text = f"kind: ConfigMap\nmetadata: {{name: m}}\ndata:\n  a/b.yaml: x\n  ..data: x\n  n: 1\n  big.yaml: {big}\n"

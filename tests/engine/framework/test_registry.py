@@ -32,7 +32,7 @@ def test_every_name_taken_twice_is_told_at_the_document() -> None:
         Registry.of([plugin("a"), plugin("a", source="p"), plugin("b", source="p"), plugin("b", source="q")],
                     generation=1)
     assert str(caught.value) == (
-        "p/a.yaml:1:1: error: the scheduler plugin `a` is declared twice, also at built-in\n"
+        "p/a.yaml:1:1: error: there is a scheduler plugin `a` already: built-in\n"
         " 1 | name: a\n"
         "   | ^^^^^^^ rename it, or set `replaces: true` in its spec\n"
         "q/b.yaml:1:1: error: the scheduler plugin `b` is declared twice, also at p/b.yaml\n"

@@ -256,7 +256,10 @@ def test_a_fault_is_told_at_its_place(text: str, position: int, message: str | N
         ("True", "did you mean `true`?"),
         ("None == 1", "did you mean `null`?"),
         ("!node.name == 'a'", "it negates a bool; a comparison needs parentheses: `!(x == y)`"),
-        ("usage.memroy", 'did you mean `memory`? (any other name is written in quotes: `["memroy"]`)'),
+        (
+            "usage.memroy",
+            'did you mean `memory`? (any other name is written in full and in quotes, as in `["nvidia.com/gpu"]`)',
+        ),
         ("node.nam", "did you mean `name`?"),
         ("node.zzz", "it has `created`, `if`, `labels`, `memory`, `name`, `ports`"),
         ("math.geratest(1, 2)", "did you mean `math.greatest`?"),

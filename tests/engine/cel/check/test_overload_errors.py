@@ -66,7 +66,27 @@ def complaint(text: str) -> tuple[str, str]:
         (
             "name > 1",
             "`>` does not take `string` and `int`",
+            "a text is no number: `int(x)` reads digits, and `quantity(x).asInteger()` an amount such as `4Gi`",
+        ),
+        (
+            "name + 1",
+            "`+` does not take `string` and `int`",
             "a text is no number: `string(x)` and `int(x)` convert",
+        ),
+        (
+            "age > 3600",
+            "`>` does not take `duration` and `int`",
+            "a number is no duration: `duration('1h30m')` reads one",
+        ),
+        (
+            "created - 3600",
+            "`-` does not take `timestamp` and `int`",
+            "a number is no duration: `duration('1h30m')` reads one",
+        ),
+        (
+            "created > 3600",
+            "`>` does not take `timestamp` and `int`",
+            "a number is no time: `timestamp('2026-01-31T12:00:00Z')` reads one",
         ),
         (
             "created > name",
