@@ -241,11 +241,18 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def render(problems: Sequence[Problem]) -> str:
-    """Return the problems as text, at most a hundred of them, with the number of omitted ones."""
-    shown = [problem.render() for problem in problems[:_SHOWN_PROBLEMS]]
-    if len(problems) > _SHOWN_PROBLEMS:
-        shown.append(f"... and {len(problems) - _SHOWN_PROBLEMS} more")
+    """Return the problems as text, at most a hundred of them, and how many are left out: the less severe ones first."""
+    severe = most_severe([problem.severity for problem in problems], _SHOWN_PROBLEMS)
+    shown = [problems[index].render() for index in severe]
+    if len(problems) > len(shown):
+        shown.append(f"... and {len(problems) - len(shown)} more")
     return "\n".join(shown)
+
+
+def most_severe(severities: Sequence[Severity], most: int) -> list[int]:
+    """Return the indices of at most `most` entries in their order; the less severe ones are left out first."""
+    ranked = sorted(range(len(severities)), key=lambda index: (severities[index], index))
+    return sorted(ranked[:most])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

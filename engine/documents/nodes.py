@@ -34,6 +34,8 @@ _MOST_RESTARTS: Final = 20
 file."""
 _MOST_EXPANDED: Final = 100_000
 """The maximal number of nodes that the aliases of one file expand to."""
+_MOST_EXPANDED_CHARACTERS: Final = LARGEST_FILE
+"""The maximal number of characters that the aliases of one file expand to."""
 
 Value: TypeAlias = str | int | float | bool | None
 
@@ -59,7 +61,7 @@ class YamlNode:
     """A scalar, a list or a mapping of a YAML document.
 
     `value` is the scalar's value, a tuple of nodes, or a mapping from key to node. `key` is the place of the node's
-    key; `size` the number of nodes in it, aliases expanded.
+    key; `size` the number of nodes in it, and `characters` that of their scalars and keys, aliases expanded.
     """
 
     source: Source
@@ -71,6 +73,7 @@ class YamlNode:
     text: str = ""
     """A scalar's text before it was resolved to a number, a boolean or null."""
     size: int = 1
+    characters: int = 0
 
     @property
     def span(self) -> Span:
@@ -305,6 +308,7 @@ class _Open:
     pending: tuple[str, Span] | None = None
     skipping: bool = False
     size: int = 1
+    characters: int = 0
 
 
 class _Composer:
@@ -319,7 +323,7 @@ class _Composer:
         self.found = found
         self.open: list[_Open] = []
         self.anchors: dict[str, YamlNode | None] = {}
-        self.expanded = 0
+        self.expanded = self.expanded_characters = 0
         self.events = 0
         self.before = len(found)
 
@@ -372,7 +376,7 @@ class _Composer:
         if (properties := _PROPERTIES.match(self.source.text, start, end)) is not None:
             start = properties.end()
         value = self.understand(event, text, style)
-        node = YamlNode(self.source, start, end, value, self.key_of_next(), style, text)
+        node = YamlNode(self.source, start, end, value, self.key_of_next(), style, text, characters=len(text))
         if event.anchor:
             self.anchors[event.anchor] = node
         return self.add(node)
@@ -380,6 +384,7 @@ class _Composer:
     def begin_field(self, key: str, span: Span, *, plain: bool) -> None:
         mapping = self.open[-1]
         mapping.pending = (key, span)
+        mapping.characters += len(key)
         if key == "<<" and plain:
             self.problem("merge keys are not part of YAML 1.2", span, "write the fields out")
             mapping.skipping = True
@@ -451,7 +456,10 @@ class _Composer:
         done = self.open.pop()
         value: tuple[YamlNode, ...] | Mapping[str, YamlNode] = done.fields if done.mapping else tuple(done.items)
         end = self.offset + event.end_mark.index
-        node = YamlNode(self.source, done.start, max(end, done.start + 1), value, done.key, size=done.size)
+        node = YamlNode(
+            self.source, done.start, max(end, done.start + 1), value, done.key, size=done.size,
+            characters=done.characters,
+        )
         if done.anchor:
             self.anchors[done.anchor] = node
         if done.is_key:  # already reported: its value is read and ignored
@@ -475,14 +483,19 @@ class _Composer:
             )
             return self.add(YamlNode(self.source, span.start, span.end, None, self.key_of_next()))
         self.expanded += node.size
-        if self.expanded > _MOST_EXPANDED:
+        self.expanded_characters += node.characters
+        if self.expanded > _MOST_EXPANDED or self.expanded_characters > _MOST_EXPANDED_CHARACTERS:
+            most = (
+                f"{_MOST_EXPANDED} nodes" if self.expanded > _MOST_EXPANDED
+                else f"{_MOST_EXPANDED_CHARACTERS} characters"
+            )
             self.problem(
-                f"the aliases of this file stand for more than {_MOST_EXPANDED} nodes", span,
-                "write the values out", "alias-bomb",
+                f"the aliases of this file stand for more than {most}", span, "write the values out", "alias-bomb",
             )
             raise _StopReading
         copy = YamlNode(
             node.source, node.start, node.end, node.value, self.key_of_next(), node.style, node.text, node.size,
+            node.characters,
         )
         return self.add(copy)
 
@@ -491,6 +504,7 @@ class _Composer:
             return node
         holder = self.open[-1]
         holder.size += node.size
+        holder.characters += node.characters
         if not holder.mapping:
             holder.items.append(node)
             return None

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from koordpolicy.engine.escaping import visible, visible_json
-from koordpolicy.engine.source import Problem, Severity, Span, in_order, render
+from koordpolicy.engine.source import Problem, Severity, Span, in_order, most_severe, render
 
 from .rules import RULES, LintRule
 
@@ -86,7 +86,7 @@ def _json(data: object) -> str:
 def as_text(report: LintReport) -> str:
     """Return the report for people: each finding with its line and a caret."""
     lines = []
-    shown = report.entries[:100]
+    shown = [report.entries[index] for index in most_severe([each.problem.severity for each in report.entries], 100)]
     for each in shown:
         problem = each.problem
         if each.rule is not None:

@@ -103,6 +103,12 @@ def test_beyond_a_hundred_problems_only_their_number_is_told():
     assert text.splitlines()[-1] == "... and 3 more"
 
 
+def test_an_error_is_shown_however_many_warnings_and_notes_come_before_it():
+    many = [Problem(f"p{number}", severity=Severity(1 + number % 2)) for number in range(200)]
+    lines = render([*many, Problem("wrong")]).splitlines()
+    assert lines == [f"warning: p{number}" for number in range(0, 198, 2)] + ["error: wrong", "... and 101 more"]
+
+
 def test_machines_get_the_same_facts_as_people():
     assert Problem("m", FILE.span(8, 14), "h", code="c").to_json() == {
         "severity": "error", "code": "c", "message": "m", "help": "h",

@@ -65,6 +65,23 @@ def test_an_alias_bomb_is_refused_at_once() -> None:
     assert time.process_time() - started < 1
 
 
+@pytest.mark.parametrize(("long", "alias"), [("x" * 1_000_000, "*a"), (f"[{'x' * 1_000_000}]", "[*a]")])
+def test_aliases_of_a_long_text_are_refused_at_once(long: str, alias: str) -> None:
+    text = f"a: &a {long}\nb: [{', '.join([alias] * 30_000)}]\n"
+    assert "the aliases of this file stand for more than 10485760 characters" in complaint(text).splitlines()[0]
+
+
+def test_aliases_of_long_keys_are_refused_at_once() -> None:
+    keys = ", ".join(f"{number:0>1000}: 1" for number in range(1000))
+    text = f"a: &a {{{keys}}}\nb: [{', '.join(['*a'] * 11)}]\n"
+    assert "the aliases of this file stand for more than 10485760 characters" in complaint(text).splitlines()[0]
+
+
+def test_ten_aliases_of_a_long_text_are_read() -> None:
+    long = "x" * 1_000_000
+    assert plain(f"a: &a {long}\nb: [{', '.join(['*a'] * 10)}]\n") == {"a": long, "b": [long] * 10}
+
+
 @pytest.mark.parametrize("text", ["[" * 10_000, "{a: " * 10_000, "- " * 10_000 + "a", "[" * 10_000 + "]" * 10_000])
 def test_what_is_nested_ten_thousand_deep_is_refused_at_once(text: str) -> None:
     started = time.process_time()

@@ -31,6 +31,14 @@ def test_text_shows_carets_counts_and_what_can_be_mended():
     )
 
 
+def test_the_text_shows_an_error_after_a_hundred_notes():
+    notes = tuple(ReportEntry(Problem(f"n{number}", severity=Severity.NOTE)) for number in range(150))
+    report = LintReport((*notes, ReportEntry(Problem("wrong"))), ("a.yaml",), 1)
+    assert FORMATS["text"](report).splitlines()[98:] == [
+        "note: n98", "error: wrong", "... and 51 more", "", "1 error, 0 warnings, 150 notes in 1 document of 1 file",
+    ]
+
+
 def test_json_holds_everything():
     found = json.loads(FORMATS["json"](REPORT))
     assert {key: found[key] for key in ("errors", "warnings", "notes", "documents", "files")} == {
