@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import must_be_survived, sound
 from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter
 from koordpolicy.engine.framework.points import Enforcement, Refusal
 
@@ -69,7 +69,7 @@ class CycleEvictor:
             if evictor is None:
                 self._note(pod, rule=rule, by="evict", stopped_rule="", message="no evict plugin is enabled")
                 return False
-            if not evictor.instance.evict(pod, reason):
+            if not self._evicted_by(evictor, pod, reason, rule):
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
                 return False
         self._limiter.done(pod.node_name, pod.namespace)
@@ -99,14 +99,25 @@ class CycleEvictor:
         """Return whether any plugin evicted the pod in this cycle."""
         return self._record.evicted_by(pod.key) is not None
 
-    def _ask(self, pod: PodInfo, protocol: type, question: Callable[[Any], Refusal | None]) -> Refusal | None:
+    def _evicted_by(self, evictor: RunningPlugin, pod: PodInfo, reason: str, rule: str) -> bool:
+        try:
+            return bool(evictor.instance.evict(pod, reason))
+        except BaseException as error:
+            must_be_survived(error)
+            self._record.failures.append(
+                DeschedulerFailure(self._profile.name, evictor.name, str(error) or type(error).__name__, rule, pod.key),
+            )
+            return False
+
+    def _ask(self, pod: PodInfo, protocol: type, call: Callable[[Any], Refusal | None]) -> Refusal | None:
         for each in self._profile.filters:
             if not isinstance(each.instance, protocol):
                 continue
             lack = self._lacks.get(each.name)
             try:
                 # The inputs of a veto are unknown, so the pod stays.
-                refusal = question(each.instance) if lack is None else Refusal(LACKING, lack.message)
+                refusal = call(each.instance) if lack is None else Refusal(LACKING, lack.message)
+                refusal = None if refusal is None else sound(refusal)
             except BaseException as error:
                 must_be_survived(error)
                 self._record.failures.append(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dis
 from typing import Final
 
+from .points import Code, Refusal
+
 _RAISING: Final = frozenset(dis.opmap[name] for name in ("RAISE_VARARGS", "RERAISE"))
 
 
@@ -22,6 +24,18 @@ def describe(error: BaseException) -> str:
     """Return a plugin's exception as a message: its class and its text."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def sound(refusal: object) -> Refusal:
+    """Return a plugin's refusal if it is valid; raise `TypeError` if it is not."""
+    if not isinstance(refusal, Refusal):
+        raise TypeError(f"the answer must be a refusal or None, not {type(refusal).__name__}")
+    for name, part in (("rule", refusal.rule), ("message", refusal.message)):
+        if not isinstance(part, str):
+            raise TypeError(f"the {name} of a refusal must be a text, not {type(part).__name__}")
+    if not isinstance(refusal.code, Code):
+        raise TypeError(f"the code of a refusal must be one of `Code`, not {type(refusal.code).__name__}")
+    return refusal
 
 
 def _is_raised_by_code(error: BaseException) -> bool:

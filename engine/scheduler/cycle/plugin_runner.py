@@ -20,7 +20,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.overlay import NodeChange
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import describe, must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived, sound
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, IgnoredErrors, Point, Refusal, Scores
 from koordpolicy.engine.framework.scheduler import (
     SKIP_SHAPE,
@@ -42,7 +42,7 @@ from koordpolicy.engine.framework.scheduler import (
 )
 
 from ..profiles.profile import Active, Profile
-from ..profiles.rowwise import failed, sound
+from ..profiles.rowwise import failed
 from ..queue.nominator import Nominations
 from ..result_cache.combined_result import CombinedResult, among
 from ..result_cache.refusals import recomputed, step_of

@@ -10,7 +10,7 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.border import describe, must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived, sound
 from koordpolicy.engine.framework.points import Answer, Code, Refusal, Scores
 from koordpolicy.engine.framework.scheduler import CycleState, FilterNode, ScoreNode
 
@@ -63,18 +63,6 @@ class RowwiseScore:
                 must_be_survived(error)
                 errors[row] = failed(error)
         return Scores(values, {"": errors} if errors else {})
-
-
-def sound(refusal: object) -> Refusal:
-    """Return a plugin's refusal if it is valid; raise `TypeError` if it is not."""
-    if not isinstance(refusal, Refusal):
-        raise TypeError(f"the answer must be a refusal or None, not {type(refusal).__name__}")
-    for name, part in (("rule", refusal.rule), ("message", refusal.message)):
-        if not isinstance(part, str):
-            raise TypeError(f"the {name} of a refusal must be a text, not {type(part).__name__}")
-    if not isinstance(refusal.code, Code):
-        raise TypeError(f"the code of a refusal must be one of `Code`, not {type(refusal.code).__name__}")
-    return refusal
 
 
 def failed(error: BaseException) -> EvaluationError:

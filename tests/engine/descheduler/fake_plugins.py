@@ -45,9 +45,23 @@ class KeepsWeb:
         return Refusal("web", "web stays") if pod.name == "web" else None
 
 
+class Babbles:
+    """Answers what no protocol knows, and cannot evict."""
+
+    def __init__(self, args, handle):
+        self.args = args
+
+    def eviction_filter(self, pod, snapshot):
+        return self.args.get("veto")
+
+    def evict(self, pod, reason):
+        raise OSError("the API server is away")
+
+
 REGISTRY = Registry.of([
     *PLUGINS, python_plugin("Everyone", Framework.DESCHEDULER, Everyone),
     python_plugin("Second", Framework.DESCHEDULER, Everyone),
     python_plugin("KeepsWeb", Framework.DESCHEDULER, KeepsWeb, points=[Point.EVICTION_FILTER]),
+    python_plugin("Babbles", Framework.DESCHEDULER, Babbles, points=[Point.EVICTION_FILTER]),
 ], generation=7)
 OBJECTS = [node("a"), node("b"), pod("web", "a"), pod("x", "a"), pod("y", "a"), pod("z", "b", namespace="e")]

@@ -49,6 +49,29 @@ def test_every_candidate_says_what_would_evict_it_or_what_stopped_it():
     }
 
 
+def test_an_answer_that_is_no_refusal_is_the_fault_of_the_filter_and_keeps_the_pod():
+    spec = DeschedulerProfileSpec("p", deschedule=("Everyone",), filter=("Babbles",), args={"Babbles": {"veto": True}})
+    result = run(spec)
+    message = "the answer must be a refusal or None, not bool"
+    assert ([each.to_json() for each in result.failures], evicted(result), result.error) == ([
+        {"profile": "p", "plugin": "Babbles", "subject": key, "message": message}
+        for key in ("d/web", "d/x", "d/y", "e/z")
+    ], [], "")
+    assert {(each.stopped_by, each.stopped_rule, each.message) for each in result.kept} == {
+        ("Babbles", "error", message)}
+
+
+def test_an_eviction_that_raises_is_the_fault_of_the_evict_plugin_and_the_others_are_tried():
+    profiles = build_profiles([DeschedulerProfileSpec("p", deschedule=("Everyone",), evict=("Babbles",))], REGISTRY,
+                              dry_run=False)
+    result = run_cycle(profiles, Cluster(OBJECTS).snapshot(), dry_run=False)
+    assert ([each.to_json() for each in result.failures], result.error) == ([
+        {"profile": "p", "plugin": "Babbles", "rule": "all", "subject": key, "message": "the API server is away"}
+        for key in ("d/web", "d/x", "d/y", "e/z")
+    ], "")
+    assert {(each.stopped_by, each.message) for each in result.kept} == {("Babbles", "the eviction failed")}
+
+
 def test_all_deschedule_plugins_of_all_profiles_run_before_any_balance_plugin():
     run(
         DeschedulerProfileSpec("p", deschedule=("Everyone",), balance=("Second",)),
