@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Final, Protocol
 
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
@@ -29,7 +30,7 @@ from .probation import Probation
 from .publish import publish
 from .select import Refusal, ReloadUnit, Selection, SelectionRules, select
 from .settings import ReloadSettings
-from .source_state import SourceState, active_files
+from .source_state import Sources, SourceState, active_files
 from .startup import InvalidAtStart, Startup
 from .state_store import StateSaver, Store
 from .status import BLOCKED, UNAVAILABLE, Outcomes, SourceStatus, Status
@@ -87,7 +88,7 @@ class Reloader:
             raise PolicyError([Problem("to start on the last good set, a directory that keeps it is needed",
                                        help="name one with `--state-dir`", code="missing-state")])
         self._live = live
-        self._sources = tuple(SourceState(mount) for mount in mounts)
+        self._sources = Sources(mounts)
         self._builder = builder
         self._interval = settings.interval
         self._rules = SelectionRules(settings.unit, builder.groups,
@@ -224,7 +225,7 @@ class Reloader:
 
     def _select_and_swap(self, now: float) -> None:
         """Select the next set, of those that build and can run, and activate it."""
-        selection = select(self._sources, self._swapper.build_and_stage, self._rules)
+        selection = select(tuple(self._sources), self._swapper.build_and_stage, self._rules)
         try:
             self._swapper.swap(selection)
         except PolicyError as error:  # it could run when it was staged
@@ -235,12 +236,14 @@ class Reloader:
 
     def _record_outcome(self, selection: Selection[Registry]) -> None:
         for source in self._sources:
-            source.problems = ()
-            if source.desired is not None and not source.pending:
-                source.last_good = source.mixed = False
+            behind = source.desired is None or source.pending
+            self._sources.put(replace(source, problems=(), last_good=behind and source.last_good,
+                                      mixed=behind and source.mixed))
         for refusal in selection.refused:
-            for source in refusal.changes.sources:  # several of its files may be refused for the same reason
-                source.problems = tuple(dict.fromkeys((*source.problems, *refusal.problems)))
+            for changed in refusal.changes.sources:  # several of its files may be refused for the same reason
+                source = self._sources[changed.path]
+                self._sources.put(replace(
+                    source, problems=tuple(dict.fromkeys((*source.problems, *refusal.problems)))))
         if any(problem.code != BLOCKED for refusal in selection.refused for problem in refusal.problems):
             self._outcomes.failed()
         elif selection.accepted or not selection.refused:
@@ -259,7 +262,7 @@ class Reloader:
         return future
 
     def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> GenerationRecord:
-        source = next((each for each in self._sources if each.mount.path == path), None)
+        source = self._sources.get(path)
         if source is None:
             raise PolicyError([Problem(f"`{path}` is no source of this server", code="unknown-source")])
         if over:
@@ -269,11 +272,12 @@ class Reloader:
                 raise PolicyError([Problem(f"the active set, or what `{path}` holds, has just been changed: nothing "
                                            "was published", code="changed")])
         publish(source.mount, files)
-        source.blocked = {}
-        version = self._watcher.read(source, now).version
+        self._sources.put(replace(source, blocked={}))
+        version = self._watcher.read(path, now).version
         if any(each.pending for each in self._sources):
             self._watcher.take_changed()
             self._select_and_swap(now)
+        source = self._sources[path]
         if source.active is None or version is None or source.active.digest != version.digest:
             problems = (*source.read_problems, *source.problems)
             raise PolicyError(problems or [Problem(f"`{path}` is written, and not active yet", code="unsettled")])
@@ -314,7 +318,7 @@ class Reloader:
         for file in active.files.values() if active is not None else ():
             warnings += self._warnings.get(file.name, ())
         return SourceStatus(
-            source.mount.path, active.digest if active else None, source.active_since if active else None,
+            source.path, active.digest if active else None, source.active_since if active else None,
             observed.digest if observed else None, source.read_problems + source.problems, tuple(warnings),
             source.unmounted, source.last_good, source.mixed)
 

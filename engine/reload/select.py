@@ -68,8 +68,8 @@ class Selection(Generic[T]):
 
     accepted: tuple[ChangeSet, ...]
     refused: tuple[Refusal, ...]
-    versions: Mapping[SourceState, Version]
-    """The next active versions of the sources that change."""
+    versions: Mapping[str, Version]
+    """The next active versions of the sources that change, by path."""
     built: T | None
 
 
@@ -105,7 +105,7 @@ def is_emptied(
 
 def emptied(source: SourceState) -> Problem:
     """Return the problem with a source that holds no policy."""
-    return Problem(f"`{source.mount.path}` holds no policy", code=EMPTIED,
+    return Problem(f"`{source.path}` holds no policy", code=EMPTIED,
                    help="put the policies back, or start with `--allow-empty` where that is meant")
 
 
@@ -226,13 +226,13 @@ def _changed_files(sources: Iterable[SourceState]) -> dict[str, _ChangedFile]:
     return changed
 
 
-def _next_versions(accepted: Iterable[ChangeSet], unit: ReloadUnit) -> dict[SourceState, Version]:
+def _next_versions(accepted: Iterable[ChangeSet], unit: ReloadUnit) -> dict[str, Version]:
     accepted = tuple(accepted)
     taken = frozenset(name for each in accepted for name in each.files)
     versions = {}
     for source in dict.fromkeys(source for each in accepted for source in each.sources):
         assert source.desired is not None
-        versions[source] = source.desired if unit is ReloadUnit.SOURCE else mixed_version(
+        versions[source.path] = source.desired if unit is ReloadUnit.SOURCE else mixed_version(
             source.mount, source.active or EMPTY, source.desired, taken)
     return versions
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Self, TypeAlias
 
 from koordpolicy.engine.source import Problem, Source
 
@@ -14,11 +14,9 @@ Files: TypeAlias = Mapping[str, Source]
 """Files by full name."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class SourceState:
-    """One source. The watcher writes the observed and the desired version, the swapper the active one; one thread
-    only.
-    """
+    """One source, at one moment. A change makes another state, which replaces this one among the `Sources`."""
 
     mount: Mount
     stamp: Stamp | None = None
@@ -43,15 +41,20 @@ class SourceState:
     """True if the active version was loaded from the state directory."""
     mixed: bool = False
     """True if the active version combines files of several observed ones."""
-    blocked: dict[str, Problem] = field(default_factory=dict)
+    blocked: Mapping[str, Problem] = field(default_factory=dict)
     """Blocked versions (by digest) and contents of files (by `content_key`), until the source changes."""
-    overdue: dict[str, Problem] = field(default_factory=dict)
+    overdue: Mapping[str, Problem] = field(default_factory=dict)
     """Contents of files that are blocked until they change themselves, as a decision did not return from them."""
     read_problems: tuple[Problem, ...] = ()
     """The problems of reading the source."""
     read_warnings: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     """The reasons why the desired version is not active."""
+
+    @property
+    def path(self) -> str:
+        """The path of the source, which identifies it."""
+        return self.mount.path
 
     @property
     def pending(self) -> bool:
@@ -64,35 +67,63 @@ class SourceState:
         digest = self.desired.digest if self.desired is not None else ""
         return digest if digest in self.blocked else ""
 
-    def desire(self, version: Version, now: float) -> bool:
-        """Make a version the desired one; return whether that is a change.
+    def desiring(self, version: Version, now: float) -> Self:
+        """Return the state in which a version is the desired one; this one if it is so already.
 
         Blocked contents that are not part of the version are unblocked.
         """
         if self.desired is not None and version.digest == self.desired.digest:
-            return False
+            return self
         present = {version.digest, *(self.content_key(name, version) for name in version.hashes)}
-        self.blocked = {key: problem for key, problem in self.blocked.items() if key in present}
-        self.overdue = {key: problem for key, problem in self.overdue.items() if key in present}
-        self.desired, self.desired_since = version, now
-        return True
+        return replace(
+            self, desired=version, desired_since=now,
+            blocked={key: problem for key, problem in self.blocked.items() if key in present},
+            overdue={key: problem for key, problem in self.overdue.items() if key in present})
 
-    def block(self, problem: Problem) -> None:
-        """Block the desired version, and the contents in which it differs from the active one."""
-        if self.desired is None:
-            self.desired = self.observed
-        assert self.desired is not None
-        self.block_version(self.desired, self.active, problem)
+    def blocking(self, problem: Problem) -> Self:
+        """Return the state in which the desired version is blocked, and the contents in which it differs from the
+        active one.
+        """
+        desired = self.observed if self.desired is None else self.desired
+        assert desired is not None
+        return replace(self, desired=desired).blocking_version(desired, self.active, problem)
 
-    def block_version(self, version: Version, before: Version | None, problem: Problem) -> None:
-        """Block a version, and the contents in which it differs from the one before."""
-        self.problems = (problem,)
-        self.blocked = {version.digest: problem} | {
-            self.content_key(relative, version): problem for relative in changed_files(before or EMPTY, version)}
+    def blocking_version(self, version: Version, before: Version | None, problem: Problem) -> Self:
+        """Return the state in which a version is blocked, and the contents in which it differs from the one before."""
+        contents = {self.content_key(relative, version): problem
+                    for relative in changed_files(before or EMPTY, version)}
+        return replace(self, problems=(problem,), blocked={version.digest: problem} | contents)
 
     def content_key(self, relative: str, version: Version) -> str:
         """Return the identity of a file's content in a version."""
         return f"{self.mount.name_of(relative)} {version.hashes.get(relative, '')}"
+
+
+class Sources:
+    """The current state of each source, in their order; for one thread.
+
+    The watcher replaces the observed and the desired version, the swapper the active one.
+    """
+
+    def __init__(self, mounts: Iterable[Mount]) -> None:
+        self._states = {mount.path: SourceState(mount) for mount in mounts}
+
+    def __iter__(self) -> Iterator[SourceState]:
+        """Yield the states as they are now: those that replace them meanwhile are not among them."""
+        return iter(tuple(self._states.values()))
+
+    def get(self, path: str) -> SourceState | None:
+        """Return the state of a source; None if there is no such source."""
+        return self._states.get(path)
+
+    def __getitem__(self, path: str) -> SourceState:
+        """Return the state of a source; raises `KeyError` if there is no such source."""
+        return self._states[path]
+
+    def put(self, state: SourceState) -> SourceState:
+        """Replace the state of its source, and return it."""
+        self._states[state.path] = state
+        return state
 
 
 def active_files(sources: Iterable[SourceState]) -> dict[str, Source]:

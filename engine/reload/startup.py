@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .select import HoldsPolicies, emptied, is_emptied
-from .source_state import SourceState, files_of
+from .source_state import Sources, SourceState, files_of
 from .state_store import Saved, Store
 from .status import BLOCKED, Outcomes
 from .swap import Swapper
@@ -29,7 +30,7 @@ class Startup:
     """Reads the sources for the first time and activates their policies; `store` has the last good set."""
 
     def __init__(
-        self, sources: Sequence[SourceState], watcher: Watcher, swapper: Swapper, store: Store | None,
+        self, sources: Sources, watcher: Watcher, swapper: Swapper, store: Store | None,
         outcomes: Outcomes, *, invalid_at_start: InvalidAtStart, holds_policies: HoldsPolicies | None,
     ) -> None:
         self._sources = sources
@@ -47,7 +48,7 @@ class Startup:
         """
         problems = self._watcher.read_first(now)
         valid = not problems and all(source.observed is not None for source in self._sources)
-        held: Mapping[SourceState, Saved] = self._held() if valid else {}
+        held: Mapping[str, Saved] = self._held() if valid else {}
         registry: Registry | None = None
         try:
             registry, held = self._build(held)
@@ -55,7 +56,7 @@ class Startup:
             problems += error.problems
         else:  # only now: files that were not compiled must not be read here
             problems += [emptied(source) for source in self._sources
-                         if source not in held and is_emptied(source.observed, self._holds_policies)]
+                         if source.path not in held and is_emptied(source.observed, self._holds_policies)]
         if registry is not None and valid and not problems:
             self._activate(registry, held, now)
             return False
@@ -65,8 +66,8 @@ class Startup:
             self._resume(problems, now)
         return True
 
-    def _held(self) -> dict[SourceState, Saved]:
-        """Return the last good versions of the sources whose observed version must not be activated yet.
+    def _held(self) -> dict[str, Saved]:
+        """Return by path the last good versions of the sources whose observed version must not be activated yet.
 
         Right after a start an empty directory may be intentionally empty, or not mounted yet: it is read again. And a
         source may still hold a blocked version.
@@ -74,15 +75,15 @@ class Startup:
         if self._store is None:
             return {}
         try:
-            saved = self._store.load({source.mount.path: source.mount for source in self._sources})
+            saved = self._store.load({source.path: source.mount for source in self._sources})
         except PolicyError:
             return {}
-        return {source: each for source in self._sources
-                if source.observed is not None and (each := saved.get(source.mount.path)) is not None
+        return {source.path: each for source in self._sources
+                if source.observed is not None and (each := saved.get(source.path)) is not None
                 and (each.blocked == source.observed.digest
                      or (not source.observed.hashes and bool(each.version.hashes)))}
 
-    def _build(self, held: Mapping[SourceState, Saved]) -> tuple[Registry, Mapping[SourceState, Saved]]:
+    def _build(self, held: Mapping[str, Saved]) -> tuple[Registry, Mapping[str, Saved]]:
         """Build the observed files together with the held versions, or without them if that fails."""
         observed = {file.name: file for file in files_of(
             source.observed for source in self._sources if source.observed is not None)}
@@ -94,12 +95,11 @@ class Startup:
                 pass
         return self._swapper.build(observed), {}
 
-    def _activate(self, registry: Registry, held: Mapping[SourceState, Saved], now: float) -> None:
+    def _activate(self, registry: Registry, held: Mapping[str, Saved], now: float) -> None:
         self._swapper.activate(registry)
         for source in self._sources:
-            source.active, source.active_since = source.observed, self._outcomes.clock()
-            if source in held:
-                _hold(source, held[source], now)
+            active = replace(source, active=source.observed, active_since=self._outcomes.clock())
+            self._sources.put(_held(active, held[source.path], now) if source.path in held else active)
         self._outcomes.succeeded()
         self._swapper.record()
 
@@ -107,7 +107,7 @@ class Startup:
         """Activate the last good set."""
         assert self._store is not None
         try:
-            saved = self._store.load({source.mount.path: source.mount for source in self._sources})
+            saved = self._store.load({source.path: source.mount for source in self._sources})
             _refuse_unknown(self._sources, saved)
             registry = self._swapper.build({
                 file.name: file for file in files_of(each.version for each in saved.values())})
@@ -116,27 +116,26 @@ class Startup:
         self._outcomes.failed()
         self._swapper.activate(registry)
         for source in self._sources:
-            each = saved[source.mount.path]
-            source.active, source.active_since, source.last_good = each.version, each.since, True
-            if source.observed is not None and not source.observed.hashes and each.version.hashes:
-                _hold(source, each, now)
+            each = saved[source.path]
+            active = replace(source, active=each.version, active_since=each.since, last_good=True)
+            held = source.observed is not None and not source.observed.hashes and bool(each.version.hashes)
+            self._sources.put(_held(active, each, now) if held else active)
 
 
-def _hold(source: SourceState, saved: Saved, now: float) -> None:
-    """Activate the last good version of a source whose observed version is blocked or may become intentionally
-    empty.
+def _held(source: SourceState, saved: Saved, now: float) -> SourceState:
+    """Return the state with the last good version, of a source whose observed version is blocked or may become
+    intentionally empty.
     """
-    source.active, source.active_since, source.last_good = saved.version, saved.since, True
-    source.projected = source.projected or saved.projected
+    held = replace(source, active=saved.version, active_since=saved.since, last_good=True,
+                   projected=source.projected or saved.projected)
     if source.observed is not None and saved.blocked == source.observed.digest:
-        source.block(Problem("it was rolled back before the last start", code=BLOCKED,
-                             help="it is blocked until it is changed, or brought back by its hash"))
-        return
-    source.desired, source.empty_since = None, now
+        return held.blocking(Problem("it was rolled back before the last start", code=BLOCKED,
+                                     help="it is blocked until it is changed, or brought back by its hash"))
+    return replace(held, desired=None, empty_since=now)
 
 
 def _refuse_unknown(sources: Iterable[SourceState], saved: Mapping[str, Saved]) -> None:
-    unknown = [Problem(f"the last good set knows no `{source.mount.path}`", code="missing-state")
-               for source in sources if source.mount.path not in saved]
+    unknown = [Problem(f"the last good set knows no `{source.path}`", code="missing-state")
+               for source in sources if source.path not in saved]
     if unknown:
         raise PolicyError(unknown)

@@ -12,7 +12,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from koordpolicy.engine.files import beside_of, make_own_directory, read_own, wr
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from .mount import Mount, Version
-from .source_state import SourceState
+from .source_state import Sources
 
 FILE: Final = "last-good.json"
 LARGEST: Final = 64 * 1024 * 1024
@@ -124,7 +124,7 @@ class Store:
 class StateSaver:
     """Writes the active set to a store after each activation, once it is `proven`; retries every `retry` seconds."""
 
-    def __init__(self, store: Store | None, sources: Sequence[SourceState], *, retry: float) -> None:
+    def __init__(self, store: Store | None, sources: Sources, *, retry: float) -> None:
         self._store = store
         self._sources = sources
         self._retry = retry
@@ -143,7 +143,7 @@ class StateSaver:
             return
         try:
             self._store.save({
-                source.mount.path: Saved(source.active, source.active_since, source.projected, source.blocked_digest)
+                source.path: Saved(source.active, source.active_since, source.projected, source.blocked_digest)
                 for source in self._sources if source.active is not None})
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -13,7 +13,7 @@ from .history import GenerationRecord, History
 from .mount import EMPTY, Version
 from .probation import Probation
 from .select import ReloadUnit, Selection
-from .source_state import Files, SourceState, active_files
+from .source_state import Files, Sources, SourceState, active_files
 from .status import BLOCKED, OVERDUE, Outcomes
 
 Stage: TypeAlias = Callable[[Registry], None]
@@ -33,7 +33,8 @@ class _ActiveSet:
     """A former active set, for a rollback."""
 
     registry: Registry
-    versions: tuple[tuple[SourceState, Version | None, float], ...]
+    versions: tuple[tuple[str, Version | None, float], ...]
+    """The path of each source, its active version, and since when."""
 
 
 class Swapper:
@@ -45,7 +46,7 @@ class Swapper:
     """
 
     def __init__(
-        self, live: Live, sources: Sequence[SourceState], build: Build, *, python_plugins: Iterable[Plugin],
+        self, live: Live, sources: Sources, build: Build, *, python_plugins: Iterable[Plugin],
         check: Stage | None, unit: ReloadUnit, probation: Probation, history: History, outcomes: Outcomes,
         activated: Callable[[], None],
     ) -> None:
@@ -82,7 +83,7 @@ class Swapper:
 
         Raises only `PolicyError`, also for internal errors: no reload may end the reloading thread.
         """
-        owners = {file.name: source.mount.path for source in self._sources
+        owners = {file.name: source.path for source in self._sources
                   for version in (source.active, source.desired, source.observed) if version is not None
                   for file in version.files.values()}
         try:
@@ -128,15 +129,16 @@ class Swapper:
         """Activate a selection; raises `PolicyError` if it cannot run."""
         if selection.built is None:
             return
-        before = _ActiveSet(self._live.registry, tuple((s, s.active, s.active_since) for s in self._sources))
+        before = _ActiveSet(self._live.registry, tuple((s.path, s.active, s.active_since) for s in self._sources))
         proven = self.proven
         self.activate(selection.built)
         now = self._outcomes.clock()
-        for source, version in selection.versions.items():
+        for path, version in selection.versions.items():
+            source = self._sources[path]
             assert source.desired is not None
-            source.active, source.active_since = version, now
-            source.mixed = version.digest != source.desired.digest
-            source.last_good = source.mixed and source.last_good
+            mixed = version.digest != source.desired.digest
+            self._sources.put(replace(
+                source, active=version, active_since=now, mixed=mixed, last_good=mixed and source.last_good))
         self.record()
         # A generation that has not passed its probation is no target of rollbacks: the last one that has passed remains
         # it.
@@ -146,7 +148,7 @@ class Swapper:
     def record(self, restored: int | None = None) -> GenerationRecord:
         """Add the active generation to the history, with the generation that it restored."""
         registry = self._live.registry
-        versions = {source.mount.path: source.active for source in self._sources if source.active is not None}
+        versions = {source.path: source.active for source in self._sources if source.active is not None}
         self._history.add(GenerationRecord(
             registry.generation, registry.digest, self._outcomes.clock(), versions, restored))
         return self._history.generations[-1]
@@ -165,13 +167,14 @@ class Swapper:
             why = "; ".join(problem.message for problem in error.problems)
             self._raise_alarm(f"{failed}, and the set that was active before cannot be activated again: {why}")
             return
-        for source, version, since in previous.versions:
+        for path, version, since in previous.versions:
+            source = self._sources[path]
             if source.active is not None and version is not source.active:
-                source.block_version(source.active, version, Problem(
+                source = source.blocking_version(source.active, version, Problem(
                     f"{failed}, so it was rolled back", code="rolled-back",
                     help="look at the errors in metrics and verdicts, and edit it"))
-            source.active, source.active_since = version, since
-            source.mixed = self._unit is ReloadUnit.FILE and version is not None
+            self._sources.put(replace(source, active=version, active_since=since,
+                                      mixed=self._unit is ReloadUnit.FILE and version is not None))
         self.alarm = f"{failed}: rolled back to what was active before"
         self._history.mark(generation, failed)
         self.record()
@@ -191,7 +194,7 @@ class Swapper:
             return False
         source, relative, active = place
         for earlier in reversed(self._history.generations[:-1]):
-            version = earlier.versions.get(source.mount.path)
+            version = earlier.versions.get(source.path)
             if version is None or earlier.failed or version.hashes.get(relative) == active.hashes[relative]:
                 continue
             files = active_files(each for each in self._sources if each is not source)
@@ -202,12 +205,11 @@ class Swapper:
                 continue  # it does not build together with the other sources' current files
             problem = Problem(f"{why}, so it was rolled back", running.span, code=OVERDUE,
                               help="edit the document: this content of its file is blocked")
-            source.overdue[source.content_key(relative, active)] = problem
+            blocked = replace(source, overdue={**source.overdue, source.content_key(relative, active): problem})
             if source.desired is not None and source.desired.digest == active.digest:
-                source.blocked[active.digest] = problem
-                source.problems = (problem,)
-            source.active, source.active_since = version, self._outcomes.clock()
-            source.mixed = self._unit is ReloadUnit.FILE
+                blocked = replace(blocked, blocked={**source.blocked, active.digest: problem}, problems=(problem,))
+            self._sources.put(replace(blocked, active=version, active_since=self._outcomes.clock(),
+                                      mixed=self._unit is ReloadUnit.FILE))
             self._previous = None
             self._history.mark(registry.generation, why)
             self.record()
@@ -225,15 +227,16 @@ class Swapper:
         self._previous = None
         now = self._outcomes.clock()
         for source in self._sources:
-            version = record.versions.get(source.mount.path, EMPTY)
-            if source.active is None or source.active.digest != version.digest:
-                source.active_since = now
-            source.active, source.last_good, source.mixed, source.problems = version, False, False, ()
-            source.blocked, source.overdue = {}, {}
+            version = record.versions.get(source.path, EMPTY)
+            kept = source.active is not None and source.active.digest == version.digest
+            restored = replace(
+                source, active=version, active_since=source.active_since if kept else now, last_good=False, mixed=False,
+                problems=(), blocked={}, overdue={})
             if source.desired is not None and source.desired.digest != version.digest:
-                source.block(Problem(
-                    f"generation {record.generation} was brought back, with another version of `{source.mount.path}`",
+                restored = restored.blocking(Problem(
+                    f"generation {record.generation} was brought back, with another version of `{source.path}`",
                     code=BLOCKED, help="this one is blocked until it is changed, or brought back by its hash"))
+            self._sources.put(restored)
         self.restored = record.generation if record.restored is None else record.restored
         return self.record(self.restored)
 

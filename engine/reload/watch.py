@@ -11,13 +11,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.source import Problem
 
 from .mount import Presence, SourceReading, Stamp
-from .source_state import SourceState
+from .source_state import Sources, SourceState
 from .status import Outcomes
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Watcher:
     """
 
     def __init__(
-        self, sources: Sequence[SourceState], outcomes: Outcomes, *, debounce: float, interval: float, rehash: float,
+        self, sources: Sources, outcomes: Outcomes, *, debounce: float, interval: float, rehash: float,
     ) -> None:
         self._sources = sources
         self._outcomes = outcomes
@@ -58,34 +59,22 @@ class Watcher:
         """Read all sources without debounce, and make their versions the desired ones; return the problems."""
         problems: list[Problem] = []
         for source in self._sources:
-            reading = source.mount.read()
-            for _ in range(_FIRST_READS):
-                if reading.torn:
-                    reading = source.mount.read()
-            self._take(source, reading, now)
-            # A change within the same tick of the file system's clock would not change the next stamp.
-            source.rehash_at = now + self._interval
-            source.desired, source.desired_since = source.observed, now
-            if reading.torn:
-                source.stamp, source.changed_at = None, now
-                source.read_problems = (Problem(f"`{source.mount.path}` changes while it is read", code="unsettled"),)
-            problems += source.read_problems
-            if reading.version is not None:
-                problems += reading.version.problems
+            problems += self._read_first(source, now)
         self._desired_changed = False
         return problems
 
     def observe(self, now: float) -> None:
         """Take the stamp of each source, and read those that have settled since they changed."""
         for source in self._sources:
-            self._observe(source, now)
+            self._sources.put(self._observed(source, now))
 
-    def read(self, source: SourceState, now: float) -> SourceReading:
+    def read(self, path: str, now: float) -> SourceReading:
         """Read a source that has just been written, without debounce."""
+        source = self._sources[path]
         reading = source.mount.read(source.observed or source.active)
         if reading.torn:
             reading = source.mount.read(source.observed or source.active)
-        self._take(source, reading, now)
+        self._sources.put(self._taken(source, reading, now))
         return reading
 
     def take_changed(self) -> bool:
@@ -114,7 +103,22 @@ class Watcher:
             found.append(f"`{source.mount.path}` holds no policy files{again}")
         return found
 
-    def _observe(self, source: SourceState, now: float) -> None:
+    def _read_first(self, source: SourceState, now: float) -> list[Problem]:
+        reading = source.mount.read()
+        for _ in range(_FIRST_READS):
+            if reading.torn:
+                reading = source.mount.read()
+        taken = self._taken(source, reading, now)
+        # A change within the same tick of the file system's clock would not change the next stamp.
+        taken = replace(taken, rehash_at=now + self._interval, desired=taken.observed, desired_since=now)
+        if reading.torn:
+            unsettled = Problem(f"`{source.path}` changes while it is read", code="unsettled")
+            taken = replace(taken, stamp=None, changed_at=now, read_problems=(unsettled,))
+        self._sources.put(taken)
+        return [*taken.read_problems, *(reading.version.problems if reading.version is not None else ())]
+
+    def _observed(self, source: SourceState, now: float) -> SourceState:
+        """Return the state after a look at the source."""
         began = time.monotonic()
         stamp = source.mount.stamp()
         self.scan_seconds = max(self.scan_seconds / 2, time.monotonic() - began)
@@ -122,59 +126,56 @@ class Watcher:
             # A mounted ConfigMap without `..data` has been unmounted.
             stamp = Stamp(Presence.MISSING, reason="its `..data` is gone, so the volume is no longer mounted")
         if stamp != source.stamp:
-            if source.changed_at is None:
-                source.flapping_since = now
-            source.stamp, source.changed_at = stamp, now
+            flapping_since = now if source.changed_at is None else source.flapping_since
+            source = replace(source, stamp=stamp, changed_at=now, flapping_since=flapping_since)
             if not stamp.readable:
-                self._take(source, SourceReading(stamp), now)
-                return
-            source.unmounted = False
+                return self._taken(source, SourceReading(stamp), now)
+            source = replace(source, unmounted=False)
         settled = source.changed_at is not None and now >= source.changed_at + self._debounce
         # An empty source is intentionally empty only if it still is an interval later.
         confirmed = source.empty_since is not None and now >= source.empty_since + self._interval
         if stamp.readable and (settled or (source.changed_at is None and (confirmed or now >= source.rehash_at))):
-            self._take(source, source.mount.read(source.observed or source.active), now)
+            return self._taken(source, source.mount.read(source.observed or source.active), now)
+        return source
 
-    def _take(self, source: SourceState, reading: SourceReading, now: float) -> None:
+    def _taken(self, source: SourceState, reading: SourceReading, now: float) -> SourceState:
+        """Return the state after the source was read."""
         if reading.torn:
-            source.stamp, source.changed_at = reading.stamp, now
-            return
-        source.stamp, source.changed_at, source.flapping_since = reading.stamp, None, None
-        source.rehash_at = now + self._rehash
+            return replace(source, stamp=reading.stamp, changed_at=now)
+        source = replace(source, stamp=reading.stamp, changed_at=None, flapping_since=None,
+                         rehash_at=now + self._rehash)
         version = reading.version
         if version is None:
-            self._take_unreadable(source, reading.stamp)
-            return
-        source.unmounted, source.read_problems, source.read_warnings = False, (), reading.warnings
-        source.projected = source.projected or reading.stamp.presence is Presence.PROJECTED
-        source.observed = version
-        if not version.hashes and not self._intentionally_empty(source, now):
-            return
-        source.empty_since = None
-        self._desired_changed |= source.desire(version, now)
+            return self._unreadable(source, reading.stamp)
+        source = replace(
+            source, unmounted=False, read_problems=(), read_warnings=reading.warnings, observed=version,
+            projected=source.projected or reading.stamp.presence is Presence.PROJECTED)
+        if not version.hashes and not _may_be_empty(source):
+            since = now if source.empty_since is None else source.empty_since
+            if now < since + self._interval:
+                return replace(source, empty_since=since)
+        desiring = replace(source, empty_since=None).desiring(version, now)
+        self._desired_changed |= desiring.desired is not source.desired
+        return desiring
 
-    def _take_unreadable(self, source: SourceState, stamp: Stamp) -> None:
-        source.unmounted = stamp.presence is Presence.MISSING
-        source.observed, source.empty_since, source.read_warnings = None, None, ()
-        source.read_problems = (Problem(
-            f"`{source.mount.path}` cannot be read: {stamp.reason}",
-            help="mount or restore it" if source.unmounted
-            else "name several smaller directories" if stamp.marks == (errno.E2BIG,)
-            else "give the process the right to read it",
-            code="unmounted" if source.unmounted else "unreadable-source"),)
+    def _unreadable(self, source: SourceState, stamp: Stamp) -> SourceState:
+        unmounted = stamp.presence is Presence.MISSING
         self._outcomes.failed()
+        return replace(source, unmounted=unmounted, observed=None, empty_since=None, read_warnings=(), read_problems=(
+            Problem(
+                f"`{source.path}` cannot be read: {stamp.reason}",
+                help="mount or restore it" if unmounted
+                else "name several smaller directories" if stamp.marks == (errno.E2BIG,)
+                else "give the process the right to read it",
+                code="unmounted" if unmounted else "unreadable-source"),))
 
-    def _intentionally_empty(self, source: SourceState, now: float) -> bool:
-        """Return whether an empty source is intentionally empty: its active version is empty, or it was found empty
-        twice, an interval apart.
-        """
-        if source.active is None or not source.active.hashes:
-            return True
-        if source.desired is not None and not source.desired.hashes:
-            return True
-        if source.empty_since is None:
-            source.empty_since = now
-        return now >= source.empty_since + self._interval
+
+def _may_be_empty(source: SourceState) -> bool:
+    """Return whether an empty source is intentionally empty at once: its active or its desired version is empty. Any
+    other one must be found empty twice, an interval apart.
+    """
+    return (source.active is None or not source.active.hashes
+            or (source.desired is not None and not source.desired.hashes))
 
 
 class Waker:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -284,14 +284,14 @@ def source_of(
     path: str, active: dict[str, str] | None, desired: dict[str, str] | None, *, since: float = 0.0,
     blocked: bool = False,
 ) -> SourceState:
-    source = SourceState(Mount(path))
-    source.active = version_of(source.mount, active) if active is not None else None
-    source.desired = version_of(source.mount, desired) if desired is not None else None
-    source.desired_since = since
-    if blocked and source.desired is not None:
-        source.blocked = {source.desired.digest: Problem("it is blocked")} | {
-            source.content_key(name, source.desired): Problem("it is blocked") for name in source.desired.hashes}
-    return source
+    mount = Mount(path)
+    source = SourceState(
+        mount, active=version_of(mount, active) if active is not None else None,
+        desired=version_of(mount, desired) if desired is not None else None, desired_since=since)
+    if not blocked or source.desired is None:
+        return source
+    return replace(source, blocked={source.desired.digest: Problem("it is blocked")} | {
+        source.content_key(name, source.desired): Problem("it is blocked") for name in source.desired.hashes})
 
 
 @st.composite
@@ -303,8 +303,7 @@ def situations(draw: st.DrawFn) -> list[SourceState]:
         for number in range(draw(st.integers(1, 4)))
     ]
     if not builds(active_files(sources)):
-        for source in sources:
-            source.active = None
+        return [replace(source, active=None) for source in sources]
     return sources
 
 
@@ -324,7 +323,12 @@ def facts(sources: list[SourceState]) -> list[dict[str, object]]:
 def outcome(selection: Selection[frozenset[tuple[str, str]]]) -> object:
     return ([tuple(each.files) for each in selection.accepted],
             [(tuple(each.changes.files), [problem.message for problem in each.problems]) for each in selection.refused],
-            {source.mount.path: version.digest for source, version in selection.versions.items()}, selection.built)
+            {path: version.digest for path, version in selection.versions.items()}, selection.built)
+
+
+def swapped(sources: list[SourceState], selection: Selection[frozenset[tuple[str, str]]]) -> list[SourceState]:
+    """Return the sources with the selected versions active."""
+    return [replace(source, active=selection.versions.get(source.path, source.active)) for source in sources]
 
 
 @given(situations(), RULES)
@@ -349,16 +353,17 @@ def test_each_pending_change_is_either_accepted_or_refused_with_reasons(sources,
 def test_what_is_built_is_the_active_files_with_the_accepted_changes(sources, rules) -> None:
     selection = select(sources, build, rules)
     assert (selection.built is None) == (selection.versions == {}) == (not selection.accepted)
-    for source, version in selection.versions.items():
-        source.active = version
     if selection.built is not None:
-        assert selection.built == build(active_files(sources))
+        assert selection.built == build(active_files(swapped(sources, selection)))
 
 
 @given(situations(), RULES)
 def test_what_is_blocked_and_what_would_leave_a_source_empty_is_never_accepted(sources, rules) -> None:
     selection = select(sources, build, rules)
-    for source, version in selection.versions.items():
+    for source in sources:
+        version = selection.versions.get(source.path)
+        if version is None:
+            continue
         changed = changed_files(source.active or EMPTY, version)
         assert not any(source.content_key(name, version) in source.blocked for name in changed if changed[name])
         if rules.holds_policies is not None and rules.unit is ReloadUnit.SOURCE:
@@ -369,9 +374,7 @@ def test_what_is_blocked_and_what_would_leave_a_source_empty_is_never_accepted(s
 def test_no_refused_change_would_fit_beside_what_is_accepted(sources, rules) -> None:
     rules = SelectionRules(rules.unit, rules.groups)
     selection = select(sources, build, rules)
-    for source, version in selection.versions.items():
-        source.active = version
-    again = select(sources, build, rules)
+    again = select(swapped(sources, selection), build, rules)
     assert again.accepted == ()
 
 
