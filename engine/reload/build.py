@@ -81,7 +81,10 @@ class Builder:
 
     def __call__(self, sources: Sequence[Source]) -> list[Plugin]:
         """Return the plugins of all documents; raises `PolicyError` with the problems of all of them."""
-        plugins, problems = self._gather(sources)
+        problems = Problems()
+        loaded = self._read_all(sources, problems)
+        check_names((document for each in loaded for document in each.documents), problems)
+        plugins = self._compile_all(loaded, problems)
         self._loaded.next_build()
         self._compiled.next_build()
         # Warnings of a refused version are not reported.
@@ -93,21 +96,26 @@ class Builder:
 
         Cached results of other files are dropped: a large set that was replaced must not stay in memory.
         """
-        found = self._gather(sources)[1].found
+        problems = Problems()
+        self._compile_all(self._read_all(sources, problems), problems)
         self._loaded.forget_others()
         self._compiled.forget_others()
-        return tuple(each for each in found if each.severity is not Severity.ERROR)
+        return tuple(each for each in problems.found if each.severity is not Severity.ERROR)
 
-    def _gather(self, sources: Sequence[Source]) -> tuple[list[Plugin], Problems]:
-        problems = Problems()
-        plugins: list[Plugin] = []
+    def _read_all(self, sources: Iterable[Source], problems: Problems) -> list[Documents]:
+        """Return the documents of each source, and add the problems of reading them."""
         loaded = [self._read(source) for source in sources]
-        shared: dict[str, Document] = {}
         for each in loaded:
             problems.extend(each.problems)
+        return loaded
+
+    def _compile_all(self, loaded: Sequence[Documents], problems: Problems) -> list[Plugin]:
+        """Return the plugins of all documents, and add the problems of compiling them."""
+        plugins: list[Plugin] = []
+        shared: dict[str, Document] = {}
+        for each in loaded:
             for document in each.of(Kind.PARAMS):
                 shared.setdefault(document.name, document)
-        check_names((document for each in loaded for document in each.documents), problems)
         patterns = PatternBudget()
         for each in loaded:
             for document in each.documents:
@@ -125,8 +133,8 @@ class Builder:
                     patterns.add(sizes)
                 except TooManyStatesError as error:
                     problems.extend((error.problem,))
-                    return plugins, problems
-        return plugins, problems
+                    return plugins
+        return plugins
 
     def holds_policies(self, source: Source) -> bool:
         """Return whether a file holds more than unit tests and documents without content, valid or not."""

@@ -85,6 +85,18 @@ def test_names_that_are_taken_twice_are_told_with_everything_else_that_is_wrong(
     ]
 
 
+def test_names_are_compared_once_when_a_set_is_built_and_its_warnings_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[list[str]] = []
+    monkeypatch.setattr("koordpolicy.engine.reload.build.check_names",
+                        lambda documents, _: compared.append([each.name for each in documents]))
+    builder, files = Builder(Compiler()), sources(a=policy("a"), b=policy("b"))
+    builder(files)
+    assert len(builder.warnings(files)) == 2
+    assert compared == [["a", "b"]]
+
+
 def test_a_reference_to_nothing_is_left_to_the_compiler_with_all_names() -> None:
     compiler = Compiler()
     Builder(compiler)(sources(a=policy("a", params="gone"), p=shared("p", 1), q=shared("q", 1)))
