@@ -18,7 +18,7 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.explanation import plain_or_cut
-from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.qos import Adjustment
@@ -177,6 +177,9 @@ class Manager:
         # A plugin that is not enforced has no effects, so none must be recorded.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else StrategyState()
         strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
+        interval = strategy.interval
+        if type(interval) is not int or interval <= 0:
+            raise ValueError(f"its interval must be a whole number of nanoseconds above 0, not {interval!r}")
         return RunningStrategy(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
 
     def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:
@@ -199,8 +202,8 @@ class Manager:
         running, self.now = self._running[name], readings.now
         return _ask(running, readings), running.enforcement is Enforcement.ENFORCE
 
-    def recover_leaving(self, readings: RecordedReadings) -> Iterator[tuple[str, tuple[Adjustment, ...]]]:
-        """Recover, on one node, the changes of strategies that are no longer active."""
+    def recover_leaving(self, readings: RecordedReadings) -> Iterator[tuple[str, RoundReport]]:
+        """Recover, on one node, the changes of strategies that are no longer active; yield name and report of each."""
         self.now = readings.now
         kept = {
             key for running in self._running.values() if running.enforcement is Enforcement.ENFORCE
@@ -209,10 +212,10 @@ class Manager:
         for old in self._leaving:
             if isinstance(old.strategy, DocumentStrategy):
                 keys = old.strategy.action_keys - kept
-                found = recover_applied(self.memory, keys, readings, "its document went away or changed")
+                found = RoundReport(recover_applied(self.memory, keys, readings, "its document went away or changed"))
             else:
-                found = tuple(old.strategy.recover(readings))
-            if found:
+                found = _recover(old, readings)
+            if found.adjustments or found.errors:
                 yield old.name, found
 
     def left(self) -> None:
@@ -225,10 +228,10 @@ class Writers:
     """The strategy that wrote each control group file of each node and has not recovered it."""
 
     _owners: dict[tuple[str, str], str] = field(default_factory=dict)
-    _told: set[tuple[str, frozenset[str]]] = field(default_factory=set)
+    _reported: set[tuple[str, frozenset[str]]] = field(default_factory=set)
 
     def note(
-        self, node: str, plugin: str, adjustments: Iterable[Adjustment], in_force: Collection[str],
+        self, node: str, plugin: str, adjustments: Iterable[Adjustment], active: Collection[str],
     ) -> tuple[RoundError, ...]:
         """Record the writes of a strategy; return conflicts with other active strategies, once for each node.
 
@@ -239,8 +242,8 @@ class Writers:
             for file, _ in adjustment.writes:
                 owner = self._owners.get((node, file), plugin)
                 pair = node, frozenset((owner, plugin))
-                if owner != plugin and owner in in_force and pair not in self._told:
-                    self._told.add(pair)
+                if owner != plugin and owner in active and pair not in self._reported:
+                    self._reported.add(pair)
                     found.append(RoundError(
                         adjustment.item, adjustment.subject,
                         f"`{owner}` writes `{file}` too, and each undoes what the other does: turn one of them off",
@@ -263,7 +266,15 @@ def _ask(running: RunningStrategy, readings: RecordedReadings) -> RoundReport:
         return RoundReport(errors=(RoundError("", _name(readings), error.message, error.reason),))
     except BaseException as error:  # one strategy's fault must not stop the others; nothing is done
         must_be_survived(error)
-        return RoundReport(errors=(RoundError("", _name(readings), f"{type(error).__name__}: {error}"),))
+        return RoundReport(errors=(RoundError("", _name(readings), describe(error)),))
+
+
+def _recover(running: RunningStrategy, readings: RecordedReadings) -> RoundReport:
+    try:
+        return RoundReport(tuple(running.strategy.recover(readings)))
+    except BaseException as error:  # one strategy's fault must not stop the others
+        must_be_survived(error)
+        return RoundReport(errors=(RoundError("", _name(readings), f"recovering failed: {describe(error)}"),))
 
 
 def _name(readings: RecordedReadings) -> str:
@@ -322,7 +333,7 @@ def _rounds(
             for node, of_node in files.items():
                 readings = RecordedReadings(recording, node, time, of_node)
                 for name, found in manager.recover_leaving(readings):
-                    yield applied(time, node, name, RoundReport(found))
+                    yield applied(time, node, name, found)
             manager.left()
             known = {(node, name) for _, node, name in due}
             for node in files:

@@ -5,7 +5,7 @@ import pytest
 from koordpolicy.builtin_plugins.qos import PLUGINS
 from koordpolicy.engine.agent.qos_manager.documents import RoundError
 from koordpolicy.engine.agent.replay import replay
-from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError
 from koordpolicy.plugin import python_plugin
@@ -81,6 +81,41 @@ def test_a_python_strategy_runs_where_it_is_enabled_and_its_failure_does_nothing
     assert [(each.plugin, [error.message for error in each.errors]) for each in rounds] == [
         ("BECPUSuppress", ["node `n` has no NodeSLO"]),
     ]
+
+
+class Stubborn:
+    """A strategy that may have an interval of any kind, and fails to recover."""
+
+    def __init__(self, interval: object = 1_000_000_000) -> None:
+        self.interval = interval
+
+    def adjust(self, readings):
+        return ()
+
+    def recover(self, readings):
+        raise RuntimeError("the file is away")
+
+
+@pytest.mark.parametrize("interval", [0, -1, 1.5, True, None])
+def test_a_python_strategy_without_a_valid_interval_cannot_be_activated(recording, interval):
+    plugin = python_plugin("Stubborn", Framework.QOS, lambda args, handle: Stubborn(interval), enabled=True,
+                           points=[Point.STRATEGY])
+    with pytest.raises(PolicyError) as refused:
+        next(replay(recording(*load_of(6000)), Registry.of([plugin], generation=1)))
+    assert [problem.message for problem in refused.value.problems] == [
+        f"plugin `Stubborn`: its interval must be a whole number of nanoseconds above 0, not {interval!r}"]
+
+
+def test_a_strategy_that_cannot_recover_is_reported_and_others_do(registry, recording):
+    plugin = python_plugin("Stubborn", Framework.QOS, lambda args, handle: Stubborn(), enabled=True,
+                           points=[Point.STRATEGY])
+    documents = registry(STEADY).of_framework(Framework.QOS)
+    changes = {3_000_000_000: Registry.of([], generation=2)}
+    rounds = list(replay(recording(*load_of(*[6000] * 6)), Registry.of([plugin, *documents], generation=1),
+                         changes=changes))
+    assert [(each.plugin, each.adjustments, each.errors) for each in rounds if each.errors] == [
+        ("Stubborn", (), (RoundError("", "n", "recovering failed: RuntimeError: the file is away"),))]
+    assert quotas(rounds) == [(0, "200000", False), (3, "-1", True)]
 
 
 def test_a_plugin_that_there_is_not_cannot_be_enabled(recording):
