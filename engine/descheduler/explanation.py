@@ -48,12 +48,12 @@ class ExplainEvictionRequest:
     cycles: int = 1
 
 
-def explain_eviction(question: ExplainEvictionRequest) -> tuple[bool, Finding]:
+def explain_eviction(request: ExplainEvictionRequest) -> tuple[bool, Finding]:
     """Return whether the pod would be evicted, and the result of each plugin of each profile for it."""
-    pod, snapshot = question.pod, question.snapshot
+    pod, snapshot = request.pod, request.snapshot
     result = CycleResult(0, dry_run=True, nodes=0)
-    for _ in range(max(question.cycles, 1)):
-        result = run_cycle(question.profiles, snapshot, limits=question.limits, node_selector=question.node_selector)
+    for _ in range(max(request.cycles, 1)):
+        result = run_cycle(request.profiles, snapshot, limits=request.limits, node_selector=request.node_selector)
     evicted = [each for each in result.evicted if each.pod == pod.key]
     kind = " ".join(filter(None, (pod.priority_band, pod.qos_class)))
     where = f"on {pod.node_name}" if pod.node_name else "on no node"
@@ -61,35 +61,35 @@ def explain_eviction(question: ExplainEvictionRequest) -> tuple[bool, Finding]:
     if evicted:
         text = f"it would be evicted by {evicted[0].plugin}: {shortened(evicted[0].reason)}"
     else:
-        text = "it stays" if question.cycles <= 1 else f"it stays, also in the last of {question.cycles} cycles"
-    parts.append(Finding("choice", text, facts={"evicted": bool(evicted), "cycles": question.cycles}))
+        text = "it stays" if request.cycles <= 1 else f"it stays, also in the last of {request.cycles} cycles"
+    parts.append(Finding("choice", text, facts={"evicted": bool(evicted), "cycles": request.cycles}))
     if result.error:
         parts.append(Finding("error", f"the cycle ended early: {shortened(result.error)}", Mark.ERROR))
-    for profile in question.profiles:
-        parts += _profile(question, profile, result)
+    for profile in request.profiles:
+        parts += _profile(request, profile, result)
     return bool(evicted), Finding("eviction", facts={"pod": pod.key, "evicted": bool(evicted)}, parts=tuple(parts))
 
 
-def _profile(question: ExplainEvictionRequest, profile: DeschedulerProfile, result: CycleResult) -> Iterator[Finding]:
-    pod, snapshot = question.pod, question.snapshot
-    rows = select_rows(snapshot, ready_rows(snapshot, question.node_selector), profile.node_selector)
+def _profile(request: ExplainEvictionRequest, profile: DeschedulerProfile, result: CycleResult) -> Iterator[Finding]:
+    pod, snapshot = request.pod, request.snapshot
+    rows = select_rows(snapshot, ready_rows(snapshot, request.node_selector), profile.node_selector)
     found: list[Finding] = []
-    excluded = _excluded(question, profile, rows)
+    excluded = _excluded(request, profile, rows)
     if excluded:
         found.append(_said("not seen", excluded))
     else:
         for point, plugins in (("deschedule", profile.deschedule), ("balance", profile.balance)):
             for running in plugins:
-                look = _Look(question, profile, result, rows)
+                look = _Look(request, profile, result, rows)
                 found.append(_plugin(look, running, point))
     yield heading(f"profile {profile.name}", found or (_said("idle", "no plugin is active in it"),), kind="profile")
     vetoes = tuple(_vetoes(profile, pod, snapshot))
     yield heading("who may veto it", vetoes, kind="vetoes")
 
 
-def _excluded(question: ExplainEvictionRequest, profile: DeschedulerProfile, rows: Rows) -> str:
+def _excluded(request: ExplainEvictionRequest, profile: DeschedulerProfile, rows: Rows) -> str:
     """Return why a profile excludes the pod's node; empty if it does not."""
-    pod, index = question.pod, question.snapshot.index
+    pod, index = request.pod, request.snapshot.index
     if not pod.node_name:
         return "it is on no node: there is nothing to evict it from"
     if pod.node_name not in index:
@@ -97,22 +97,22 @@ def _excluded(question: ExplainEvictionRequest, profile: DeschedulerProfile, row
     row = index[pod.node_name]
     if row in rows:
         return ""
-    if row not in ready_rows(question.snapshot):
+    if row not in ready_rows(request.snapshot):
         return f"its node {pod.node_name} is not ready"
-    chosen = question.node_selector is None or row in ready_rows(question.snapshot, question.node_selector)
+    chosen = request.node_selector is None or row in ready_rows(request.snapshot, request.node_selector)
     return f"the node selector of {f'profile {profile.name}' if chosen else 'the configuration'} leaves its node out"
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    question: ExplainEvictionRequest
+    request: ExplainEvictionRequest
     profile: DeschedulerProfile
     result: CycleResult
     rows: Rows
 
     @property
     def pod(self) -> PodInfo:
-        return self.question.pod
+        return self.request.pod
 
     def notes(self, running: RunningPlugin) -> Iterator[tuple[str, str]]:
         """Yield the roles that a plugin recorded for the pod's node, with reasons."""
@@ -158,7 +158,7 @@ _STOPS: Final = {"limits": "limit", "enforcement": "watched"}
 def _asked(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Finding, ...]]:
     roles = dict(look.notes(running))
     try:
-        parts = tuple(running.instance.explain_node(look.question.snapshot, look.rows, look.pod.node_name))
+        parts = tuple(running.instance.explain_node(look.request.snapshot, look.rows, look.pod.node_name))
     except BaseException as error:  # the border between framework and plugin
         must_be_survived(error)
         parts = (_said("failed", f"{type(error).__name__}: {error}", Mark.ERROR),)
@@ -171,7 +171,7 @@ def _asked(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Finding
 
 def _document(look: _Look, running: RunningPlugin, point: str) -> tuple[str, str, tuple[Finding, ...]]:
     """Return the first reason why a document does not choose the pod."""
-    plugin, pod, snapshot = running.instance, look.pod, look.question.snapshot
+    plugin, pod, snapshot = running.instance, look.pod, look.request.snapshot
     compiled = plugin.compiled
     cycle: DocumentCycle = plugin.cycle(snapshot, look.rows)
     state = NodeState(snapshot.index[pod.node_name], pod.node_name)

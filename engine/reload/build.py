@@ -20,29 +20,29 @@ T = TypeVar("T")
 Compile: TypeAlias = Callable[[Sequence[Document], Problems], Iterable[Plugin]]
 """Compiles one document, passed with the PolicyParams that it references, and collects its problems."""
 
-_KEPT_BUILDS: Final = 8
+_CACHED_BUILDS: Final = 8
 
 
 def _no_pause() -> None:
     """Do nothing."""
 
 
-class _Memo:
+class _BuildCache:
     """A cache of the results of the last few builds by their inputs; `pause` is called after each computation."""
 
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause = pause
-        self._kept: dict[Hashable, tuple[int, Any]] = {}
+        self._results: dict[Hashable, tuple[int, Any]] = {}
         self._build = 0
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         value: T
-        if key in self._kept:
-            value = self._kept[key][1]
+        if key in self._results:
+            value = self._results[key][1]
         else:
             value = make()
             self._pause()
-        self._kept[key] = self._build, value
+        self._results[key] = self._build, value
         return value
 
     def forget_others(self) -> None:
@@ -52,12 +52,12 @@ class _Memo:
     def next_build(self) -> None:
         # Several builds are cached: while a version is refused, builds with and without it alternate.
         self._build += 1
-        self._forget(self._build - _KEPT_BUILDS + 1)
+        self._forget(self._build - _CACHED_BUILDS + 1)
 
     def _forget(self, before: int) -> None:
         # One at a time: freeing thousands of documents at once would block decisions until all are freed.
-        for key in [key for key, kept in self._kept.items() if kept[0] < before]:
-            del self._kept[key]
+        for key in [key for key, cached in self._results.items() if cached[0] < before]:
+            del self._results[key]
             self._pause()
 
 
@@ -76,8 +76,8 @@ class Builder:
         self._compile = compile_document
         self._load = load_sources
         self._seconds = seconds
-        self._loaded = _Memo(pause)
-        self._compiled = _Memo(pause)
+        self._loaded = _BuildCache(pause)
+        self._compiled = _BuildCache(pause)
 
     def __call__(self, sources: Sequence[Source]) -> list[Plugin]:
         """Return the plugins of all documents; raises `PolicyError` with the problems of all of them."""

@@ -90,7 +90,7 @@ class ExtenderArgs:
     pod: PodInfo
     names: Sequence[str]
     nodes: list[SentNode] | None = None
-    """They are freed once the question is answered."""
+    """They are freed once the request is answered."""
     weight: int = 0
     """The most bytes of memory that the pod takes."""
 
@@ -190,7 +190,7 @@ class Reply:
         return b"".join(self.parts)
 
 
-def read_question(body: bytes | bytearray | Blocks, reader: NodeReader | None = None) -> ExtenderArgs:
+def read_request(body: bytes | bytearray | Blocks, reader: NodeReader | None = None) -> ExtenderArgs:
     """Read ExtenderArgs; see `read_envelope`.
 
     Raises:
@@ -297,21 +297,21 @@ class Extender:
 
         Raises: MalformedBody: the body is not a valid request.
         """
-        question = read_question(body, self._reader)
+        request = read_request(body, self._reader)
         self._seen = None
         self._assume_expected()
         try:
-            reply = self._filter(question) if verb is Verb.FILTER else self._prioritize(question)
+            reply = self._filter(request) if verb is Verb.FILTER else self._prioritize(request)
         except RecursionError:
             raise MalformedBody("the body is nested too deeply") from None
         except MalformedBody:  # the nodes of the request exceed a bound
             raise
         except Exception as error:  # the error is returned to kube-scheduler, and the next pod gets its turn
-            _LOG.exception("deciding about %s failed", question.pod.key)
-            reply = self._broken(verb, question, describe(error))
+            _LOG.exception("deciding about %s failed", request.pod.key)
+            reply = self._broken(verb, request, describe(error))
         finally:
-            if question.nodes is not None:
-                free(question.nodes)
+            if request.nodes is not None:
+                free(request.nodes)
         self.recent = (*self.recent[1 - RECENT:], reply.record)
         return reply
 
@@ -338,9 +338,9 @@ class Extender:
             except Exception:  # the response is sent, and the next listing shows the result
                 _LOG.exception("assuming the placement of %s failed", expected[0].pod.key)
 
-    def _assume_best(self, question: ExtenderArgs, best: Sequence[str]) -> None:
-        node = self.placements.choose(question.pod, best)
-        self.placements.assume(question.pod, node, weight=question.weight)
+    def _assume_best(self, request: ExtenderArgs, best: Sequence[str]) -> None:
+        node = self.placements.choose(request.pod, best)
+        self.placements.assume(request.pod, node, weight=request.weight)
 
     def _scale(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
         return rescale(totals, self._priorities)
@@ -354,18 +354,18 @@ class Extender:
 
     # The two verbs
 
-    def _filter(self, question: ExtenderArgs) -> Reply:
-        self.placements.asked(question.pod, question.weight)
-        unusable, snapshot, rows, places = self._look_up(question)
-        profile = self._pin(question.pod)
-        verdict = filter_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
+    def _filter(self, request: ExtenderArgs) -> Reply:
+        self.placements.asked(request.pod, request.weight)
+        unusable, snapshot, rows, places = self._look_up(request)
+        profile = self._pin(request.pod)
+        verdict = filter_nodes(self._scheduler.watched(profile, request.pod), request.pod, snapshot, among=rows)
         self._scheduler.log(verdict)
         self._seen = ActiveAnswer(profile, snapshot, rows, verdict)
         if not len(verdict.passed):
-            self._unpin(question.pod)
+            self._unpin(request.pod)
         if len(verdict.passed) == 1 and self.placements.guesses:
             # kube-scheduler requests no priorities where a single node is left.
-            self._expected = question, [snapshot.names[int(verdict.passed[0])]]
+            self._expected = request, [snapshot.names[int(verdict.passed[0])]]
         quoted = self._quote(snapshot)
         refused = _Refused(quoted)
         for name, why in unusable.items():
@@ -376,56 +376,56 @@ class Extender:
         passed = good[places]
         nodes: list[bytes] | None = None
         names = _NULL
-        if question.nodes is None:
+        if request.nodes is None:
             names = (b"[", b",".join(quoted[places[passed]].tolist()), b"]")
         else:
             # Nodes are returned unchanged.
-            nodes = _in_blocks(node.raw for node, fits in zip(question.nodes, passed.tolist(), strict=True) if fits)
+            nodes = _in_blocks(node.raw for node, fits in zip(request.nodes, passed.tolist(), strict=True) if fits)
         result = "refused" if len(places) and not passed.any() else "ok"
-        record = self._record(Verb.FILTER, question, verdict, unknown=int((places < 0).sum()), result=result,
+        record = self._record(Verb.FILTER, request, verdict, unknown=int((places < 0).sum()), result=result,
                               refusals=shown, refusals_left_out=rest)
         return Reply(_filter_result(nodes, names, refused.failed, refused.unresolvable), record)
 
-    def _prioritize(self, question: ExtenderArgs) -> Reply:
-        _, snapshot, rows, places = self._look_up(question)
-        profile, pinned = self._pinned(question.pod)
+    def _prioritize(self, request: ExtenderArgs) -> Reply:
+        _, snapshot, rows, places = self._look_up(request)
+        profile, pinned = self._pinned(request.pod)
         try:
-            verdict = score_nodes(self._scheduler.watched(profile, question.pod), question.pod, snapshot, among=rows)
+            verdict = score_nodes(self._scheduler.watched(profile, request.pod), request.pod, snapshot, among=rows)
             self._scheduler.log(verdict)
         finally:
-            self._unpin(question.pod)
+            self._unpin(request.pod)
         assert verdict.totals is not None
         priorities = rescale(verdict.totals, self._priorities)
         self._seen = ActiveAnswer(profile, snapshot, rows, verdict, priorities)
         best = verdict.passed[verdict.totals == verdict.totals.max()] if len(verdict.totals) else verdict.passed
         if self.placements.guesses and (len(best) < len(verdict.passed) or len(best) == 1):
             # If all nodes are equally good, the response does not determine the pod's node.
-            self._expected = question, list(map(snapshot.names.__getitem__, best.tolist()))
+            self._expected = request, list(map(snapshot.names.__getitem__, best.tolist()))
         scale = np.zeros(snapshot.size, np.int64)
         scale[rows] = priorities
         known, unknown = places[places >= 0], np.flatnonzero(places < 0)
         names, scores = self._quote(snapshot)[known], scale[known]
         if len(unknown):
-            others = np.array([_json(question.names[place]) for place in unknown.tolist()], np.object_)
+            others = np.array([_json(request.names[place]) for place in unknown.tolist()], np.object_)
             names, scores = np.concatenate((names, others)), np.concatenate((scores, np.zeros(len(others), np.int64)))
-        record = self._record(Verb.PRIORITIZE, question, verdict, unknown=len(unknown), result="ok", pinned=pinned,
+        record = self._record(Verb.PRIORITIZE, request, verdict, unknown=len(unknown), result="ok", pinned=pinned,
                               priorities=priorities)
         return Reply([_host_priorities(names, scores)], record)
 
-    def _broken(self, verb: Verb, question: ExtenderArgs, message: str) -> Reply:
+    def _broken(self, verb: Verb, request: ExtenderArgs, message: str) -> Reply:
         record = DecisionRecord(
             verb,
-            question.pod.key,
-            question.pod.uid,
+            request.pod.key,
+            request.pod.uid,
             "error",
             self._clock(),
-            asked=len(question.names),
+            asked=len(request.names),
             failures=(("koord-policy", message),),
         )
         if verb is Verb.FILTER:
             return Reply(_filter_result(None, _NULL, error=f"koord-policy: {message}"), record)
         # This response has no field for an error; kube-scheduler proceeds without priorities.
-        hosts = [{"Host": name, "Score": 0} for name in question.names]
+        hosts = [{"Host": name, "Score": 0} for name in request.names]
         return Reply([json.dumps(hosts).encode()], record)
 
     def _quote(self, snapshot: Snapshot) -> _Texts:
@@ -463,16 +463,16 @@ class Extender:
 
     # Nodes of a request
 
-    def _look_up(self, question: ExtenderArgs) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
+    def _look_up(self, request: ExtenderArgs) -> tuple[dict[str, str], Snapshot, Rows, Rows]:
         """Return the reasons against unusable nodes, the snapshot, the requested rows, and the row of each name (or
         -1).
         """
         faults: Mapping[str, str] = {}
-        if question.nodes is not None:
-            snapshot, faults = self._nodes.view(question.nodes, self._clock())
+        if request.nodes is not None:
+            snapshot, faults = self._nodes.view(request.nodes, self._clock())
         else:
             snapshot = self.snapshot()
-        index, names = snapshot.index, question.names
+        index, names = snapshot.index, request.names
         places: Rows = np.empty(len(names), np.intp)
         for first in range(0, len(names), _NAMES_AT_ONCE):
             some = names[first:first + _NAMES_AT_ONCE]
@@ -490,7 +490,7 @@ class Extender:
     # Answers and records
 
     def _record(
-        self, verb: Verb, question: ExtenderArgs, verdict: Verdict, *, unknown: int, result: str,
+        self, verb: Verb, request: ExtenderArgs, verdict: Verdict, *, unknown: int, result: str,
         refusals: tuple[ShownRefusal, ...] = (), refusals_left_out: int = 0, pinned: bool = False,
         priorities: NDArray[np.int64] | None = None,
     ) -> DecisionRecord:
@@ -498,13 +498,13 @@ class Extender:
         failures = tuple((each.plugin, each.message[:_LONGEST_MESSAGE]) for each in verdict.errors()) if errors else ()
         refused_by: dict[str, int] = {}
         if verdict.refusal is not None:
-            refused_by[verdict.refusal[0]] = len(question.names) - unknown
+            refused_by[verdict.refusal[0]] = len(request.names) - unknown
         for step in verdict.filters:
             if step.enforcement is Enforcement.ENFORCE and len(step.refused):
                 refused_by[step.plugin] = len(step.refused)
         record = DecisionRecord(
-            verb, question.pod.key, question.pod.uid, result, self._clock(), verdict.generation, verdict.profile,
-            pinned, len(question.names), len(verdict.passed), unknown, refusals, refused_by,
+            verb, request.pod.key, request.pod.uid, result, self._clock(), verdict.generation, verdict.profile,
+            pinned, len(request.names), len(verdict.passed), unknown, refusals, refused_by,
             tuple((step.plugin, step.enforcement, len(step.refused)) for step in verdict.filters
                   if step.enforcement is not Enforcement.ENFORCE and len(step.refused)),
             errors, failures[:_REASONS_SHOWN], refusals_left_out=refusals_left_out,

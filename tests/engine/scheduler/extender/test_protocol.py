@@ -16,7 +16,7 @@ from koordpolicy.engine.scheduler.extender.protocol import (
     MalformedBody,
     Priorities,
     Verb,
-    read_question,
+    read_request,
     rescale,
 )
 from koordpolicy.engine.source import Source
@@ -376,13 +376,13 @@ def test_nodes_that_are_sent_no_more_are_forgotten_after_a_while(kit):
 
 def test_keys_of_the_envelope_count_in_any_case(kit):
     pod = json.loads(body())["Pod"]
-    question = read_question(json.dumps({"pod": pod, "nodenames": ["a"], "nodes": None}).encode())
+    question = read_request(json.dumps({"pod": pod, "nodenames": ["a"], "nodes": None}).encode())
     assert (question.pod.key, question.names, question.nodes) == ("shop/p", ["a"], None)
     assert (question.pod.object["kind"], question.pod.object["apiVersion"]) == ("Pod", "v1")
 
 
 def test_an_empty_list_of_go_is_no_nodes():
-    assert read_question(body(nodes={"metadata": {}, "items": None})).nodes == []
+    assert read_request(body(nodes={"metadata": {}, "items": None})).nodes == []
 
 
 POD = '{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}'
@@ -430,13 +430,13 @@ POD = '{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}'
 ])
 def test_a_malformed_body_is_refused_with_a_reason(text, reason):
     with pytest.raises(MalformedBody) as caught:
-        read_question(text)
+        read_request(text)
     assert str(caught.value) == reason
 
 
 def test_a_number_with_thousands_of_digits_is_refused():
     with pytest.raises(MalformedBody, match="the body is no JSON that can be read: "):
-        read_question(b'{"Pod":' + b"9" * 10_000 + b"}")
+        read_request(b'{"Pod":' + b"9" * 10_000 + b"}")
 
 
 def test_a_malformed_body_changes_nothing(kit):
