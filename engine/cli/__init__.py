@@ -114,6 +114,8 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
     parser.add_argument("--version", action="version", version=f"koord-policy {__version__}")
     chosen = parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    if not arguments:
+        parser.error("which command? `koord-policy --help` lists them")
     named = next((word for word in arguments if not word.startswith("-")), None)
     if named is not None and named not in COMMANDS and arguments[0] == named:
         parser.refuse("command", named, COMMANDS)

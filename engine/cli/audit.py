@@ -86,6 +86,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _show(found: Audit) -> None:
+    from koordpolicy.engine.explanation import counted  # noqa: PLC0415 - see `run`
+
     for level, title in ((Severity.WARNING, "warnings"), (Severity.NOTE, "notes: they may be meant so")):
         findings = [each for each in found.findings if each.level is level]
         if findings:
@@ -95,8 +97,9 @@ def _show(found: Audit) -> None:
     table(["policy", "framework", "pods", "nodes", "rules: asked, refused, failed (pairs of a pod and a node)"],
           [_coverage_row(each, found) for each in found.policies])
     notes = len(found.findings) - found.warnings
-    write(f"\n{found.warnings} warning{'' if found.warnings == 1 else 's'} and {notes} note{'' if notes == 1 else 's'} "
-          f"about {len(found.policies)} policies over {found.nodes:,} nodes and {found.pods:,} pods")
+    policies = f"{len(found.policies):,} {'policy' if len(found.policies) == 1 else 'policies'}"
+    write(f"\n{counted(found.warnings, 'warning')} and {counted(notes, 'note')} about {policies} "
+          f"over {counted(found.nodes, 'node')} and {counted(found.pods, 'pod')}")
 
 
 def _finding_row(each: AuditFinding) -> list[str]:

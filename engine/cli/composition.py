@@ -224,7 +224,7 @@ def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str
     if len(meant) > 1:  # such as a library of policies, some of them for other profiles
         shown = ", ".join(f"`{name}`" for name in meant[:_SHOWN_IDLE])
         more = f" and {len(meant) - _SHOWN_IDLE} more" if len(meant) > _SHOWN_IDLE else ""
-        yield (f"warning: {len(meant)} policies do nothing, as no pod here is decided about in their profiles "
+        yield (f"warning: {len(meant)} policies do nothing, as no pod here has one of their profiles "
                f"({', '.join(f'`{name}`' for name in sorted({each for names in others for each in names}))}): "
                f"{shown}{more}")
         idle = {names: plugins for names, plugins in idle.items() if hints[names]}
@@ -233,8 +233,8 @@ def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str
         shown = ", ".join(f"`{name}`" for name in plugins)
         does = "does nothing: its" if len(plugins) == 1 else "do nothing: their"
         yield (f"warning: {shown} {does} `spec.profiles` {'names' if len(names) == 1 else 'name'} "
-               f"{', '.join(f'`{name}`' for name in names)}, and no pod here is decided about in "
-               f"{'that profile' if len(names) == 1 else 'those profiles'}" + (f"; {hint}" if hint else ""))
+               f"{', '.join(f'`{name}`' for name in names)}, and no pod here has "
+               f"{'that profile' if len(names) == 1 else 'one of those profiles'}" + (f"; {hint}" if hint else ""))
 
 
 def check_enabled(
@@ -390,7 +390,9 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
     if problems:
         warn(render([replace(problem, severity=Severity.WARNING) for problem in problems]))
     if not cluster.names:
-        raise Stop(f"there is no usable node in `{source}`", Exit.INVALID)
+        live = source.partition(":")[0] == LIVE_CLUSTER
+        raise Stop(f"there is no usable node in `{source}`" + (
+            "" if live else ": a dump is what `kubectl get nodes,pods,nodemetrics -A -o yaml` prints"), Exit.INVALID)
     return cluster
 
 

@@ -140,8 +140,8 @@ def _variable(text: str) -> tuple[str, Any]:
         raise Stop(f"`--var {text}`: expected NAME=JSON, for example `--var 'limit=65'`")
     try:
         return name, json.loads(written)
-    except (ValueError, RecursionError) as error:
-        raise Stop(f"`--var {text}`: `{written}` is not JSON ({error}); a text needs quotes: "
+    except (ValueError, RecursionError):
+        raise Stop(f"`--var {text}`: `{written}` is not JSON; a text needs quotes: "
                    f"`--var '{name}=\"{written}\"'`") from None
 
 

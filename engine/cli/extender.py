@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare `--extender` and the options that go with it."""
     group = parser.add_argument_group(
         "extender", "kube-scheduler asks over HTTP which nodes a pod may run on and how good they are. It has applied "
-        "its own filters by then, so only the documents decide here, and the built-in plugins that --enable names. "
+        "its own filters by\nthen, so only the documents decide here, and the built-in plugins that --enable names. "
         "See docs/extender.md",
     )
     group.add_argument("--extender", action="store_true", help="serve the extender protocol until SIGTERM")

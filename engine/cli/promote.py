@@ -73,18 +73,18 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         write_json({"endpoint": endpoint, "promoted": answer.ok, "inForce": answer.ok or in_force,
                     "error": answer.error or None, "answer": answer.data or None, "commands": commands})
     else:
-        _show(answer, commands)
+        _show(endpoint, answer, commands)
     if answer.ok or in_force:
         return Exit.OK
     return Exit.EXCEEDED if answer.data.get("code") in _UNSURE else Exit.IMPOSSIBLE
 
 
-def _show(answer: EndpointAnswer, commands: list[str]) -> None:
+def _show(endpoint: str, answer: EndpointAnswer, commands: list[str]) -> None:
     if answer.ok:
         write(f"{answer.data['hash']} is active, as generation {answer.data['generation']}: written to "
               f"`{answer.data['path']}`")
         return
-    write(f"not promoted: {answer.error}")
+    write("not promoted: " + ("" if answer.code else f"{endpoint}: ") + answer.error)
     for example in (answer.data.get("comparison") or {}).get("examples", ()):
         write(f"  {describe(example)}")
     if commands:

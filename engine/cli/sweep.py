@@ -255,6 +255,7 @@ def _json(swept: Swept, space: Replays | Snapshots) -> dict[str, Any]:
 def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
     from koordpolicy.engine.experiments.axes import describe, show  # noqa: PLC0415 - see `run`
     from koordpolicy.engine.experiments.presentation import summary  # noqa: PLC0415
+    from koordpolicy.engine.explanation import counted  # noqa: PLC0415
 
     if swept.finished:
         found = summary(swept.finished, manner)
@@ -270,10 +271,10 @@ def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
         warn(f"not run: {describe(point)}: {message}")
     faulty = sum(bool(each.outcome.figures.get("errors")) for each in swept.finished)
     if faulty:
-        command = "simulate" if options.trace is not None else "explain"
+        command = "simulate" if options.trace is not None else "audit"
         where = f" (column `errors` of `{options.out}`)" if options.out is not None else ""
-        warn(f"warning: plugins or expressions failed in {faulty} experiments{where}: `koord-policy {command}` says"
-             " what")
+        warn(f"warning: plugins or expressions failed in {counted(faulty, 'experiment')}{where}: "
+             f"`koord-policy {command}` says what")
     before = f", {swept.kept} of them in an earlier run" if swept.kept else ""
     count = len(swept.finished)
     are = "experiment is" if count == 1 else "experiments are"

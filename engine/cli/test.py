@@ -271,6 +271,7 @@ def _json(outcome: _RunOutcome, seconds: float) -> dict[str, Any]:
 
 
 def _show(outcome: _RunOutcome, seconds: float, *, verbose: bool) -> None:
+    from koordpolicy.engine.explanation import counted  # noqa: PLC0415
     from koordpolicy.engine.testing.results import lines_of  # noqa: PLC0415
 
     suites: dict[str, list[CaseResult]] = {}
@@ -278,14 +279,14 @@ def _show(outcome: _RunOutcome, seconds: float, *, verbose: bool) -> None:
         suites.setdefault(each.suite, []).append(each)
     for name, of_suite in suites.items():
         failing = [each for each in of_suite if not each.passed]
-        touched = f"{max(each.rules for each in of_suite)} rules, {sum(each.rows for each in of_suite)} rows"
-        cases = f"{len(of_suite)} case{'' if len(of_suite) == 1 else 's'}"
         bad = f", {len(failing)} failed" if failing else ""
-        write(f"{'FAIL' if failing else 'ok  '}  {name}  {cases}{bad}, {touched}")
+        write(f"{'FAIL' if failing else 'ok  '}  {name}  {counted(len(of_suite), 'case')}{bad}, "
+              f"{counted(max(each.rules for each in of_suite), 'rule')}, "
+              f"{counted(sum(each.rows for each in of_suite), 'row')}")
         for each in of_suite:
             if verbose or not each.passed:
-                write(f"  {'ok  ' if each.passed else 'FAIL'}  {each.name}  {each.rules} rules, {each.rows} rows"
-                      + ("" if each.passed else f"  ({each.file}:{each.line})"))
+                write(f"  {'ok  ' if each.passed else 'FAIL'}  {each.name}  {counted(each.rules, 'rule')}, "
+                      f"{counted(each.rows, 'row')}" + ("" if each.passed else f"  ({each.file}:{each.line})"))
             for mismatch in each.mismatches:
                 for line in lines_of(mismatch):
                     write(f"          {line}")

@@ -104,6 +104,13 @@ def test_a_file_that_is_no_dump_is_invalid(run: Run, tmp_path: Path, text: str):
     assert "Traceback" not in done.err
 
 
+def test_policies_in_place_of_a_dump_are_told_from_one(run: Run, policies: Path):
+    done = run("scheduler", "--cluster", policies, "--policies", policies)
+    assert (done.exit, done.out, done.err.splitlines()[-1]) == (
+        3, "", (f"koord-policy: there is no usable node in `{policies}`: a dump is what "
+                "`kubectl get nodes,pods,nodemetrics -A -o yaml` prints"))
+
+
 def test_invalid_policies_decide_nothing(run: Run, dump: Path, policies: Path):
     (policies / "bad.yaml").write_text((policies / "hot.yaml").read_text().replace("usage.cpu", "usage.cpi"))
     done = run("scheduler", "--cluster", dump, "--policies", policies)
@@ -366,17 +373,14 @@ def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: 
     assert refusing() == ["NodeResourcesFit"]
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
     assert done.err == (
-        "warning: `keep-off-hot-nodes` does nothing: its `spec.profiles` names `careful`, and no pod here is decided "
-        "about "
-        "in that profile\n"
+        "warning: `keep-off-hot-nodes` does nothing: its `spec.profiles` names `careful`, and no pod here has that profile\n"
     )
     (policies / "other.yaml").write_text(
         path.read_text().replace("careful", "brave").replace("name: keep-off-hot-nodes", "name: keep-off"))
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
     assert done.err == (
-        "warning: 2 policies do nothing, as no pod here is decided about in their profiles (`brave`, `careful`): "
-        "`keep-off`, "
-        "`keep-off-hot-nodes`\n"
+        "warning: 2 policies do nothing, as no pod here has one of their profiles (`brave`, `careful`): "
+        "`keep-off`, `keep-off-hot-nodes`\n"
     )
     assert refusing("--profile", "careful") == ["NodeResourcesFit", "keep-off-hot-nodes"]
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies, "--profile", "carefull")

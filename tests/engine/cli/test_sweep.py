@@ -118,6 +118,25 @@ def test_a_sweep_over_a_snapshot_tells_each_step_and_draws_it(run: Run, tmp_path
     assert "<h1>3 experiments over " in (tmp_path / "r.html").read_text()
 
 
+def test_expressions_that_fail_are_told_with_the_command_that_names_them(run: Run, tmp_path: Path):
+    policy = tmp_path / "cool.yaml"
+    policy.write_text("""\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: cool}
+spec:
+  params: {percent: 80}
+  filter: [{name: cool, expression: usage.cpu * 100 / allocatable.cpu < params.percent}]
+""")
+    options = ("--cluster", PROJECT / "examples/cluster", "--processes", 1)
+    done = run("sweep", "params.percent=80", *options, "--policies", policy)
+    assert (done.exit, done.err) == (
+        0, "warning: plugins or expressions failed in 1 experiment: `koord-policy audit` says what\n")
+    told = run("audit", policy, "--cluster", PROJECT / "examples/cluster").out
+    assert " fails " in told
+    assert "no metric of the node, or an expired one" in told
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (["seed=1"], "over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`"),
     (

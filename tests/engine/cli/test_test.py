@@ -47,7 +47,7 @@ def broken(suite: Path) -> Path:
 def test_suites_that_pass_are_one_line_each(run: Run, suite: Path):
     done = run("test", suite.parent)
     assert done.exit == 0
-    assert done.out.splitlines()[0] == "ok    small  2 cases, 1 rules, 2 rows"
+    assert done.out.splitlines()[0] == "ok    small  2 cases, 1 rule, 2 rows"
     assert "2 passed, 0 failed" in done.out
 
 
@@ -55,12 +55,12 @@ def test_a_case_that_fails_is_shown_with_what_was_expected_and_the_values(run: R
     done = run("test", broken(suite), "-v")
     assert done.exit == 4
     lines = [line.strip() for line in done.out.splitlines()]
-    start = lines.index(f"FAIL  below  1 rules, 1 rows  ({suite}:7)")
+    start = lines.index(f"FAIL  below  1 rule, 1 row  ({suite}:7)")
     assert lines[start + 1 : start + 6] == [
         "filter of `n` (line 7)", "- pass", "+ fail of `rule`: too large", "requests.cpu < 1000 = false",
         "requests.cpu = 1001",
     ]
-    assert "ok    above  1 rules, 1 rows" in lines
+    assert "ok    above  1 rule, 1 row" in lines
 
 
 def test_results_are_plain_data(run: Run, suite: Path):

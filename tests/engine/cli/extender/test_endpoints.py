@@ -93,6 +93,12 @@ def test_status_shows_what_runs_and_its_exit_code_whether_that_is_well(run, serv
     assert found.json[0]["status"]["policies"]["generation"] == 1
 
 
+def test_a_promotion_names_the_server_that_does_not_answer(run):
+    nowhere = unused()
+    done = run("promote", "--endpoint", nowhere)
+    assert (done.exit, done.out) == (5, f"not promoted: {nowhere}: cannot be reached: connection refused\n")
+
+
 def test_other_priorities_are_described_by_the_best_nodes():
     assert describe(
         {"verb": "prioritize", "pod": "shop/p", "nodes": 2, "lost": ["a"], "gained": ["b", "c"], "why": []},
