@@ -373,7 +373,8 @@ def test_policies_of_another_profile_count_in_that_profile_only(run: Run, dump: 
     assert refusing() == ["NodeResourcesFit"]
     done = run("explain", "web-4", "--cluster", dump, "--policies", policies)
     assert done.err == (
-        "warning: `keep-off-hot-nodes` does nothing: its `spec.profiles` names `careful`, and no pod here has that profile\n"
+        "warning: `keep-off-hot-nodes` does nothing: its `spec.profiles` names `careful`, "
+        "and no pod here has that profile\n"
     )
     (policies / "other.yaml").write_text(
         path.read_text().replace("careful", "brave").replace("name: keep-off-hot-nodes", "name: keep-off"))
