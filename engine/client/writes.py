@@ -41,7 +41,7 @@ class WriteStatus(enum.StrEnum):
     GONE = "gone"
     """404: the object, or its namespace, does not exist."""
     REPLACED = "replaced"
-    """409: the object of the name has another UID."""
+    """409, of a patch 422: the object of the name has another UID."""
     CONFLICT = "conflict"
     """409 for another reason."""
     ALREADY_ASSIGNED = "already-assigned"
@@ -273,6 +273,8 @@ def _status(error: ApiError) -> WriteStatus:
     """Return the status of a refusal: by its code, and by its text where the server has one code for several."""
     if error.code == 409:
         return next((status for pattern, status in _CONFLICTS if pattern in error.message), WriteStatus.CONFLICT)
+    if error.code == 422 and _UID_CHANGED in error.message:
+        return WriteStatus.REPLACED
     if error.code == 429 and _BUDGET_CAUSE in error.causes:
         return WriteStatus.PDB_BLOCKED if error.retry_after is None else WriteStatus.PDB_STALE
     if error.code == 500 and _SEVERAL_BUDGETS in error.message:
@@ -282,11 +284,12 @@ def _status(error: ApiError) -> WriteStatus:
 
 _CONFLICTS: Final = (
     ("UID in precondition", WriteStatus.REPLACED),
-    ("uid mismatch", WriteStatus.REPLACED),
+    ("UID in the precondition", WriteStatus.REPLACED),
     ("is already assigned to node", WriteStatus.ALREADY_ASSIGNED),
     ("is being deleted", WriteStatus.TERMINATING),
     ("has non-empty .spec.schedulingGates", WriteStatus.GATED),
 )
+_UID_CHANGED: Final = "metadata.uid: Invalid value"
 _BY_CODE: Final = {
     401: WriteStatus.FORBIDDEN, 403: WriteStatus.FORBIDDEN, 404: WriteStatus.GONE, 429: WriteStatus.THROTTLED}
 

@@ -27,7 +27,8 @@ READY_SECONDS = 120.0  # a start takes 5 s on an idle machine
 USERS = {  # name: its groups; the roles of Kubernetes' components are bound to the names by kube-apiserver itself
     "admin": "system:masters",
     "system:kube-scheduler": "",
-    "system:kube-controller-manager": "",
+    # Its own role is for a manager whose controllers have service accounts, which have no tokens here.
+    "system:kube-controller-manager": "system:masters",
 }
 
 

@@ -1,4 +1,4 @@
-"""Events are written once and then as a series, whose note follows; a slow server delays and loses nothing that repeats."""
+"""Events are written once, then as a series, whose note follows; a slow server loses nothing of what repeats."""
 
 from __future__ import annotations
 
