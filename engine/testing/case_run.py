@@ -33,8 +33,10 @@ class Got:
     calls: tuple[ProgramCall, ...] = ()
 
     def __str__(self) -> str:
-        if self.wanted in (ExpectedResult.PASS, ExpectedResult.SKIP):
+        if self.wanted is ExpectedResult.PASS:
             return str(self.wanted.value)
+        if self.wanted is ExpectedResult.SKIP:
+            return f"{self.wanted.value}: the document does not apply here"
         return str(self.wanted.value) + _details(self.rule, self.message, self.reason)
 
 

@@ -68,7 +68,7 @@ def test_a_false_check_an_error_and_what_nobody_asked_are_never_taken_for_each_o
                 "expired one"
             ),
         ],
-        "not its business": ["filter of `cool`: pass | skip"],
+        "not its business": ["filter of `cool`: pass | skip: the document does not apply here"],
     }
 
 
