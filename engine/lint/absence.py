@@ -432,9 +432,9 @@ class Absences:
             self._readers[name] = self.of(reader.definition(name))
         return self._readers[name]
 
-    def of(self, checked: Checked, analysis: Analysis | None = None) -> _Reader:
+    def of(self, checked: Checked) -> _Reader:
         """Return a reader of an expression."""
-        return _Reader(self, checked, analysis or Analysis(checked, self.subject.params))
+        return _Reader(self, checked, self.subject.as_written.of(checked))
 
     def open(self, name: str, reader: Checked) -> tuple[Access, ...]:
         """Return the unguarded reads of a variable."""
@@ -470,7 +470,7 @@ def absent_keys(subject: LintSubject) -> Iterator[Violation]:
     absences.there |= _grouped(subject, absences)
     number = 0
     for placed in ordered:
-        reader = absences.of(placed.checked, subject.as_written.get(placed))
+        reader = absences.of(placed.checked)
         if placed.role == "condition":
             others = frozenset[str]().union(*guards[:number], *guards[number + 1 :])
             own = guards[number] - others

@@ -90,12 +90,12 @@ def _of_documents(whole: Whole) -> Iterator[UtilizationLevel]:
                 "filter": (PLACE, True), "source": (DRAIN, False), "destination": (FILL, True), "until": (UNTIL, True),
                 "threshold": (EVICT if evicting else "", False),
             }.get(placed.role, ("", False))
-            for mark in watermarks(subject.as_written[placed]) if role else ():
+            for mark in watermarks(subject.as_written.of(placed.checked)) if role else ():
                 if mark.below is wanted:
                     yield _level(subject, role, mark.resource, mark.percent, span_of(mark.checked, mark.node),
                                  written=_gives_number(mark.checked, mark.node))
         for placed in subject.placed:
-            target = suppression(subject.as_written[placed]) if placed.role == "target" else None
+            target = suppression(subject.as_written.of(placed.checked)) if placed.role == "target" else None
             if target is not None:
                 resource, percent, node = target
                 yield _level(subject, SUPPRESS, resource, percent, placed.span(node), best_effort=True,
@@ -455,7 +455,7 @@ def _preferences(subject: LintSubject) -> dict[tuple[str, str], tuple[int, Span]
         if placed.role != "score" or not isinstance(placed.item, ScoreItem):
             continue
         turn = -1 if placed.item.normalize in (Normalize.MAX_REVERSE, Normalize.MIN_MAX_REVERSE) else 1
-        for leaf, slope in slopes(subject.as_written[placed]).items():
+        for leaf, slope in slopes(subject.as_written.of(placed.checked)).items():
             if slope and leaf[0] in ("usage", "estimated", "requested"):
                 amount = "usage" if leaf[0] == "estimated" else leaf[0]
                 found.setdefault((amount, leaf[1]), (slope * turn, placed.span()))

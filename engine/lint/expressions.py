@@ -96,7 +96,7 @@ def filters_without_node(subject: LintSubject) -> Iterator[Violation]:
     if any(each.role == "condition" and each.checked.scope is Scope.ROW for each in subject.placed):
         return  # the conditions choose the nodes
     for placed in subject.placed:
-        if placed.role == "filter" and placed.checked.scope is not Scope.ROW and not _settled(placed.checked):
+        if placed.role == "filter" and placed.checked.scope is not Scope.ROW and not _settled(subject, placed):
             yield Violation(
                 f"the filter `{placed.name}` reads no node: it is asked once per node and answers the same",
                 placed.span(), "move it to `preFilter`, where it is asked once per pod",
@@ -115,8 +115,8 @@ def scores_without_node(subject: LintSubject) -> Iterator[Violation]:
                         "read something of the node, or remove it")
 
 
-def _settled(checked: Checked) -> bool:
-    return Analysis(checked).truth(checked.root) in (ALWAYS, NEVER)
+def _settled(subject: LintSubject, placed: Placed) -> bool:
+    return subject.analyses.of(placed.checked).truth(placed.checked.root) in (ALWAYS, NEVER)
 
 
 def scores_out_of_range(subject: LintSubject) -> Iterator[Violation]:
@@ -124,7 +124,7 @@ def scores_out_of_range(subject: LintSubject) -> Iterator[Violation]:
     for placed in subject.placed:
         if placed.role != "score" or not isinstance(placed.item, ScoreItem):
             continue
-        found = subject.as_written[placed].range(placed.checked.root)
+        found = subject.as_written.of(placed.checked).range(placed.checked.root)
         if found is not None and (fault := _score_fault(found, placed.item.normalize)):
             message, hint = fault
             yield Violation(f"the score `{placed.name}` {message}", placed.span(), hint)
@@ -159,8 +159,9 @@ def lossy_divisions(subject: LintSubject) -> Iterator[Violation]:
     calls: dict[Placed, list[Call]] = {}
     for placed, node in subject.calls:
         calls.setdefault(placed, []).append(node)
-    for placed, analysis in subject.analyses:
-        for node in calls.get(placed, ()):
+    for placed, nodes in calls.items():
+        analysis = subject.analyses.of(placed.checked)
+        for node in nodes:
             if node.function == "_*_" and placed.checked.types.get(node.id) == INT:
                 for one, other in (node.args, node.args[::-1]):
                     if _divides(placed.checked, one, but=analysis.text(other), analysis=analysis):
@@ -175,7 +176,7 @@ def lossy_divisions(subject: LintSubject) -> Iterator[Violation]:
                     "`double(a) / double(b)` keeps it",
                 )
             elif COMPARISONS.get(node.function) in _ORDERINGS \
-                    and _compares_share(analysis, subject.as_written.get(placed, analysis), node):
+                    and _compares_share(analysis, subject.as_written.of(placed.checked), node):
                 yield Violation(
                     "the quotient of these integers is 0 for every share under the whole",
                     placed.span(node),
@@ -188,7 +189,7 @@ def _divides(checked: Checked, node: Expr, *, analysis: Analysis, but: str = "")
     reference = checked.references.get(node.id)
     if isinstance(reference, DefinitionReference):
         below = checked.definition(reference.name)
-        return _divides(below, below.root, analysis=Analysis(below), but=but)
+        return _divides(below, below.root, analysis=analysis.definition(reference.name), but=but)
     if not isinstance(node, Call) or node.function != "_/_" or checked.types.get(node.id) != INT:
         return False
     if but and analysis.text(node.args[1]) == but:
@@ -275,7 +276,7 @@ def unreadable_params(subject: LintSubject) -> Iterator[Violation]:
     for placed, nodes in reading.items():
         if any(path[0] == "params" for path in placed.checked.reads) \
                 and any(_depends_on_params(placed.checked, node) for node in nodes):
-            analysis = subject.as_written.get(placed) or Analysis(placed.checked, subject.params)
+            analysis = subject.as_written.of(placed.checked)
             yield from _Unreadable(placed, analysis).below(placed.checked.root, {})
 
 

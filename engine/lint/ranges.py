@@ -108,15 +108,17 @@ NOTHING: Final = Known()
 
 @dataclass(slots=True)
 class Analysis:
-    """The analysis of one checked expression. Given `params` are constants."""
+    """The analysis of one checked expression. Given `params` are constants.
+
+    Variables that it reads are analysed once for all analyses of the same `Analyses`.
+    """
 
     checked: Checked
     params: Mapping[str, Any] | None = None
-    _left: list[int] = field(default_factory=lambda: [_MOST_STEPS])
+    _shared: Analyses | None = None
+    _left: int = _MOST_STEPS
     """The remaining steps: nested conditions are analysed under many assumptions."""
-    _folding: Folding = field(default_factory=Folding)
     _texts: dict[int, str] = field(default_factory=dict)
-    _definitions: dict[str, Analysis] = field(default_factory=dict)
     _constants: dict[int, tuple[Any] | None] = field(default_factory=dict)
     _ranges: dict[int, Range | None] = field(default_factory=dict)
     _truths: dict[int, Truth] = field(default_factory=dict)
@@ -156,7 +158,7 @@ class Analysis:
         if not overload.pure or None in values or not parts:
             return None
         try:
-            return (self._folding.evaluate(overload, tuple(each[0] for each in values if each is not None)),)
+            return (self._siblings.folding.evaluate(overload, tuple(each[0] for each in values if each is not None)),)
         except (EvaluationError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError):
             return None
 
@@ -177,8 +179,8 @@ class Analysis:
         return replace(found, low=max(found.low, bound.low), high=min(found.high, bound.high), exact=False)
 
     def _range(self, node: Expr, known: Known) -> Range | None:
-        self._left[0] -= 1
-        if self._left[0] < 0:
+        self._left -= 1
+        if self._left < 0:
             return WHOLE if self.checked.types.get(node.id) == INT else None
         constant = self.constant(node)
         if constant is not None:
@@ -288,8 +290,8 @@ class Analysis:
         return self._truths[node.id]
 
     def _truth(self, node: Expr, known: Known) -> Truth:
-        self._left[0] -= 1
-        if self._left[0] < 0:
+        self._left -= 1
+        if self._left < 0:
             return EITHER
         constant = self.constant(node)
         if constant is not None:
@@ -410,11 +412,13 @@ class Analysis:
 
     def definition(self, name: str) -> Analysis:
         """Return the analysis of a variable that the expression reads."""
-        if name not in self._definitions:
-            below = Analysis(self.checked.definition(name), self.params)
-            below._definitions, below._left, below._folding = self._definitions, self._left, self._folding
-            self._definitions[name] = below
-        return self._definitions[name]
+        return self._siblings.of(self.checked.definition(name))
+
+    @property
+    def _siblings(self) -> Analyses:
+        if self._shared is None:
+            self._shared = Analyses(self.params)
+        return self._shared
 
     def determined(self) -> Sequence[tuple[Expr, bool | None]]:
         """Return the outermost parts that are always true or always false, and unreachable branches (None)."""
@@ -461,6 +465,30 @@ class Analysis:
                 for each in node.args if isinstance(node, Call) and qualified else children(node):
                     if not isinstance(each, Literal | Ident):
                         self._determine(each, known, found)
+
+
+@dataclass(slots=True)
+class Analyses:
+    """The analyses of a document's expressions, one for each. Given `params` are constants.
+
+    An expression that reads no params has the same analysis with and without them: that of `unknown`.
+    """
+
+    params: Mapping[str, Any] | None = None
+    unknown: Analyses | None = None
+    folding: Folding = field(default_factory=Folding)
+    _found: dict[Checked, Analysis] = field(default_factory=dict)
+
+    def of(self, checked: Checked) -> Analysis:
+        """Return the analysis of an expression."""
+        found = self._found.get(checked)
+        if found is None:
+            if self.unknown is not None and not any(path[0] == "params" for path in checked.reads):
+                found = self.unknown.of(checked)
+            else:
+                found = Analysis(checked, self.params, self)
+            self._found[checked] = found
+        return found
 
 
 def _both(first: Truth, second: Truth) -> Truth:

@@ -15,7 +15,7 @@ from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, YamlN
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import Severity, Source, Span
 
-from .ranges import Analysis, parts
+from .ranges import Analyses, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ class LintSubject:
         return (*variables, *self.placed)
 
     @cached_property
-    def analyses(self) -> tuple[tuple[Placed, Analysis], ...]:
-        """The analysis of each expression, for unknown params."""
-        return tuple((each, Analysis(each.checked)) for each in self.everything)
+    def analyses(self) -> Analyses:
+        """The analyses of the expressions, for unknown params."""
+        return Analyses()
 
     @cached_property
-    def as_written(self) -> Mapping[Placed, Analysis]:
-        """The analysis of each expression, with the document's own params."""
-        return {each: Analysis(each.checked, self.params) for each in self.placed}
+    def as_written(self) -> Analyses:
+        """The analyses of the expressions, with the document's own params."""
+        return Analyses(self.params, self.analyses)
 
     @cached_property
     def parts(self) -> tuple[tuple[Placed, tuple[Expr, ...]], ...]:
@@ -125,14 +125,14 @@ class LintSubject:
         `true` or `false`.
         """
         found: list[tuple[Placed, Expr, bool | None]] = []
-        for placed, analysis in self.analyses:
+        for placed in self.everything:
             root = placed.checked.root
             if BOOL not in placed.checked.types.values():
                 continue
             if isinstance(root, Literal) and isinstance(root.value, bool):
                 found.append((placed, root, root.value))
             else:
-                found.extend((placed, node, value) for node, value in analysis.determined())
+                found.extend((placed, node, value) for node, value in self.analyses.of(placed.checked).determined())
         return tuple(found)
 
     @cached_property

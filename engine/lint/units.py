@@ -445,9 +445,9 @@ class Units:
     _definitions: dict[str, Measure | None] = field(default_factory=dict)
     _aggregates: dict[str, Measure | None] = field(default_factory=dict)
 
-    def walk(self, checked: Checked, analysis: Analysis | None = None) -> _Walk:
+    def walk(self, checked: Checked) -> _Walk:
         """Return a new walk over an expression."""
-        return _Walk(self, checked, analysis or Analysis(checked, self.subject.params))
+        return _Walk(self, checked, self.subject.as_written.of(checked))
 
     def learn(self, name: str, measure: Measure | None) -> None:
         """Record the measure of a variable."""
@@ -488,7 +488,7 @@ def wrong_units(subject: LintSubject) -> Iterator[Violation]:
         if placed.role == "message":
             continue
         checked = placed.checked
-        walk = units.walk(checked, subject.as_written.get(placed))
+        walk = units.walk(checked)
         measure = walk.measure(checked.root)
         if placed.role == "variable":
             units.learn(placed.name, measure)
