@@ -156,13 +156,14 @@ class Expressions:
             except PolicyError as error:
                 self.problems.extend(error.problems)
                 roots[each.name] = None
-        reads = {
-            name: frozenset(each.field for each in _reads(root)) if root is not None else frozenset()
-            for name, root in roots.items()
+        selections = {
+            each.name: _reads(root, each.expression) if (root := roots[each.name]) is not None else ()
+            for each in self.spec.variables
         }
+        reads = {name: frozenset(each.field for each in found) for name, found in selections.items()}
         for place, each in enumerate(self.spec.variables):
             root = roots[each.name]
-            for node in _reads(root) if root is not None else ():
+            for node in selections[each.name] if root is not None else ():
                 if last.get(node.field, -1) >= place:
                     self._report_order(each.name, node, each.expression, reads)
                     root = None
@@ -234,7 +235,7 @@ class Expressions:
         scope = self._scope(slot, aggregates=aggregates)
         known = self._names
         bad = False
-        for node in _reads(root):
+        for node in _reads(root, expression):
             if node.field not in known:
                 hint = did_you_mean(node.field, known) or (
                     "there are " + ", ".join(f"`{each}`" for each in known) if known else "declare it under `variables`"
@@ -291,7 +292,7 @@ class Expressions:
             return PolicyError([Problem(f"`{_VARIABLES}.{variable.name}` is not valid", variable.expression.span)])
         unknown = sorted(variable.reads - self._names.keys())
         if unknown:
-            node = next(each for each in _reads(variable.root) if each.field == unknown[0])
+            node = next(each for each in _reads(variable.root, variable.expression) if each.field == unknown[0])
             known = [name for name in self._names if name != variable.name]
             return PolicyError([Problem(
                 f"no variable `{_VARIABLES}.{unknown[0]}`", _span(variable.expression, node),
@@ -321,8 +322,12 @@ def _placed(error: PolicyError, slot: Slot) -> Iterator[Problem]:
         yield replace(problem, message=problem.message + place) if placed else problem
 
 
-def _reads(root: Expr) -> Iterator[Select]:
-    """Yield the selections of `variables.<name>` in a tree."""
+def _reads(root: Expr, expression: Expression) -> tuple[Select, ...]:
+    """Return the selections of `variables.<name>` in an expression's tree."""
+    return tuple(_selections(root)) if _VARIABLES in expression.source.text else ()
+
+
+def _selections(root: Expr) -> Iterator[Select]:
     pending = [root]
     while pending:
         node = pending.pop()
