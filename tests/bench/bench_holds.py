@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import http.client
 import json
 import os
@@ -78,13 +79,26 @@ def serve(told: int, arguments: list[str]) -> None:
     defaults["command"] = ("chrt", "-o", "0", *defaults["command"])
     probe = Probe()
     probe.start()
+    collections: list[str] = []
+    began = 0.0
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        nonlocal began
+        if phase == "start":
+            began = time.thread_time()
+        elif (took := time.thread_time() - began) * 1e3 > BOUND_MS / 2:
+            collections.append(f"  a collection of generation {info['generation']} took {took * 1e3:.1f} ms\n")
+
+    if "KOORD_POLICY_WHERE" in os.environ:
+        gc.callbacks.append(collected)
 
     def answer() -> None:
         for _ in sys.stdin:
             longest, probe.longest = probe.longest, 0.0
             if "KOORD_POLICY_WHERE" in os.environ and longest * 1e3 > BOUND_MS:
                 with Path(os.environ["KOORD_POLICY_WHERE"]).open("a", encoding="utf-8") as file:
-                    file.write(f"--- {longest * 1e3:.1f} ms\n{''.join(probe.where)}")
+                    file.write(f"--- {longest * 1e3:.1f} ms\n{''.join((*collections, *probe.where))}")
+                collections.clear()
             os.write(told, f"{longest * 1e3:.3f}\n".encode())
 
     threading.Thread(target=answer, daemon=True).start()
