@@ -48,11 +48,13 @@ Key: TypeAlias = str
 
 _ALWAYS: Final = frozenset((
     *(f"node['metadata']['labels']['kubernetes.io/{name}']" for name in ("hostname", "os", "arch")),
+    "node['metadata']['labels']", "node['metadata']['annotations']", "node['status']['allocatable']",
+    "node['status']['capacity']",
     *(f"node['status']['{held}']['{name}']" for held in ("allocatable", "capacity") for name in (
         "cpu", "memory", "pods", "ephemeral-storage",
     )),
 ))
-"""The labels that the kubelet sets on every node."""
+"""The labels and amounts that the kubelet sets on every node, and the maps that they are in."""
 _SLOTS_OF_SCHEDULER: Final = {
     "preEnqueue": Slot.PRE_ENQUEUE, "preFilter": Slot.PRE_FILTER, "filter": Slot.FILTER, "score": Slot.SCORE,
 }
@@ -301,10 +303,10 @@ class _Reader:
                     self.read(part, scope)
 
     def _select(self, node: Select, scope: _Scope, parent: Expr | None) -> None:
-        self.read(node.operand, scope)
+        self.read(node.operand, scope, node)
         kind = self.checked.types[node.operand.id]
         if not node.test and not node.optional and (
-            kind.name == "map" or kind == DYN or _may_be_absent(kind, node.field)
+            kind.name == "map" or kind == DYN or _may_be_absent(kind, node.field, maps=not _is_keyed(node, parent))
         ):
             self._note(node, node.operand, scope, parent)
 
@@ -366,10 +368,7 @@ class _Reader:
 
 @functools.lru_cache(maxsize=4096)
 def _may_be_absent(kind: Type, name: str, *, maps: bool = False) -> bool:
-    """Return whether a field of an API object is optional without a default.
-
-    Maps are excluded, unless `maps`: reads of their keys are reported instead.
-    """
+    """Return whether a field of an API object is optional without a default; maps are excluded, unless `maps`."""
     if not kind.name.startswith(_OBJECTS):
         return False
     declared = kubernetes_types.load().get(kind.name)
@@ -378,6 +377,13 @@ def _may_be_absent(kind: Type, name: str, *, maps: bool = False) -> bool:
         return False
     is_object = declared is not None and "metadata" in declared.fields
     return name not in _SERVED.get(kind.name, ()) and not (is_object and name in _OF_EVERY_OBJECT)
+
+
+def _is_keyed(node: Expr, parent: Expr | None) -> bool:
+    """Return whether a key is read from a map, which is reported instead of the map itself."""
+    if isinstance(parent, Select):
+        return not parent.test and not parent.optional
+    return isinstance(parent, Call) and parent.function == "_[_]" and parent.args[0] is node
 
 
 def _guarded(keys: Iterable[Key], around: _Scope) -> _Scope:
@@ -596,7 +602,7 @@ def _found(subject: LintSubject, placed: Placed, access: Access) -> Violation:
     text = access.checked.source.text[access.node.start : access.node.end]
     default = _default(subject, access)
     what = "field" if _is_field(access) else "key"
-    empty = "[]" if access.checked.types[access.node.id].name == "list" else "..."
+    empty = {"list": "[]", "map": "{}"}.get(access.checked.types[access.node.id].name, "...")
     safe = _safe(access, default or empty)
     return Violation(
         f"`{_line(text)}` is an error where the {what} is absent: {_outcome(subject, placed)}",

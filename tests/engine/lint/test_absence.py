@@ -68,6 +68,12 @@ def document(expression: str) -> str:
     "pod.metadata.labels.filter(k, k != 'a').all(k, node.metadata.labels[k] == 'x')",
     "nodeInfo.pods > 3 ? node.metadata.labels['a'] == 'x' : false",
     "pod.spec.containers.all(c, c.resources.requests['cpu'] == '1' && nodeInfo.pods > 1)",
+    "pod.spec.containers.all(c, 'cpu' in c.resources.requests && nodeInfo.pods > 1)",
+    "pod.spec.containers.all(c, has(c.resources.requests.cpu) && nodeInfo.pods > 1)",
+    "!('a' in pod.metadata.annotations) && nodeInfo.pods > 1",
+    "pod.metadata.annotations[?'a'].orValue('') != nodeInfo.zone",
+    "pod.spec.nodeSelector.size() < nodeInfo.pods",
+    "pod.spec.nodeSelector.exists(k, k == nodeInfo.zone)",
     "params.weights[nodeInfo.zone] < nodeInfo.pods",
     "aggregates.byZone[nodeInfo.zone] < nodeInfo.pods",
     "aggregates.used[nodeInfo.zone] < nodeInfo.pods",
@@ -125,9 +131,18 @@ def test_a_read_that_nothing_guards_is_found(expression: str):
     "cel.bind(l, node.metadata.labels, 'pool' in l && l['pool'] == 'a')",
     "nodeInfo.zone in {'a': 1} && {'a': 1}[nodeInfo.zone] < nodeInfo.pods",
     "node.status.allocatable['cpu'] != '1'",
-    "pod.spec.containers.all(c, has(c.resources.requests.cpu) && c.resources.requests.cpu != '1' && nodeInfo.pods > 1)",
     (
-        "pod.spec.containers.all(c, 'cpu' in c.resources.requests && c.resources.requests['cpu'] != '1' && "
+        "pod.spec.containers.all(c, has(c.resources.requests) && has(c.resources.requests.cpu) && "
+        "c.resources.requests.cpu != '1' && nodeInfo.pods > 1)"
+    ),
+    "has(pod.metadata.annotations) && !('a' in pod.metadata.annotations)",
+    "pod.metadata.?annotations.orValue({}).exists(k, k == nodeInfo.zone)",
+    "!has(pod.spec.nodeSelector) || pod.spec.nodeSelector.size() < nodeInfo.pods",
+    "'team' in pod.metadata.labels && nodeInfo.pods > 1",
+    "'a' in node.metadata.annotations && nodeInfo.pods > 1",
+    (
+        "pod.spec.containers.all(c, has(c.resources.requests) && 'cpu' in c.resources.requests && "
+        "c.resources.requests['cpu'] != '1' && "
         "nodeInfo.pods > 1)"
     ),
     "pod.spec.?nodeSelector[?'pool'].optMap(p, p == nodeInfo.zone).orValue(true)",
