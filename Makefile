@@ -53,7 +53,7 @@ check: $(TOOLS) wheel lint-policies  ## Lint, check types and import directions,
 POLICY_SETS = policies $(filter-out examples/06-cel-function/%,$(wildcard examples/*/policy.yaml)) \
   $(wildcard examples/*/policies examples/*/base/policies examples/*/old examples/*/new)
 lint-policies: $(STAMP)  ## Lint the shipped policies and those of the examples, set by set
-	@for set in $(POLICY_SETS); do $(BIN)/koord-policy lint --strict $$set || { echo "in the set $$set" >&2; exit 1; }; done
+	@for set in $(POLICY_SETS); do echo "koord-policy lint --strict $$set"; $(BIN)/koord-policy lint --strict $$set || exit 1; done
 
 release: $(TOOLS)  ## Build wheel and source distribution into dist/ and try both in fresh environments; RELEASE="--tag vX.Y.Z" checks the tag
 	$(BIN)/python tools/release.py $(RELEASE)
