@@ -108,7 +108,7 @@ def choice_of(text: str) -> PluginChoice:
         except yaml.YAMLError:
             args = None
     if not name or not isinstance(args, dict):
-        raise Stop(f"`--enable {text}` is no plugin with arguments: write PLUGIN or PLUGIN={{name: value}}")
+        raise Stop(f"`--enable {text}` is not a plugin with arguments: write PLUGIN or PLUGIN={{name: value}}")
     return PluginChoice(name, args=args)
 
 
@@ -272,7 +272,7 @@ def need_file(path: Path, wanted: str) -> None:
 def count(text: str) -> int:
     """Read an option's value that is a whole number above 0."""
     if not (text.isascii() and text.isdecimal()) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number above 0")
     return int(text)
 
 

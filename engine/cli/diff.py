@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _percent(text: str) -> int:
     value = count(text)
     if value > 100:
-        raise argparse.ArgumentTypeError(f"`{text}` is no percentage from 1 to 100")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a percentage from 1 to 100")
     return value
 
 
@@ -183,7 +183,7 @@ def _documents(name: str) -> Documents:
     if not name.startswith(_GIT) and (Path(name).exists() or not colon):
         loaded = load_documents([name])
     elif not (reference and path):
-        raise Stop(f"`{name}` is no file, and no REF:PATH of git")
+        raise Stop(f"`{name}` is not a file, and no REF:PATH of git")
     else:
         loaded = documents_at(reference, path, Path.cwd(), source_name=name)
     if not loaded.problems:

@@ -13,5 +13,5 @@ def seconds(text: str) -> float:
     """Read an option's value that is a time such as 60s, 5m or 0."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?", text)
     if not found or len(text) > 12:
-        raise argparse.ArgumentTypeError(f"`{text}` is no time such as 60s or 5m")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a time such as 60s or 5m")
     return float(found[1]) * _UNITS[found[2] or ""]

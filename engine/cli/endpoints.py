@@ -120,7 +120,7 @@ def _split(word: str) -> SplitResult:
     except ValueError:
         url, port = urlsplit(""), None
     if url.scheme not in ("http", "https") or not url.hostname or url.username is not None or port == 0:
-        raise Stop(f"`--endpoints`: `{word}` is no URL such as {DEFAULT}")
+        raise Stop(f"`--endpoints`: `{word}` is not a URL such as {DEFAULT}")
     return url
 
 
@@ -163,7 +163,7 @@ def share(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is no part such as 0.1% or 0.001")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a part such as 0.1% or 0.001")
     return value
 
 
@@ -171,7 +171,7 @@ def hash_of(text: str) -> str:
     """Parse a hash, or the beginning of one."""
     if not re.fullmatch(r"[0-9a-f]{6,64}", text):
         raise argparse.ArgumentTypeError(
-            f"`{text}` is no hash: at least its first {_SHORTEST_HASH} digits, as `koord-policy hash` prints them")
+            f"`{text}` is not a hash: at least its first {_SHORTEST_HASH} digits, as `koord-policy hash` prints them")
     return text
 
 

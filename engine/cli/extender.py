@@ -482,7 +482,7 @@ def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"`{text}` is no address such as {_ADDRESS}")
+        raise argparse.ArgumentTypeError(f"`{text}` is not an address such as {_ADDRESS}")
     return host, int(port)
 
 
@@ -502,5 +502,5 @@ def _positive(text: str) -> float:
 def _megabytes(text: str) -> int:
     """Read an option's value in MiB; return bytes."""
     if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= 1024:
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 1 to 1024")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 to 1024")
     return int(text) * _MEGABYTE

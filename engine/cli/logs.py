@@ -42,7 +42,7 @@ def log_level(text: str) -> tuple[str, int]:
     """Read `PLUGIN=LEVEL`; raises `ArgumentTypeError` for any other text."""
     plugin, equals, level = text.partition("=")
     if not equals or not plugin:
-        raise argparse.ArgumentTypeError(f"`{text}` is no PLUGIN=LEVEL, such as `Coscheduling=debug`")
+        raise argparse.ArgumentTypeError(f"`{text}` is not PLUGIN=LEVEL, such as `Coscheduling=debug`")
     if level.lower() not in LEVELS:
         hint = did_you_mean(level, LEVELS) or f"choose one of {', '.join(LEVELS)}"
         raise argparse.ArgumentTypeError(f"there is no level `{level}`: {hint}")

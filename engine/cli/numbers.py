@@ -18,7 +18,7 @@ def number(text: str, wanted: str, allowed: Callable[[float], bool], *, suffix: 
     except ValueError:
         value = math.nan
     if not allowed(value):
-        raise argparse.ArgumentTypeError(f"`{text}` is no {wanted}")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a {wanted}")
     return value
 
 

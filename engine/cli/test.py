@@ -75,7 +75,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"`{text}` is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"`{text}` is not a regular expression: {error}") from None
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:

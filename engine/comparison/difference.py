@@ -412,7 +412,7 @@ class ChangeBudget:
         """
         found = _BUDGET.fullmatch(text.strip()) if text.isascii() else None
         if found is None or (not found[2] and "." in found[1]):
-            raise ValueError(f"`{text}` is no budget: write a whole number, or a share such as `1%`")
+            raise ValueError(f"`{text}` is not a budget: write a whole number, or a share such as `1%`")
         amount = float(found[1])
         if found[2] and amount > 100:
             raise ValueError(f"`{text}` is more than all: write at most `100%`")

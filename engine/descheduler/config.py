@@ -308,7 +308,7 @@ def _check_address(address: str) -> str:
     if not port:
         return "port must not be empty in socket address"
     if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
-        return f"`{port}` is no port"
+        return f"`{port}` is not a port"
     bare = host.strip("[]")
     try:
         ipaddress.ip_address(bare)

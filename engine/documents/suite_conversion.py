@@ -151,7 +151,8 @@ class _Reader:
             elif (found := _RANGE.fullmatch(each.text)) is not None:
                 low, high = int(found[1]), int(found[2])
                 if low > high or high > 100:
-                    self._complain(f"`{each.text}` is no range of scores", each.span, "write `0..100` or a part of it")
+                    self._complain(f"`{each.text}` is not a range of scores", each.span,
+                                   "write `0..100` or a part of it")
                 yield ScoreExpectation(subject, each.span, low, high)
             else:
                 yield ScoreExpectation(subject, each.span, wanted=ExpectedResult.SKIP)

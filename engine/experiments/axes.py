@@ -36,7 +36,9 @@ def parse(text: str) -> Axis:
     name, equals, written = text.partition("=")
     name = name.strip()
     if not equals or not name:
-        raise ValueError(f"`{text}` is no axis: write NAME=VALUE[,VALUE...], where a value may be FIRST..LAST[:STEP]")
+        raise ValueError(
+            f"`{text}` is not an axis: write NAME=VALUE[,VALUE...], where a value may be FIRST..LAST[:STEP]",
+        )
     values: list[Value] = []
     for part in map(str.strip, written.split(",")):
         if not part:

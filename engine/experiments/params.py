@@ -95,7 +95,7 @@ def _check_kind(path: str, before: object, value: Value) -> None:
     """Raise `ValueError` for a text in place of a number, which would be reported as a fault of an expression."""
     numbers = isinstance(before, int | float) and not isinstance(before, bool)
     if numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ValueError(f"`{path}` is {before} in the policies, and `{value}` is no number")
+        raise ValueError(f"`{path}` is {before} in the policies, and `{value}` is not a number")
 
 
 def _set(params: Mapping[str, Any], steps: Sequence[str], value: Value) -> dict[str, Any]:

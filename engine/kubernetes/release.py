@@ -76,7 +76,7 @@ def release(text: str) -> Release:
     """
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise ValueError(f"`{text}` is no release of Kubernetes: write one such as `{NEWEST}`")
+        raise ValueError(f"`{text}` is not a release of Kubernetes: write one such as `{NEWEST}`")
     named = Release(int(found[1]), int(found[2]))
     if named not in RELEASES:
         raise ValueError(f"Kubernetes `{text}` is not followed here: choose one of {', '.join(map(str, RELEASES))}")

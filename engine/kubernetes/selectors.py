@@ -47,7 +47,7 @@ def _meets(requirement: Json, labels: Mapping[str, str]) -> bool:
         case "Gt" | "Lt":
             return _compares(operator, labels.get(key), values)
         case _:
-            raise ValueError(f"`{operator}` is no operator of a selector")
+            raise ValueError(f"`{operator}` is not an operator of a selector")
 
 
 def _compares(operator: str, label: str | None, values: Sequence[str]) -> bool:

@@ -264,7 +264,7 @@ class Reloader:
     def _publish(self, path: str, files: Mapping[str, bytes], over: str, now: float) -> GenerationRecord:
         source = self._sources.get(path)
         if source is None:
-            raise PolicyError([Problem(f"`{path}` is no source of this server", code="unknown-source")])
+            raise PolicyError([Problem(f"`{path}` is not a source of this server", code="unknown-source")])
         if over:
             found, observed = source.mount.read(source.observed or source.active).version, source.observed
             if (self._live.registry.digest != over or found is None or observed is None

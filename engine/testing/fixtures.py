@@ -231,7 +231,7 @@ class Worlds:
                 )
         if usages:
             node, of_pods = next(iter(usages.items()))
-            raise FixtureError(f"the pod `{of_pods[0]['name']}` has a usage, and its node `{node}` is no fixture")
+            raise FixtureError(f"the pod `{of_pods[0]['name']}` has a usage, and its node `{node}` is not a fixture")
         for item in others:
             if item.get("kind") == "Node" and chosen is not None and item["metadata"]["name"] not in chosen:
                 continue

@@ -82,7 +82,7 @@ def _parse(name: str, text: str) -> Mapping[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"annotation `{name}` is no JSON: {error}") from None
+        raise ValueError(f"annotation `{name}` is not JSON: {error}") from None
     if value is None:
         return {}
     if not isinstance(value, dict):

@@ -474,7 +474,7 @@ def _parse(text: str) -> Holding:
             for entry in entries or ():
                 minor = entry["minor"]
                 if type(minor) is not int or not 0 <= minor < _MOST_MINORS:
-                    raise ValueError(f"`{minor}` is no minor")  # noqa: TRY301 - one kind of complaint
+                    raise ValueError(f"`{minor}` is not a minor")  # noqa: TRY301 - one kind of complaint
                 held = amounts.setdefault(device_type, {}).setdefault(minor, ResourceList())
                 for name, quantity in (entry.get("resources") or {}).items():
                     held[DEPRECATED.get(name, name)] += canonical_amount(name, quantity, name)

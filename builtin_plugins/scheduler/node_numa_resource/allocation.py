@@ -358,7 +358,7 @@ def _parse(text: str) -> PodAllocation:
         for each in status.get("numaNodeResources") or ():
             node = each.get("node", 0)
             if type(node) is not int or not 0 <= node < 64:
-                raise ValueError(f"`{node}` is no NUMA node")  # noqa: TRY301 - one kind of complaint
+                raise ValueError(f"`{node}` is not a NUMA node")  # noqa: TRY301 - one kind of complaint
             amounts = zones.setdefault(node, ResourceList())
             for name, quantity in (each.get("resources") or {}).items():
                 amounts[name] += canonical_amount(name, quantity, name)

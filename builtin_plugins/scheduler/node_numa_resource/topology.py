@@ -229,7 +229,7 @@ def _ratios(annotations: Mapping[str, Any]) -> Mapping[str, float] | None:
     ratios = {}
     for name, ratio in json_object(annotations, RESOURCE_AMPLIFICATION_RATIO_ANNOTATION).items():
         if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not abs(ratio) <= _HIGHEST_RATIO:
-            raise ValueError(f"the ratio of `{name}` is no number, or out of any range")
+            raise ValueError(f"the ratio of `{name}` is not a number, or out of any range")
         ratios[name] = float(ratio)
     return ratios
 

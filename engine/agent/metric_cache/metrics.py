@@ -50,7 +50,7 @@ def percentile(values: Sequence[float], fraction: float) -> float:
     import numpy as np  # noqa: PLC0415 - only the rounding of a 32-bit product is wanted of it
 
     if not 0 < fraction <= 1 or abs(fraction * 1000 - round(fraction * 1000)) > 1e-6:
-        raise ValueError(f"`{fraction}` is no percentile: it must be above 0, at most 1, with at most three decimals")
+        raise ValueError(f"`{fraction}` is not a percentile: it must be above 0 and at most 1, with at most 3 decimals")
     if not values:
         raise ValueError("there are no values")
     index = int(np.float32(len(values)) * np.float32(fraction)) - 1

@@ -76,7 +76,7 @@ Effects: TypeAlias = tuple[Adjustment, ...]
 def suppress_cpu(program: SuppressCPUProgram, item: str, given: ActionRound) -> Effects:
     """Limit the node's best-effort tier to `target` milli-cores; return no adjustment if it already is."""
     if not math.isfinite(given.target):
-        raise EvaluationError(f"the target of `{item}` is no number of milli-cores: {given.target}")
+        raise EvaluationError(f"the target of `{item}` is not a number of milli-cores: {given.target}")
     amount, readings = int(given.target), given.readings
     if program.policy == "CFSQuota":
         writes = set_quota(amount, readings.files, _capacity(readings))

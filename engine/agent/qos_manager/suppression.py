@@ -60,7 +60,7 @@ def parse_cpuset(text: str) -> frozenset[int]:
         found = _CPUS.fullmatch(part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if not first <= last <= _LARGEST_CPU:
-            raise ValueError(f"`{part}` is no CPU and no range of CPUs from 0 to {_LARGEST_CPU}")
+            raise ValueError(f"`{part}` is not a CPU and no range of CPUs from 0 to {_LARGEST_CPU}")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
 
@@ -184,7 +184,7 @@ def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ..
         return tuple(Processor(each["id"], each["core"], each["socket"], each["node"]) for each in detail)
     except (TypeError, KeyError):
         raise EvaluationError(
-            f"annotation `{CPU_TOPOLOGY_ANNOTATION}`: `detail` is no list of `id`, `core`, `socket` and `node`",
+            f"annotation `{CPU_TOPOLOGY_ANNOTATION}`: `detail` is not a list of `id`, `core`, `socket` and `node`",
         ) from None
 
 
@@ -196,9 +196,9 @@ def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     try:
         value = json.loads(text)
     except ValueError:
-        raise EvaluationError(f"annotation `{key}` is no JSON: `{text}`") from None
+        raise EvaluationError(f"annotation `{key}` is not JSON: `{text}`") from None
     if not isinstance(value, dict):
-        raise EvaluationError(f"annotation `{key}` is no object: `{text}`")
+        raise EvaluationError(f"annotation `{key}` is not an object: `{text}`")
     return value
 
 

@@ -125,13 +125,13 @@ def parse_type(text: str) -> Type:
     Names are not looked up: any dotted identifier is accepted, with any number of parameters.
 
     Raises:
-        ValueError: `text` is no type.
+        ValueError: `text` is not a type.
     """
     tokens = [*_TOKEN.findall(text), "the end"]
     tokens.reverse()
     found = _take_type(tokens, text)
     if len(tokens) > 1:
-        raise ValueError(f"`{text}` is no type: nothing is expected before `{tokens[-1]}`")
+        raise ValueError(f"`{text}` is not a type: nothing is expected before `{tokens[-1]}`")
     return found
 
 
@@ -139,12 +139,12 @@ def _take_type(tokens: list[str], text: str) -> Type:
     """Remove one type from the end of `tokens`, which are in reverse order, and return it."""
     name = tokens.pop()
     if not name.replace(".", "_").isidentifier():
-        raise ValueError(f"`{text}` is no type: a name is expected, not `{name}`")
+        raise ValueError(f"`{text}` is not a type: a name is expected, not `{name}`")
     if tokens[-1] != "(":
         return Type(name)
     parameters = []
     while tokens.pop() in ("(", ","):
         parameters.append(_take_type(tokens, text))
         if tokens[-1] not in (",", ")"):
-            raise ValueError(f"`{text}` is no type: `,` or `)` is expected, not `{tokens[-1]}`")
+            raise ValueError(f"`{text}` is not a type: `,` or `)` is expected, not `{tokens[-1]}`")
     return Type(name, tuple(parameters))

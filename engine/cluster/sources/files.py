@@ -145,7 +145,7 @@ def _refuse_depth(source: Source, offset: int) -> NoReturn:
 def _json(source: Source) -> list[Any]:
     def refuse(constant: str) -> NoReturn:
         place = source.span(source.text.find(constant))
-        raise PolicyError([Problem(f"`{constant}` is no JSON", place, code="json-syntax")])
+        raise PolicyError([Problem(f"`{constant}` is not JSON", place, code="json-syntax")])
 
     try:
         return [json.loads(source.text, parse_constant=refuse)]

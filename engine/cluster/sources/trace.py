@@ -363,6 +363,7 @@ def _open(path: Path) -> Source:
         raise PolicyError([Problem(f"cannot read `{path}`: {reason}", code="file")]) from error
     except UnicodeDecodeError as error:
         raise PolicyError([
-            Problem(f"`{path}` is no text: byte {error.start} is not UTF-8", help="a trace is a CSV file", code="file"),
+            Problem(f"`{path}` is not a text: byte {error.start} is not UTF-8", help="a trace is a CSV file",
+                    code="file"),
         ]) from error
     return Source(str(path), text)

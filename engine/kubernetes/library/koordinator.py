@@ -185,7 +185,7 @@ def _amount(name: str, quantity: object) -> int:
     if type(quantity) is int or type(quantity) is float:
         quantity = str(quantity)
     if type(quantity) is not str:
-        raise EvaluationError(f"the amount of `{name[:64]}` is no quantity")
+        raise EvaluationError(f"the amount of `{name[:64]}` is not a quantity")
     try:
         parsed = Quantity.parse(quantity)
     except ValueError as error:

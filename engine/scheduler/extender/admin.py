@@ -84,7 +84,7 @@ class Wish:
             raise ValueError("the body must be an object")  # noqa: TRY004 - one kind of error for the reader of a body
         unknown = sorted(map(str, data.keys() - {"decisions", "maxDifferences", "hash"}))
         if unknown:
-            raise ValueError(f"`{unknown[0][:80]}` is no field: there are `decisions`, `maxDifferences` and `hash`")
+            raise ValueError(f"`{unknown[0][:80]}` is not a field: there are `decisions`, `maxDifferences` and `hash`")
         decisions, part = data.get("decisions", DECISIONS), data.get("maxDifferences", MOST_DIFFERENCES)
         if not isinstance(decisions, int) or isinstance(decisions, bool) or not 0 < decisions <= _MOST_DECISIONS:
             raise ValueError(f"`decisions` must be a whole number from 1 to {_MOST_DECISIONS}")

@@ -599,7 +599,7 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise MalformedBody(f"the body is no JSON: `{text}` is no number")
+    raise MalformedBody(f"the body is no JSON: `{text}` is not a number")
 
 
 def _finite(text: str) -> float:

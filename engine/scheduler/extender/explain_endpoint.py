@@ -54,7 +54,7 @@ def read_explain_request(query: Mapping[str, str], body: bytes | bytearray | Blo
     """
     for name in query:
         if name not in _KNOWN:
-            raise MalformedBody(f"`{name[:40]}` is no parameter: there are `pod`, `node` and `output`")
+            raise MalformedBody(f"`{name[:40]}` is not a parameter: there are `pod`, `node` and `output`")
     output = query.get("output", "json")
     if output not in _OUTPUTS:
         raise MalformedBody(f"`output` is `{output[:40]}`: say `json` or `text`")

@@ -62,7 +62,7 @@ def answer(scheduler: Scheduler, path: str, query: Mapping[str, str]) -> Any:
         known = set(inspect.signature(ask).parameters) - found.groupdict().keys()
         for name in query.keys() - known:
             hint = did_you_mean(name, known) or (f"there are {', '.join(sorted(known))}" if known else "there is none")
-            raise ValueError(f"`{name}` is no parameter of `{path}`: {hint}")
+            raise ValueError(f"`{name}` is not a parameter of `{path}`: {hint}")
         result = ask(**found.groupdict(), **query)
         if result is None:
             raise UnknownPathError(f"nothing is known of `{path}`")

@@ -326,7 +326,7 @@ class ReservationInfo:
             owners = json.loads(_annotations(pod.object).get(OWNERS) or "[]")
             problem = _owners_problem(owners)
         except ValueError as error:
-            problem = f"annotation `{OWNERS}` is no JSON: {error}"
+            problem = f"annotation `{OWNERS}` is not JSON: {error}"
         return ReservationInfo(
             uid=pod.uid or pod.key, name=pod.name, node=pod.node_name, pod=pod, object=pod.object,
             allocatable=pod.requests, resource_names=tuple(sorted(pod.requests)),
@@ -370,7 +370,7 @@ def _json(annotations: Json, name: str) -> Json:
     try:
         found = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"annotation `{name}` is no JSON: {error}") from None
+        raise ValueError(f"annotation `{name}` is not JSON: {error}") from None
     if not isinstance(found, Mapping):
         raise ValueError(f"annotation `{name}` must hold an object")  # noqa: TRY004 - one kind of complaint
     return found

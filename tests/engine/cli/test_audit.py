@@ -101,8 +101,8 @@ def test_what_a_cluster_says_does_not_reach_the_terminal_raw(run: Run, files: tu
 
 
 @pytest.mark.parametrize(("options", "told"), [
-    (("--few", "101"), "`101` is no percentage from 0 to 100"), (("--few", "nan"), "`nan` is no percentage"),
-    (("--few", "few"), "`few` is no percentage"), (("--now", "noon"), "`noon` is not a time"),
+    (("--few", "101"), "`101` is not a percentage from 0 to 100"), (("--few", "nan"), "`nan` is not a percentage"),
+    (("--few", "few"), "`few` is not a percentage"), (("--now", "noon"), "`noon` is not a time"),
 ])
 def test_bad_options_are_usage_errors(run: Run, files: tuple[Path, Path], options: tuple[str, ...], told: str):
     done = run("audit", files[0], "--cluster", files[1], *options)

@@ -111,4 +111,4 @@ def test_only_one_dry_cycle_is_offered(run: Run, hot: Path, tmp_path: Path):
     ]
     done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--cycles", "0")
     assert done.exit == 2
-    assert "argument --cycles: `0` is no whole number above 0" in done.err
+    assert "argument --cycles: `0` is not a whole number above 0" in done.err

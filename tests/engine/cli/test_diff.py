@@ -140,7 +140,7 @@ def test_budgets_decide_the_exit_code(
 def test_a_budget_that_is_none_is_a_usage_error(run: Run, sets: dict[str, Path], cluster: Path):
     done = run("diff", sets["free"], sets["strict"], "--cluster", cluster, "--max-moved", "some")
     assert done.exit == 2
-    assert "`some` is no budget: write a whole number, or a share such as `1%`" in done.err
+    assert "`some` is not a budget: write a whole number, or a share such as `1%`" in done.err
 
 
 def test_sets_that_do_not_load_are_told_with_all_problems_and_nothing_is_compared(
@@ -268,8 +268,8 @@ def test_a_problem_of_a_commit_is_told_at_its_place_there(run: Run, repository: 
 
 @pytest.mark.parametrize(("old", "told"), [
     ("gone:policies", "git knows no commit `gone`"), ("main:nothing", "the commit `main` holds nothing at `nothing`"),
-    ("--upload-pack=x:y", "there is no option"), ("main:", "`main:` is no file, and no REF:PATH of git"),
-    ("git:main", "`git:main` is no file, and no REF:PATH of git"),
+    ("--upload-pack=x:y", "there is no option"), ("main:", "`main:` is not a file, and no REF:PATH of git"),
+    ("git:main", "`git:main` is not a file, and no REF:PATH of git"),
     ("git:-x:policies", "`-x` is not the name of a commit"),
     ("main:../outside", "is outside repository"),
 ])
@@ -329,8 +329,9 @@ def test_a_limit_takes_the_first_pods_by_priority(run: Run, sets: dict[str, Path
 
 
 @pytest.mark.parametrize(("options", "told"), [
-    (("--trace", "nowhere"), "there is no file `nowhere`"), (("--limit", "0"), "`0` is no whole number above 0"),
-    (("--hot", "200"), "`200` is no percentage from 1 to 100"), (("--top", "-1"), "`-1` is no whole number above 0"),
+    (("--trace", "nowhere"), "there is no file `nowhere`"), (("--limit", "0"), "`0` is not a whole number above 0"),
+    (("--hot", "200"), "`200` is not a percentage from 1 to 100"),
+    (("--top", "-1"), "`-1` is not a whole number above 0"),
     (("--descheduler-config", "nowhere"), "there is no file `nowhere`"),
     (("--profile", "nope"), "no policy names the profile `nope`"),
     (("--max-moved",), "expected one argument"), (("--max-move", "1"), "did you mean `--max-moved`?"),

@@ -23,8 +23,8 @@ def test_levels_are_read_by_plugin():
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("Gang", "`Gang` is no PLUGIN=LEVEL, such as `Coscheduling=debug`"),
-    ("=debug", "`=debug` is no PLUGIN=LEVEL, such as `Coscheduling=debug`"),
+    ("Gang", "`Gang` is not PLUGIN=LEVEL, such as `Coscheduling=debug`"),
+    ("=debug", "`=debug` is not PLUGIN=LEVEL, such as `Coscheduling=debug`"),
     ("Gang=debag", "there is no level `debag`: did you mean `debug`?"),
     ("Gang=loud", "there is no level `loud`: choose one of debug, info, warning, error"),
 ])

@@ -14,11 +14,11 @@ def test_a_percentage_is_read_with_and_without_its_sign(text, found):
 def test_what_is_no_percentage_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         percent(text)
-    assert str(caught.value) == f"`{text}` is no percentage from 0 to 100"
+    assert str(caught.value) == f"`{text}` is not a percentage from 0 to 100"
 
 
 def test_a_number_is_one_that_is_allowed():
     assert number("2.5", "number above 2", lambda value: value > 2) == 2.5
     for text in ("2", "two", "3%"):
-        with pytest.raises(argparse.ArgumentTypeError, match=f"^`{text}` is no number above 2$"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"^`{text}` is not a number above 2$"):
             number(text, "number above 2", lambda value: value > 2)

@@ -101,8 +101,8 @@ def test_the_series_is_written_as_csv(run: Run, trace: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--node-share", "0"], "argument --node-share: `0` is no share above 0 and up to 1"),
-    (["--stretch", "-1"], "argument --stretch: `-1` is no factor from 0 to 10000"),
+    (["--node-share", "0"], "argument --node-share: `0` is not a share above 0 and up to 1"),
+    (["--stretch", "-1"], "argument --stretch: `-1` is not a factor from 0 to 10000"),
     (
         ["--descheduling-interval", "10"],
         "argument --descheduling-interval: `10` is not a duration such as `30s`, `5m` or `1h30m`",

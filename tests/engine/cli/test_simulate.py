@@ -69,8 +69,8 @@ def test_a_faulty_list_is_told_with_its_place(run: Run, trace: Path):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (("--tune", "lots"), "argument --tune: `lots` is no ratio from 0 to 100"),
-    (("--limit", "0"), "argument --limit: `0` is no whole number above 0"),
+    (("--tune", "lots"), "argument --tune: `lots` is not a ratio from 0 to 100"),
+    (("--limit", "0"), "argument --limit: `0` is not a whole number above 0"),
     (("--nodes", "gone.csv"), "there is no file `gone.csv`"),
 ])
 def test_usage_errors_name_the_option(run: Run, trace: Path, arguments: tuple[str, ...], message: str):

@@ -89,5 +89,5 @@ def test_what_is_malformed_costs_only_itself(policies: Policies, objects: list[d
 def test_a_malformed_topology_is_told_as_a_failure_of_its_action(policies: Policies):
     cluster = Cluster([node("a"), metric("a", "1"), topology("a", cpus("{broken"))])
     assert [(each.plugin, each.rule, each.message) for each in outcome(policies(BOUND), cluster, now=NOW).faults] == [
-        ("bound", "it", "annotation `node.koordinator.sh/cpu-topology` is no JSON: `{broken`"),
+        ("bound", "it", "annotation `node.koordinator.sh/cpu-topology` is not JSON: `{broken`"),
     ]

@@ -24,8 +24,8 @@ def test_an_axis_lists_values_and_ranges_with_both_their_ends(text, values):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("seed", "`seed` is no axis: write NAME=VALUE[,VALUE...], where a value may be FIRST..LAST[:STEP]"),
-    ("=1", "`=1` is no axis: write NAME=VALUE[,VALUE...], where a value may be FIRST..LAST[:STEP]"),
+    ("seed", "`seed` is not an axis: write NAME=VALUE[,VALUE...], where a value may be FIRST..LAST[:STEP]"),
+    ("=1", "`=1` is not an axis: write NAME=VALUE[,VALUE...], where a value may be FIRST..LAST[:STEP]"),
     ("seed=1,,2", "`seed=1,,2` has an empty value"),
     ("seed=", "`seed=` has an empty value"),
     ("seed=3..1", "`3..1` ends before it begins"),

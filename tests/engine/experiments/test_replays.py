@@ -164,7 +164,7 @@ def test_what_there_is_not_is_told_before_anything_runs(folder, axes, message):
 
 def test_a_param_of_another_type_is_told_before_anything_runs(folder):
     found = space(folder, "policy=BestFit", "params.largestCPU=big")
-    told = "`largestCPU` is 128000.0 in the policies, and `big` is no number"
+    told = "`largestCPU` is 128000.0 in the policies, and `big` is not a number"
     with pytest.raises(ValueError, match=told):
         found.check(points(found.axes))
     (point,) = points(found.axes)

@@ -381,7 +381,7 @@ def _raise_interrupt() -> None:
     ({"parameters": 3}, "`parameters` of the function `f` must be"),
     ({"result": int}, "`result` of the function `f` must be a type as a text, not <class 'int'>"),
     ({"result": None}, "`result` of"),
-    ({"parameters": ["in t"]}, "is no type"), ({"result": "list("}, "is no type"),
+    ({"parameters": ["in t"]}, "is not a type"), ({"result": "list("}, "is not a type"),
     ({"doc": None}, "`doc` of the function `f` must be a text, not None"),
     ({"example": 1}, "`example` of the function `f` must be a text, not 1"),
     ({"member": "yes"}, "`member` of the function `f` must be a bool, not 'yes'"),

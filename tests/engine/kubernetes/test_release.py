@@ -13,10 +13,10 @@ def test_a_release_is_read_from_any_way_of_writing_it(text, expected):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", "`` is no release of Kubernetes: write one such as `1.36`"),
-    ("newest", "`newest` is no release of Kubernetes: write one such as `1.36`"),
-    ("1", "`1` is no release of Kubernetes: write one such as `1.36`"),
-    ("1.36.2.1", "`1.36.2.1` is no release of Kubernetes: write one such as `1.36`"),
+    ("", "`` is not a release of Kubernetes: write one such as `1.36`"),
+    ("newest", "`newest` is not a release of Kubernetes: write one such as `1.36`"),
+    ("1", "`1` is not a release of Kubernetes: write one such as `1.36`"),
+    ("1.36.2.1", "`1.36.2.1` is not a release of Kubernetes: write one such as `1.36`"),
     ("1.22", "Kubernetes `1.22` is not followed here: choose one of 1.35, 1.36"),
     ("2.36", "Kubernetes `2.36` is not followed here: choose one of 1.35, 1.36"),
 ])

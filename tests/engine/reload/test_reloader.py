@@ -174,7 +174,7 @@ def test_publishing_to_what_is_no_source_is_refused(tmp_path: Path, time: Time, 
     published = reloader.publish("/nowhere", {"a.yaml": b"plugin two"})
     time.run(reloader, 1)
     (problem,) = published.exception(0).problems
-    assert problem.message == "`/nowhere` is no source of this server"
+    assert problem.message == "`/nowhere` is not a source of this server"
 
 
 def test_links_that_lead_in_a_circle_end_no_watching(tmp_path: Path):

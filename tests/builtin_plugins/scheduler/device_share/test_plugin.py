@@ -231,7 +231,7 @@ def test_each_pod_gets_a_virtual_function_of_its_own():
     ),
     ({JOINT: {"deviceTypes": "gpu"}}, "invalid DeviceJointAllocate annotation, err: "),
     ({PARTITION: "[]"}, "invalid GPUPartitionSpec annotation, err: "),
-    ({ALLOCATED: "{"}, f"annotation `{ALLOCATED}` is no JSON"),
+    ({ALLOCATED: "{"}, f"annotation `{ALLOCATED}` is not JSON"),
 ])
 def test_annotations_that_cannot_be_read_keep_the_pod_waiting(annotations, message):
     framework, plugin = world(*GPUS)

@@ -81,7 +81,7 @@ def test_pods_without_requests_are_skipped_and_broken_annotations_are_errors():
     plugin = framework.make(NAME)
     assert plugin.pre_filter(CycleState(), pod(), framework.snapshot()) is SKIP
     refusal = plugin.pre_filter(CycleState(), pod(annotations={SPEC: "{"}), framework.snapshot())
-    assert (refusal.code, f"annotation `{SPEC}` is no JSON" in refusal.message) == (Code.ERROR, True)
+    assert (refusal.code, f"annotation `{SPEC}` is not JSON" in refusal.message) == (Code.ERROR, True)
 
 
 @pytest.mark.parametrize(("asked", "expected"), [

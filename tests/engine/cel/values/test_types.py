@@ -35,6 +35,6 @@ def test_a_type_is_read_as_it_is_spelled(text, want):
     ],
 )
 def test_what_spells_no_type_is_refused_with_the_reason(text, why):
-    with pytest.raises(ValueError, match="is no type") as caught:
+    with pytest.raises(ValueError, match="is not a type") as caught:
         parse_type(text)
-    assert str(caught.value) == f"`{text}` is no type: {why}"
+    assert str(caught.value) == f"`{text}` is not a type: {why}"

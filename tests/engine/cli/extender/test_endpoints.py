@@ -178,14 +178,14 @@ def test_where_the_directory_cannot_be_written_the_commands_are_printed(run, sha
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (("status", "--endpoints", "localhost:1"), "`--endpoints`: `localhost:1` is no URL such as http://127.0.0.1:8888"),
+    (("status", "--endpoints", "localhost:1"), "`--endpoints`: `localhost:1` is not a URL such as http://127.0.0.1:8888"),
     (
         ("status", "--endpoints", "http://u:p@h"),
-        "`--endpoints`: `http://u:p@h` is no URL such as http://127.0.0.1:8888",
+        "`--endpoints`: `http://u:p@h` is not a URL such as http://127.0.0.1:8888",
     ),
     (
         ("status", "--endpoints", "http://h:99999"),
-        "`--endpoints`: `http://h:99999` is no URL such as http://127.0.0.1:8888",
+        "`--endpoints`: `http://h:99999` is not a URL such as http://127.0.0.1:8888",
     ),
     (("reload",), "wait for what? name a hash with `--wait`, or a directory with `--wait-for`"),
     (

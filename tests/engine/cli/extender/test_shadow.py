@@ -112,7 +112,7 @@ def test_a_shadow_that_differs_too_often_is_not_promoted(shadowed, shadow, polic
     ({"hash": 1}, "`hash` must be a text"),
     ({"hash": "abc"}, "`hash` must be a hash, or at least its first 6 digits"),
     ([], "the body must be an object"),
-    ({"force": True}, "`force` is no field: there are `decisions`, `maxDifferences` and `hash`"),
+    ({"force": True}, "`force` is not a field: there are `decisions`, `maxDifferences` and `hash`"),
 ])
 def test_a_malformed_promotion_is_refused(shadowed, body, reason):
     assert post(shadowed, "/promote", body) == (400, {"error": reason})

@@ -246,7 +246,7 @@ def test_what_connections_raise_has_a_meaning(error, message):
 
 @pytest.mark.parametrize(("text", "message", "advice"), [
     (None, "there is no kubeconfig `{file}`", "name one in the environment variable KUBECONFIG"),
-    ("clusters: [", "the kubeconfig `{file}` is no YAML: ", "correct it"),
+    ("clusters: [", "the kubeconfig `{file}` is not YAML: ", "correct it"),
     ("", "", ""), ("[]", "", ""), ("text", "", ""), ("{}", "", ""), ("contexts: 1\ncurrent-context: x", "", ""),
     ("current-context: here\ncontexts: []\n", "", ""),
 ])

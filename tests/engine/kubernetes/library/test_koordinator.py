@@ -70,7 +70,7 @@ def test_a_selector_that_makes_no_sense_is_an_error() -> None:
         },
     }
     text = "matchesSelector(node.metadata.labels, pod.spec.topologySpreadConstraints[0].labelSelector)"
-    assert answer(text, pod=pod, node=NODE) == "`Is` is no operator of a selector"
+    assert answer(text, pod=pod, node=NODE) == "`Is` is not an operator of a selector"
 
 
 def test_node_affinity_looks_at_names_and_labels() -> None:

@@ -77,7 +77,7 @@ def test_a_plugin_that_fails_to_say_what_it_answers_keeps_no_other_from_answerin
 
 def test_a_parameter_that_a_path_does_not_take_is_refused(scheduler):
     with pytest.raises(
-        ValueError, match="`tre` is no parameter of `/apis/v1/plugins/Tells/quotas`: did you mean `tree`",
+        ValueError, match="`tre` is not a parameter of `/apis/v1/plugins/Tells/quotas`: did you mean `tree`",
     ):
         answer(scheduler, "/apis/v1/plugins/Tells/quotas", {"tre": "x"})
 
