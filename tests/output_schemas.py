@@ -33,7 +33,7 @@ def is_failure(data: Any) -> bool:
 def check_part(command: str, definition: str, data: Any) -> None:
     """Hold data against one of the definitions of a command's schema."""
     faults = faults_of(command, data, definition)
-    assert not faults, f"this is no `{definition}` of `{command}`:\n" + "\n".join(faults)
+    assert not faults, f"this is not a `{definition}` of `{command}`:\n" + "\n".join(faults)
 
 
 def faults_of(command: str, data: Any, definition: str = "") -> list[str]:

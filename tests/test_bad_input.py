@@ -136,7 +136,7 @@ def carets(place: int, help_: str = "", *, width: int = 1, line: int = 1) -> str
         policy("m", '"allocatable.cpu + \'a\' > 1"').encode(),
         "bad.yaml:6:44: error: `+` does not take `int` and `string`\n"
         " 6 |   - {name: a, expression: \"allocatable.cpu + 'a' > 1\"}\n"
-        + carets(43, "a text is no number: `string(x)` and `int(x)` convert", line=6), id="a type error",
+        + carets(43, "a string is not a number: `string(x)` and `int(x)` convert", line=6), id="a type error",
     ),
     pytest.param(
         policy("m", "node.spec.unschedulabl").encode(),

@@ -11,8 +11,8 @@ _HEAD: Final = """\
 # Lint
 
 `koord-policy lint PATH...` first makes the checks that a document must pass before it runs: YAML, schema, types and
-cost of every expression. What passes may still be wrong. This page lists the rules that look for that, generated from
-`engine/lint/rules.py`; every example in it is a test.
+cost of every expression. Valid documents may still contain mistakes; the rules on this page find some of them. The page
+is generated from `engine/lint/rules.py`; every example in it is a test.
 
 ```sh
 koord-policy lint policies
@@ -21,14 +21,14 @@ koord-policy lint policies/descheduler --config examples/10-descheduler/config.y
 koord-policy lint --rules
 ```
 
-What a rule reports about an expression is certain: it follows from constants, from the bounds of what can be measured
-and counted, and from the conditions around it. Where nothing is certain, nothing is reported. Params count as unknown
-where a claim is "always", for profiles change them; where plugins meet each other they count as written.
+Reports about an expression are certain: they follow from constants, from the bounds of measured and counted values, and
+from the enclosing conditions. Uncertain cases are not reported. Rules such as `always-true` count params as unknown,
+because profiles change them; rules that compare plugins with each other use the values in the documents.
 
-## How much a rule weighs, and where it is silent
+## Severities and ignores
 
-`koord-policy.yaml`, in the directory of the command or above it up to the root of the repository (or
-`--settings FILE`):
+The settings are in `koord-policy.yaml`, in the working directory or a parent up to the root of the repository, or in
+`--settings FILE`:
 
 ```yaml
 lint:
@@ -37,11 +37,11 @@ lint:
     KP018: "off"
   ignores:
   - paths: [policies/trace/**, "*.generated.yaml"]
-    rules: [plugins-fight]         # all rules where it is left out
+    rules: [plugins-fight]         # all rules if omitted
     reason: they replay a published study one at a time
 ```
 
-A comment keeps rules from speaking about its line, or alone on a line, about the next one. It says why; one that
+A comment ignores rules on its own line or, if it stands alone, on the next line. It must give a reason. A comment that
 ignores nothing is reported:
 
 ```yaml
@@ -50,33 +50,33 @@ ignores nothing is reported:
 
 Faults of YAML, schema, names, types and cost limits cannot be ignored: such a document does not run.
 
-## Exit codes, and what else there is
+## Exit codes and options
 
 | exit code | meaning |
 | --- | --- |
 | 0 | no errors; there may be warnings and notes, with `--strict` notes only |
 | 2 | usage: a path, an option or a commit that does not exist |
 | 3 | errors |
-| 6 | not done within `--timeout` (120 s); the message names the file that was being worked on |
+| 6 | not finished within `--timeout` (120 s); the message names the file that was being checked |
 
 - `--output` is `text`, `json`, `sarif` (code scanning), `junit`, `github` (annotations of a workflow), `gitlab` (code
-  quality) or `lsp-json` (what an editor publishes as diagnostics; with `-` and `--stdin-name FILE` for what is not
-  saved yet).
-- `--fix` mends what can be mended mechanically; comments and layout of the file stay as they are.
-- `--changed-since REF` looks at all files, since documents work together, and reports only those that differ from a
-  commit: findings in them, and findings elsewhere that are about them too.
+  quality) or `lsp-json` (diagnostics of an editor; `-` with `--stdin-name FILE` reads unsaved text).
+- `--fix` applies the fixes of rules that have one; comments and layout of the file are preserved.
+- `--changed-since REF` checks all files, since rules compare documents with each other, and reports the
+  violations in files that differ from a commit, and violations elsewhere that involve such files.
 - `--config FILE` takes component configurations (`KubeSchedulerConfiguration`, `DeschedulerConfiguration`, the
   `slo-controller-config` ConfigMap) into account: the plugins that their profiles name, and their thresholds.
-- `.pre-commit-hooks.yaml` and [the examples for GitHub and GitLab](../examples/{EXAMPLE}/README.md) put it to work.
+- `.pre-commit-hooks.yaml` and [the examples for GitHub and GitLab](../examples/{EXAMPLE}/README.md) run it in CI and
+  before commits.
 
 ## Large sets
 
-Linting takes time in proportion to the text. Rules that compare documents with each other look at 1,000,000 pairs at
-most and report from which document on pairs were left out; each names at most ten partners of one document.
+The time is proportional to the size of the text. Rules that compare documents with each other compare at most 1,000,000
+pairs, and report the first document whose pairs were omitted; each names at most ten other documents per document.
 
 ## Rules
 
-| id | name | weight | mended by `--fix` |
+| id | name | severity | fixed by `--fix` |
 | --- | --- | --- | --- |
 """
 

@@ -74,7 +74,7 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _signature(function: Any) -> str:
-    """Return parameters and result as they are written; a default that is no plain value is `...`."""
+    """Return parameters and result as they are written; a default that is not a plain value is `...`."""
     signature = inspect.signature(function)
     plain = int | float | str | bool | tuple | None
     parameters = [

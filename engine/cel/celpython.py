@@ -1,7 +1,7 @@
 """Evaluation by cel-python, an independent implementation, for comparison.
 
-It implements the core language only, and takes about a millisecond where the code generator takes a microsecond. The
-agreement test lists its known deviations from the specification.
+It implements the core language only. An evaluation takes about a millisecond; that of the code generator takes about a
+microsecond. The agreement test lists its known deviations from the specification.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def evaluate(
 ) -> object:
     """Return the value of an expression for plain values, as cel-python computes it.
 
-    `functions` take and return plain values. Times are cut to microseconds. Raises `PolicyError` for a text that it
-    cannot parse, `EvaluationError` (without a position) for an expression without a value.
+    `functions` take and return plain values. Times are truncated to microseconds. Raises `PolicyError` if it
+    cannot parse the text, `EvaluationError` (without a position) if the evaluation fails.
     """
-    import celpy  # noqa: PLC0415 - half a second that only this function's users pay
+    import celpy  # noqa: PLC0415 - the import takes half a second
     from celpy import celparser, evaluation  # noqa: PLC0415
 
     environment = celpy.Environment()
@@ -62,7 +62,7 @@ def evaluate(
     except EvaluationError:
         raise
     except Exception as error:
-        # Its evaluator does not catch all of Python's own errors.
+        # Its evaluator lets some of Python's own exceptions through.
         raise EvaluationError(_message(error)) from None
 
 
@@ -143,5 +143,5 @@ def _type_from_celpy(value: Any) -> Type:
     name = getattr(value, "__name__", "")
     found = _TYPES.get(name)
     if found is None:
-        raise EvaluationError(f"cel-python gave something of no known kind: {str(value)[:50]}")
+        raise EvaluationError(f"cel-python returned a value of an unknown type: {str(value)[:50]}")
     return found

@@ -99,7 +99,7 @@ def _run_git(directory: Path, *arguments: str, missing: str = "", given: bytes =
         raise Stop("what stood in a commit is asked of git, and there is no `git` here") from None
     if done.returncode:
         if missing:
-            raise Stop(f"git knows no commit `{missing}`")
+            raise Stop(f"git has no commit `{missing}`")
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise Stop(f"git: {words[0].removeprefix('fatal: ') if words else 'it failed'}")
     return done.stdout

@@ -183,7 +183,7 @@ def _documents(name: str) -> Documents:
     if not name.startswith(_GIT) and (Path(name).exists() or not colon):
         loaded = load_documents([name])
     elif not (reference and path):
-        raise Stop(f"`{name}` is not a file, and no REF:PATH of git")
+        raise Stop(f"`{name}` is neither a file nor REF:PATH of git")
     else:
         loaded = documents_at(reference, path, Path.cwd(), source_name=name)
     if not loaded.problems:

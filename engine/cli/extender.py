@@ -491,8 +491,7 @@ def _rate(text: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    wanted = "number of seconds from 1 to 86400, and not 0"
-    return number(text, wanted, lambda value: value == 0 or 1 <= value <= 86_400)
+    return number(text, "number of seconds from 1 to 86400, or 0", lambda value: value == 0 or 1 <= value <= 86_400)
 
 
 def _positive(text: str) -> float:

@@ -27,7 +27,7 @@ examples:
   koord-policy new descheduler remove-failed-pods
   koord-policy new scheduler spread-owners --python
 
-exit codes: 0 written, 2 usage, also where a file is there already: nothing is written then
+exit codes: 0 written, 2 usage, or one of the files exists already: nothing is written
 """
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -53,23 +53,23 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"`{name}` cannot be a plugin's name: write at most {_LONGEST} small letters, digits and `-`, such "
                    "as `keep-off-busy-nodes`")
     if options.python and not _is_free(options.framework, name):
-        raise Stop(f"`{name}` cannot be a module of Python: begin with a letter, and take no reserved word and nothing "
-                   "that can be imported already")
+        raise Stop(f"`{name}` cannot be the name of a Python module: begin with a letter, and use no reserved word and "
+                   "no name of an installed module")
     called = _class_name(name.replace("-", "_"))
     if options.python and any(
             plugin.name == called and plugin.framework.value == options.framework for plugin in builtins()):
-        raise Stop(f"`{called}` is a built-in plugin: take another name")
+        raise Stop(f"`{called}` is a built-in plugin: choose another name")
     files = contents(options.framework, name, python=options.python)
     folder = options.out / name if options.python else options.out
     there = [folder / file for file in files if (folder / file).exists()]
     if there:
-        raise Stop(f"`{there[0]}` is there already: take another name, or another place with `--out DIR`")
+        raise Stop(f"`{there[0]}` exists already: choose another name, or another directory with `--out DIR`")
     for file, content in files.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(content, encoding="utf-8")
         except OSError as error:
-            why = "it is no directory" if folder.exists() and not folder.is_dir() else error.strerror
+            why = "it is not a directory" if folder.exists() and not folder.is_dir() else error.strerror
             raise Stop(f"nothing can be written to `{folder}`: {why}") from None
         write(str(folder / file))
     for line in _next_steps(folder, name, python=options.python):
@@ -97,7 +97,7 @@ def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
     module = name.replace("-", "_")
     words = {
         "name": name, "module": module, "Class": _class_name(module),
-        # Names that YAML would not read as a text (`123`, `null`) are quoted.
+        # Names that YAML would not read as strings (`123`, `null`) are quoted.
         "text": name if name[0].isalpha() and name not in _NO_TEXTS else f'"{name}"',
         "schema": f".schemas/{_KINDS[framework].value}.json",
     }
@@ -113,7 +113,7 @@ def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
 def _next_steps(folder: Path, name: str, *, python: bool) -> tuple[str, ...]:
     if python:
         return ("", f"next: pip install -e '{folder}[dev]' && pytest {folder}",
-                "where it is installed it decides, in every command, until it is uninstalled")
+                "once installed, it is active in every command, until it is uninstalled")
     return (
         "", f"next: koord-policy lint {folder / name}.yaml && koord-policy test {folder / name}.test.yaml",
         f"completion in an editor: koord-policy schema --all --out {folder / '.schemas'}",

@@ -11,7 +11,7 @@ def number(text: str, wanted: str, allowed: Callable[[float], bool], *, suffix: 
     """Read an option's value that is a number, with a suffix that may be left out.
 
     Raises:
-        argparse.ArgumentTypeError: it is no number, or none that is `allowed`; the message ends with `wanted`.
+        argparse.ArgumentTypeError: it is not a number, or none that is `allowed`; the message ends with `wanted`.
     """
     try:
         value = float(text.removesuffix(suffix))

@@ -27,7 +27,7 @@ examples:
   koord-policy promote --decisions 10000 --max-differences 0.1% --timeout 30m --token-file token
   koord-policy promote --endpoint https://10.0.0.7:8888 --ca ca.crt --token-file token --configmap shop/policies
 
-exit codes: 0 it is active, 2 usage (also: a wrong token), 5 not possible (no valid shadow, a directory that
+exit codes: 0 the policies are active, 2 usage (also: a wrong token), 5 not possible (no valid shadow, a directory that
 cannot be written, no answer), 6 too many decisions differ, or too few were compared
 """
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decisions", metavar="N", type=count, default=1000,
                         help="how many decisions must have been compared (default: 1000)")
     parser.add_argument("--max-differences", metavar="PART", type=share, default=0.001,
-                        help="which part of them may differ (default: 0.1%%)")
+                        help="the largest share of them that may differ (default: 0.1%%)")
     parser.add_argument("--hash", metavar="HASH", type=hash_of,
                         help="promote only this version: `koord-policy hash` of the shadow's directory")
     parser.add_argument("--timeout", metavar="TIME", type=seconds, default=0.0,
@@ -88,7 +88,7 @@ def _show(endpoint: str, answer: EndpointAnswer, commands: list[str]) -> None:
     for example in (answer.data.get("comparison") or {}).get("examples", ()):
         write(f"  {describe(example)}")
     if commands:
-        write("publish it where the directory comes from; of a ConfigMap, with the shadow's files in DIR:")
+        write("publish the policies at the source of the directory; for a ConfigMap, with the shadow's files in DIR:")
         for each in commands:
             write(f"  {each}")
 

@@ -26,7 +26,7 @@ class _ExceededError(BaseException):
 
 
 class TimeLimit:
-    """Ends the block of `holds` once `seconds` have passed since the limit was made; 0 is no limit.
+    """Ends the block of `holds` once `seconds` have passed since the limit was made; 0 means no limit.
 
     Works in the main thread, by a timer of the process; in other threads, and on systems without such a timer, it does
     nothing.

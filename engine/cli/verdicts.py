@@ -49,4 +49,4 @@ def show_errors(*verdicts: Verdict) -> None:
     if len(found) > _ERRORS_SHOWN:
         write(f"  ... and {len(found) - _ERRORS_SHOWN} more")
     if any(message.startswith("no such key") for _, _, _, message in found):
-        write("  what may be missing is tested with `has(x.y)` or `'key' in x`, or read as `x.?y.orValue(z)`")
+        write("  if a field or key may be absent: `has(x.y)`, `'key' in x` or `x.?y.orValue(z)`")

@@ -115,7 +115,7 @@ _BY_EXCEPTION: Final[tuple[tuple[Callable[[BaseException], bool], ApiFault], ...
         ),
         ApiFault(
             "it breaks off the connection",
-            "look at the API server and at what is in between (load balancers, proxies)",
+            "check the API server, and load balancers and proxies in front of it",
             True,
         ),
     ),
@@ -152,7 +152,7 @@ def of_configuration(error: BaseException, *, files: str, context: str | None, t
         return ApiFault(f"there is no kubeconfig {where}", "name one in the environment variable KUBECONFIG")
     text = " ".join(str(error).removeprefix("Invalid kube-config file. ").split()).rstrip(".")[:_LONGEST]
     if type(error).__module__.partition(".")[0] == "yaml":
-        return ApiFault(f"the kubeconfig {where} is no YAML: {text}", "correct it, or name another one in KUBECONFIG")
+        return ApiFault(f"the kubeconfig {where} is not YAML: {text}", "correct it, or name another one in KUBECONFIG")
     if isinstance(error, OSError):
         return ApiFault(f"the kubeconfig {where}, or a file that it names, cannot be read: {error.strerror or text}",
                      "check the path and who may read it")

@@ -132,7 +132,7 @@ class Informer:
         self._paged = False
 
     async def run(self) -> NoReturn:
-        """Follow the objects. Ends by cancellation only: errors are logged, kept in `view.fault` and retried."""
+        """Follow the objects. Ends by cancellation only: errors are logged, set in `view.fault` and retried."""
         while True:
             started = self._clock()
             try:
@@ -143,7 +143,7 @@ class Informer:
                 while True:
                     await self._watch()
             except _Expired:
-                # A version that expires at once again and again must not make a loop of lists.
+                # If each new version expires immediately, lists must not follow each other without a pause.
                 delay = 0.0 if self._clock() - started >= _SHORT_WATCH_S else self._backoff.next()
             except (ApiError, ConnectionFailed, PolicyError, ValueError, RecursionError) as error:
                 self._failed(error)
@@ -163,7 +163,10 @@ class Informer:
         self._heard(lists=self.view.lists + 1)
 
     def _list_version(self) -> str:
-        """Return the version to list at: any at first, then none older than the last, the newest if that is gone."""
+        """Return the resourceVersion of the next list: any at first, then at least the last known one.
+
+        If the server does not have that one any more, the newest.
+        """
         if self._version_unavailable:
             return ""
         return "0" if self._version is None else self._version
@@ -179,7 +182,7 @@ class Informer:
             except ApiError as error:
                 if not error.expired or "continue" not in query:
                     raise
-                # A list that expires between its pages is requested once more as a whole.
+                # A list that expires between its pages is requested again from the first page.
                 items.clear()
                 query = {**self._selector, "resourceVersion": ""}
                 continue
@@ -199,7 +202,7 @@ class Informer:
             known = before.pop(key, None)
             self._known[key] = head.uid, head.resourceVersion
             if known != self._known[key]:
-                # A copy: an object must not hold its whole page.
+                # A copy: a slice would keep the whole page in memory.
                 changes.append(self._changed(head, raw.copy(), known))
         changes += (
             Change(self._resource.kind, namespace, name, uid, None, deleted=True)
@@ -237,7 +240,7 @@ class Informer:
                         return
             raise ConnectionFailed(
                 ApiFault(f"the server ended a streamed list of {self._resource.plural} early",
-                         "look at the API server and at what is in between (load balancers, proxies)"),
+                         "check the API server, and load balancers and proxies in front of it"),
                 refused=False, broken=True)
         except ApiError as error:
             if error.expired and self.view.lists > listed:
@@ -245,7 +248,7 @@ class Informer:
             self._version_unavailable = error.expired or error.too_large_version
             if self._version_unavailable or error.code == 429 or self.view.lists > listed:
                 raise
-            _LOG.info("the server streams no lists of %s (%s): they are requested page by page",
+            _LOG.info("the server does not stream lists of %s (%s): they are requested page by page",
                       self._resource.plural, error)
             self._streaming = False
             await self._list()
@@ -309,7 +312,7 @@ class Informer:
         return _HEAD.decode(frame.object).metadata
 
     def _watch_query(self, version: str) -> dict[str, str]:
-        # Different lives, so that not all watches of a client end at once.
+        # Random timeouts, so that not all watches of a client end at once.
         seconds = random.randint(300, 600)  # noqa: S311
         return {**self._selector, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
                 "timeoutSeconds": str(seconds)}

@@ -56,7 +56,7 @@ _STATUS: Final = msgspec.json.Decoder(Status)
 
 
 class ApiError(Exception):
-    """An answer that is no success.
+    """An answer that is not a success.
 
     `code` is the HTTP status, or the code in a `Status` that says Failure, whatever the HTTP status was: an eviction
     that several budgets forbid is answered with 201 and such a body.
@@ -103,7 +103,7 @@ class Transport:
         self, connection: Connection, *, user_agent: str = "koord-policy", rate: float = 50.0, burst: int = 100,
         clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`rate` and `burst` limit requests per second, watches aside; a rate of 0 is no limit."""
+        """`rate` and `burst` limit requests per second, watches aside; a rate of 0 means no limit."""
         self.connection = connection
         self._headers = {"User-Agent": user_agent, "Accept": "application/json"}
         self._bucket = TokenBucket(rate, burst, clock=clock, sleep=sleep)

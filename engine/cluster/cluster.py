@@ -168,7 +168,7 @@ class Cluster(ClusterState):
             self._tell(Event(kind, key, old, item, old_pod, self.pod(key) if kind == "Pod" else None))
 
     def delete(self, kind: str, key: str) -> None:
-        """Remove an object; one that does not exist is no error."""
+        """Remove an object; one that does not exist is not an error."""
         old_pod = self.pod(key) if kind == "Pod" else None
         gone = self._objects.get(kind, {}).pop(key, None)
         if kind == "Pod":
@@ -386,7 +386,7 @@ def _may_be_one(known: PodInfo, told: PodInfo) -> bool:
 
 
 def _key_of(item: Mapping[str, Any]) -> str:
-    """Return `namespace/name` or `name`; raise ValueError if it is no API object."""
+    """Return `namespace/name` or `name`; raise ValueError if it is not an API object."""
     if not isinstance(item, Mapping):
         raise ValueError(f"an object of the API is needed, not {json_kind(item)}")  # noqa: TRY004 - one complaint
     if not text_at(item, "kind", ""):

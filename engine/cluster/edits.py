@@ -63,7 +63,7 @@ class Edit:
         """Return the pod and the snapshot after the change, which applies to that node if it is of a node.
 
         Raises:
-            ValueError: the result is no valid pod, or no valid node.
+            ValueError: the result is not a valid pod or node.
         """
         if self.pod is not None:
             pod = PodInfo.of(self.pod)

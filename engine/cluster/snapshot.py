@@ -197,7 +197,7 @@ class Snapshot:
 
     @property
     def base(self) -> Snapshot:
-        """The base of an overlay: a snapshot of the cluster itself; if this is no overlay, this one."""
+        """The base of an overlay: a snapshot of the cluster itself; if this is not an overlay, this one."""
         return Snapshot(self._cluster, self.now) if self._overridden else self
 
     def is_overridden(self, row: int) -> bool:

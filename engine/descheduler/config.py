@@ -102,7 +102,7 @@ def _decode(node: YamlNode) -> Iterator[Problem]:
     version, kind = node.at("apiVersion"), node.at("kind")
     if not node.fields or version is None or kind is None:
         yield Problem(
-            f"this is no `{KIND}`: it does not say `apiVersion` and `kind`", node.span,
+            f"this is not a `{KIND}`: it does not say `apiVersion` and `kind`", node.span,
             f"begin with `apiVersion: {API_VERSION}` and `kind: {KIND}`", code="not-a-configuration",
         )
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EvictionLimits:
-    """The maximum numbers of evictions in one cycle; None is no limit, 0 refuses all."""
+    """The maximum numbers of evictions in one cycle; None means no limit, 0 refuses all."""
 
     per_node: int | None = None
     per_namespace: int | None = None

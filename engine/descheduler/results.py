@@ -1,4 +1,4 @@
-"""The results of a cycle: what became of each candidate, and why."""
+"""The results of a cycle: the outcome of each candidate, and the reason."""
 
 from __future__ import annotations
 

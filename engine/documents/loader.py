@@ -246,7 +246,7 @@ def _files_of(node: YamlNode, problems: Problems) -> Iterator[tuple[str, Source]
                 problems.add(
                     f"`{_short(key)}` would not be read: policy files end in {', '.join(SUFFIXES)}, and do not begin "
                     "with a dot", value.place, code="unreadable-file",
-                    help="rename it, or keep what is no policy in another ConfigMap",
+                    help="rename it, or keep what is not a policy in another ConfigMap",
                 )
             elif section == "data":
                 yield key, value.part

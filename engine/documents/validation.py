@@ -310,7 +310,7 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
         case "type":
             hint = f"write {_wanted(limit)}"
             if "boolean" in limit and str(value).lower() in _OLD_BOOLEANS:
-                hint += ": YAML 1.2 knows no other booleans"
+                hint += ": YAML 1.2 has no other booleans"
             elif limit == "string" and isinstance(value, bool | int | float):
                 fits = matches(place.text, rule.get("pattern", ""))
                 hint = "put it in quotes" if fits else f"write {rule.get('x-wanted', 'a text')}"

@@ -59,7 +59,7 @@ def distances_of(
 def distance_finding(clause: Clause, bindings: Mapping[str, object], *, verb: str = "must be") -> Finding | None:
     """Return the distance of a clause from its expected result: `cpu 71 %, must be below 65 %: over by 6 %`.
 
-    None if the clause is no comparison: then the values of the sub-expressions explain it.
+    None if the clause is not a comparison: then the values of the sub-expressions explain it.
     """
     distance = distance_of(clause, bindings, unit_of)
     if distance is None:

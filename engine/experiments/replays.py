@@ -194,7 +194,7 @@ def run(task: ReplayExperiment) -> ExperimentOutcome:
 
 
 def _plain(curve: Iterable[float]) -> list[float | None]:
-    return [None if value != value else round(value, 4) for value in curve]  # noqa: PLR0124 - NaN is no JSON
+    return [None if value != value else round(value, 4) for value in curve]  # noqa: PLR0124 - NaN is not JSON
 
 
 def _whole(point: Point, name: str) -> int:

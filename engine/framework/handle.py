@@ -126,7 +126,7 @@ class Client(Protocol):
 
         As in kube-scheduler, the choice of victims has respected budgets as far as possible. The condition
         `DisruptionTarget` with the reason `PreemptionByScheduler`, set before, marks pods that are being preempted.
-        A pod that no longer exists is no error.
+        A pod that no longer exists is not an error.
         """
         ...
 
@@ -136,7 +136,7 @@ class Deletes(Protocol):
     """A client that can also delete objects."""
 
     def delete(self, item: Mapping[str, Any]) -> None:
-        """Delete an object; one that no longer exists is no error. Raises `OSError` on failure."""
+        """Delete an object; one that no longer exists is not an error. Raises `OSError` on failure."""
         ...
 
 

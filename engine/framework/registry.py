@@ -138,7 +138,7 @@ class Live:
         """Activate the plugins of a registry under the next generation, and return the active registry.
 
         `stage` is called with the new registry right before that. Unchanged content has the same generation: saving an
-        unchanged file is no change, and a plugin that only moved gets its new origin. If `stage` raises, the old
+        unchanged file is not a change, and a plugin that only moved gets its new origin. If `stage` raises, the old
         registry stays active.
         """
         with self._writing:  # one writer at a time; readers never wait

@@ -322,7 +322,7 @@ def off_by_a_hundred(whole: Whole) -> Iterator[Violation]:
     for each in _levels(whole):
         if each.percent == 100 and each.role != UNTIL and each.written:
             yield Violation(f"100 % of {each.resource} is not `off`: usage may be above what the node has for pods",
-                        each.span, "leave the comparison out where it shall not count")
+                        each.span, "to disable the threshold, leave the comparison out")
 
 
 def thresholds_upside_down(whole: Whole) -> Iterator[Violation]:
@@ -339,7 +339,8 @@ def thresholds_upside_down(whole: Whole) -> Iterator[Violation]:
                 continue
             if low.role == FILL and low.percent >= high.percent:
                 yield Violation(
-                    f"nodes take pods up to {low} {low.resource}, and lose them from {high} on: pods go round",
+                    f"nodes take pods up to {low} {low.resource}, and lose them from {high} on: the same pods are"
+                    " evicted again",
                     low.span, f"the lower threshold must be under {high}", (high.span,),
                 )
             elif low.role == UNTIL and low.percent > high.percent:

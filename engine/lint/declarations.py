@@ -148,7 +148,7 @@ def shadowed_params(whole: Whole) -> Iterator[Violation]:
                 before = origins.get(name)
                 if before is not None and before[1] != value:
                     yield Violation(
-                        f"`{reference.name}` gives the param `{name}` another value than `{before[0]}`, and wins",
+                        f"`{reference.name}` overrides the param `{name}` of `{before[0]}` with another value",
                         reference.span, "give it in one place, or in the document's own `params`",
                     )
                 origins[name] = reference.name, value
@@ -164,7 +164,7 @@ def shadowed_params(whole: Whole) -> Iterator[Violation]:
 def missing_descriptions(subject: LintSubject) -> Iterator[Violation]:
     """Find documents without a description."""
     if not subject.document.metadata.description.strip():
-        yield Violation(f"`{subject.document.name}` does not say what it is for", subject.document.span,
+        yield Violation(f"`{subject.document.name}` has no description", subject.document.span,
                     "annotate it with `policy.koordinator.sh/description`")
 
 
@@ -262,7 +262,7 @@ def bad_names(subject: LintSubject) -> Iterator[Violation]:
                         "at most 63 letters, digits, `-`, `_` and `.`")
     name = subject.document.name
     if not _PREFIX.fullmatch(name):
-        yield Violation(f"Kubernetes would not take an object named `{name}`", subject.document.span,
+        yield Violation(f"Kubernetes rejects an object named `{name}`", subject.document.span,
                     "lower-case letters, digits, `-` and `.`, so that it may be named after its ConfigMap key")
     if subject.compiled is None:
         return
@@ -382,7 +382,7 @@ def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 def _misspelling(key: str, near: str, kind: str, span: Span) -> Violation:
     whose = "Kubernetes" if near in well_known.KEYS or near in well_known.RESOURCES else "Koordinator"
-    return Violation(f"{whose} knows no `{key}` among {kind}", span, f"did you mean `{near}`?",
+    return Violation(f"`{key}` is not among the known {kind} of {whose}", span, f"did you mean `{near}`?",
                  fix=functools.partial(replacement, span, key, near))
 
 

@@ -98,8 +98,8 @@ def filters_without_node(subject: LintSubject) -> Iterator[Violation]:
     for placed in subject.placed:
         if placed.role == "filter" and placed.checked.scope is not Scope.ROW and not _settled(subject, placed):
             yield Violation(
-                f"the filter `{placed.name}` reads no node: it is asked once per node and answers the same",
-                placed.span(), "move it to `preFilter`, where it is asked once per pod",
+                f"the filter `{placed.name}` reads no node: it is evaluated once per node with the same result",
+                placed.span(), "move it to `preFilter`, which is evaluated once per pod",
             )
 
 
@@ -112,7 +112,7 @@ def scores_without_node(subject: LintSubject) -> Iterator[Violation]:
     for placed in subject.placed:
         if placed.role == "score" and placed.checked.scope is not Scope.ROW:
             yield Violation(f"the score `{placed.name}` reads no node: all nodes get the same", placed.span(),
-                        "read something of the node, or remove it")
+                        "read a variable of the node, or remove the score")
 
 
 def _settled(subject: LintSubject, placed: Placed) -> bool:
@@ -178,7 +178,7 @@ def lossy_divisions(subject: LintSubject) -> Iterator[Violation]:
             elif COMPARISONS.get(node.function) in _ORDERINGS \
                     and _compares_share(analysis, subject.as_written.of(placed.checked), node):
                 yield Violation(
-                    "the quotient of these integers is 0 for every share under the whole",
+                    "the quotient of these integers is 0 for every share below 100 %",
                     placed.span(node),
                     "compare percents: `a * 100 / b`",
                 )
@@ -383,7 +383,7 @@ def quantities_as_text(subject: LintSubject) -> Iterator[Violation]:
     for placed, node in subject.calls:
         if COMPARISONS.get(node.function) in _ORDERINGS:
             if any(_is_quantity(placed.checked, each) for each in node.args):
-                yield Violation("a quantity is compared as a text: '9' comes after '10', and '1' is not '1000m'",
+                yield Violation("a quantity is compared as a string: '9' is greater than '10', and '1' is not '1000m'",
                             placed.span(node), hint)
         elif node.function in ("int", "double") and _is_field(placed.checked, node.args[0]):
             yield Violation(

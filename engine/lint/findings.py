@@ -142,15 +142,15 @@ def _faults(ignore: Ignore, configuration: LintConfiguration) -> Iterator[tuple[
         hint = did_you_mean(word, [*RULES, *(rule.name for rule in RULES.values())])
         yield _NEEDLESS, Violation(f"there is no rule `{word}` to ignore", ignore.span, hint)
     if not ignore.rules and not ignore.unknown:
-        yield _NEEDLESS, Violation("no rule is named that is to be ignored", ignore.span,
+        yield _NEEDLESS, Violation("this comment names no rule to ignore", ignore.span,
                                "`# koord-policy: ignore KP007 because ...`")
     elif not ignore.reason:
-        yield _WITHOUT_REASON, Violation("it is not said why this is ignored", ignore.span,
+        yield _WITHOUT_REASON, Violation("this comment gives no reason", ignore.span,
                                      "add `because` and the reason")
     for rule in ignore.rules:
         if rule.id not in ignore.used and configuration.level(rule) is not None:
             yield _NEEDLESS, Violation(
-                f"there is nothing that `{rule.id}` says about this line", ignore.span, "remove the comment",
+                f"`{rule.id}` reports nothing on this line", ignore.span, "remove the comment",
                 fix=(lambda: _without(ignore)) if len(ignore.rules) == 1 and not ignore.unknown else None,
             )
 

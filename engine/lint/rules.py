@@ -100,8 +100,8 @@ data:
 _RULES: Final = (
     LintRule(
         "KP001", "unused-variable", Severity.WARNING,
-        "A variable that nothing reads is never evaluated: either it can go, or the expression that was meant to read"
-        " it reads something else.",
+        "A variable that nothing reads is never evaluated: either it is superfluous, or the expression that should"
+        " read it reads something else.",
         _scheduler("variables:\n- {name: free, expression: allocatable.cpu - requested.cpu}\n"
                    "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu - requested.cpu}"),
         _scheduler("variables:\n- {name: free, expression: allocatable.cpu - requested.cpu}\n"
@@ -110,7 +110,7 @@ _RULES: Final = (
     ),
     LintRule(
         "KP002", "unused-param", Severity.WARNING,
-        "Whoever changes a param that nothing reads believes to have changed something.",
+        "A change of a param that nothing reads has no effect.",
         _scheduler("params: {percent: 65}\nfilter:\n"
                    "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < 70}"),
         _scheduler("params: {percent: 65}\nfilter:\n"
@@ -119,16 +119,16 @@ _RULES: Final = (
     ),
     LintRule(
         "KP003", "shadowed-variable", Severity.WARNING,
-        "Inside the loop the name means the element, and the variable of the same name cannot be read; who reads the"
-        " expression takes the one for the other.",
+        "Inside the loop the name means the element, and the variable of the same name cannot be read; readers of the"
+        " expression confuse the two.",
         _filter("\"!has(node.spec.taints) || node.spec.taints.all(node, node.effect != 'NoSchedule')\""),
         _filter("\"!has(node.spec.taints) || node.spec.taints.all(taint, taint.effect != 'NoSchedule')\""),
         each=declarations.shadowing,
     ),
     LintRule(
         "KP004", "shadowed-param", Severity.WARNING,
-        "A param that comes from two places has the value of the last one, which depends on the order of lines; one"
-        " that repeats a shared value no longer follows it.",
+        "If a param comes from two places, the last one in the order of lines determines its value. A param that"
+        " repeats a shared value does not change with it.",
         _both(_policy("PolicyParams", "params: {percent: 65}", "shared"),
               _scheduler("paramsFrom: [{name: shared}]\nparams: {percent: 65}\nfilter:\n"
                          "- {name: below, expression: usage.cpu * 100 / allocatable.cpu < params.percent}")),
@@ -139,14 +139,14 @@ _RULES: Final = (
     ),
     LintRule(
         "KP005", "missing-description", Severity.NOTE,
-        "`koord-policy plugins`, verdicts and whoever is on call at night say what a plugin is for with these words.",
+        "`koord-policy plugins` and verdicts show the description; without one, nothing says what the plugin is for.",
         _scheduler("filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}", about=""),
         _scheduler("filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}", about="Pods fit."),
         each=declarations.missing_descriptions,
     ),
     LintRule(
         "KP006", "bad-name", Severity.WARNING,
-        "No object of a cluster can have such a name, key or value: what asks for it finds nothing.",
+        "Kubernetes rejects such a name, key or value, so no object has it and nothing matches.",
         _scheduler("match: {nodes: {labelSelector: {matchLabels: {pool: a b}}}}\nfilter:\n"
                    "- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
         _scheduler("match: {nodes: {labelSelector: {matchLabels: {pool: a-b}}}}\nfilter:\n"
@@ -155,8 +155,8 @@ _RULES: Final = (
     ),
     LintRule(
         "KP007", "silent-message", Severity.WARNING,
-        "`too much load` leaves open how much it is and how much would do: the next step is then a debugger. Without"
-        " any message the expression is shown with its values.",
+        "`too much load` does not say what the load is and what the limit is. Without a message the expression is shown"
+        " with its values.",
         _scheduler("filter:\n- name: below\n  expression: usage.cpu * 100 / allocatable.cpu < 65\n"
                    "  message: the node is too hot"),
         _scheduler("variables:\n- {name: cpu, expression: usage.cpu * 100 / allocatable.cpu}\n"
@@ -166,7 +166,7 @@ _RULES: Final = (
     ),
     LintRule(
         "KP008", "unused-aggregate", Severity.WARNING,
-        "An aggregate runs over all nodes or pods for every decision; one that nothing reads does so for nobody.",
+        "An aggregate is computed over all nodes or pods; one that nothing reads has no effect.",
         _scheduler("aggregates:\n- {name: pods, over: nodes, function: sum, expression: nodeInfo.pods}\n"
                    "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
         _scheduler("aggregates:\n- {name: pods, over: nodes, function: sum, expression: nodeInfo.pods}\n"
@@ -175,8 +175,8 @@ _RULES: Final = (
     ),
     LintRule(
         "KP009", "unreadable-param", Severity.ERROR,
-        "A function that reads a duration, a time, a quantity or a regular expression fails for every row where the"
-        " param is none, and `failurePolicy` decides about all of them.",
+        "If the param is not a valid duration, time, quantity or regular expression, the function that reads it fails"
+        " for every row, and `failurePolicy` decides about all of them.",
         _scheduler("params: {longest: 7 days}\n"
                    "filter:\n- name: young\n"
                    "  expression: now - node.metadata.creationTimestamp < duration(params.longest)"),
@@ -187,21 +187,20 @@ _RULES: Final = (
     ),
     LintRule(
         "KP010", "always-true", Severity.WARNING,
-        "A condition that holds for every row decides nothing. Mostly a bound or a name is not the one that was meant."
-        " (A bare `true` is fine where `match` chooses what it is about. Params count as unknown: profiles change"
-        " them.)",
+        "A condition that is true for every row has no effect. Usually a bound or a name is wrong. (A literal `true` is"
+        " not reported if the document has a `match`. Params count as unknown, because profiles change them.)",
         _filter("requested.cpu >= 0"), _filter("requested.cpu > 0"),
         each=expressions.always_true,
     ),
     LintRule(
         "KP011", "always-false", Severity.WARNING,
-        "No row meets it: a filter refuses every node, a criterion chooses no pod.",
+        "The condition is true for no row: a filter refuses every node, a criterion selects no pod.",
         _filter("nodeInfo.pods < 5 && nodeInfo.pods > 10"), _filter("nodeInfo.pods < 5 || nodeInfo.pods > 10"),
         each=expressions.always_false,
     ),
     LintRule(
         "KP012", "unreachable", Severity.WARNING,
-        "What is never evaluated is never wrong, and never right.",
+        "A branch that is never evaluated has no effect; usually its condition is wrong.",
         _score('"nodeInfo.pods >= 0 ? 100 : 0"'), _score('"nodeInfo.pods > 0 ? 100 : 0"'),
         each=expressions.unreachable,
     ),
@@ -215,37 +214,37 @@ _RULES: Final = (
     ),
     LintRule(
         "KP014", "score-without-node", Severity.WARNING,
-        "What is the same for all nodes prefers none of them.",
+        "A score that is the same for all nodes has no effect on which node is selected.",
         _score("\"podInfo.qosClass == 'LSR' ? 100 : 0\""),
         _score("\"podInfo.qosClass == 'LSR' && nodeInfo.pods < 10 ? 100 : 0\""),
         each=expressions.scores_without_node,
     ),
     LintRule(
         "KP015", "score-range", Severity.WARNING,
-        "After its normalisation a score outside of 0..100 is an error of that node: it counts 0. What is reported here"
-        " is certain: there are inputs for which it happens.",
+        "After normalization a score outside of 0..100 is an error for that node, and counts as 0. Only scores are"
+        " reported that are certainly out of range for some input.",
         _score("100 - usage.cpu * 100 / allocatable.cpu"),
         _score("math.greatest(0, 100 - usage.cpu * 100 / allocatable.cpu)"),
         each=expressions.scores_out_of_range,
     ),
     LintRule(
         "KP016", "lossy-division", Severity.WARNING,
-        "Integers are divided to integers: `usage.cpu / allocatable.cpu` is 0 for every node that is not full, and so"
-        " is a hundred times that.",
+        "Integer division truncates: `usage.cpu / allocatable.cpu` is 0 for every node below 100 %, and multiplying it"
+        " by 100 still gives 0.",
         _filter("usage.cpu / allocatable.cpu * 100 < 65"), _filter("usage.cpu * 100 / allocatable.cpu < 65"),
         each=expressions.lossy_divisions,
     ),
     LintRule(
         "KP017", "quantity-as-text", Severity.WARNING,
-        "API objects hold quantities as texts, and texts are compared letter by letter: '9' comes after '10', and '1'"
-        " is not '1000m'.",
+        "API objects hold quantities as strings, and strings are compared character by character: '9' is greater than"
+        " '10', and '1' is not equal to '1000m'.",
         _filter("node.status.allocatable['memory'] > '16Gi'"),
         _filter("requests.cpu <= allocatable.cpu"),
         each=expressions.quantities_as_text,
     ),
     LintRule(
         "KP018", "near-cost-limit", Severity.WARNING,
-        "An expression that may cost more than half of what is allowed will one day be refused for a small change.",
+        "If the estimated cost of an expression is more than half of the limit, a small change may exceed the limit.",
         _filter("pod.spec.tolerations.all(a, pod.spec.tolerations.all(b, pod.spec.tolerations.all(c,"
                 " a.?key != b.?key || b.?key != c.?key || allocatable.cpu > 0)))"),
         _filter("pod.spec.tolerations.all(a, pod.spec.tolerations.exists_one(b, a.?key == b.?key)"
@@ -254,15 +253,15 @@ _RULES: Final = (
     ),
     LintRule(
         "KP019", "deprecated", Severity.WARNING,
-        "What Kubernetes gave up is empty on new clusters, or soon will be.",
+        "Deprecated fields, labels and annotations are not set on newer clusters, or will not be in later releases.",
         _filter("\"'failure-domain.beta.kubernetes.io/zone' in node.metadata.labels\""),
         _filter(f"\"'{_DOMAIN}' in node.metadata.labels\""),
         each=declarations.deprecated, fixable=True,
     ),
     LintRule(
         "KP020", "misspelt-key", Severity.WARNING,
-        "A label, annotation, taint or resource that is nearly one of Koordinator's or Kubernetes' is that one,"
-        " misspelt (`topology.kubernetes.io/zoen`): it is found on no object, and nothing says so.",
+        "A label, annotation, taint or resource that is similar to one of Koordinator or Kubernetes is probably"
+        " misspelt (`topology.kubernetes.io/zoen`): no object has it, and no error is reported at run time.",
         _scheduler("match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qos-class: BE}}}}\n"
                    "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
         _scheduler("match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qosClass: BE}}}}\n"
@@ -272,16 +271,16 @@ _RULES: Final = (
     LintRule(
         "KP021", "unknown-class", Severity.WARNING,
         "The QoS classes are LSE, LSR, LS, BE and SYSTEM, the bands koord-prod, koord-mid, koord-batch and koord-free:"
-        " another one is never met.",
+        " no pod has another one.",
         _filter("podInfo.qosClass != 'BestEffort' || nodeInfo.pods < 50"),
         _filter("podInfo.qosClass != 'BE' || nodeInfo.pods < 50"),
         each=declarations.unknown_classes,
     ),
     LintRule(
         "KP022", "wrong-unit", Severity.WARNING,
-        "cpu is in milli-cores, memory in bytes, a percentage goes from 0 to 100 and a fraction from 0 to 1. What is"
-        " compared with a number of another unit, or added to one, decides nothing, or everything. The unit of each"
-        " variable stands in [points](points.md); `--fix` writes the number that was meant where that is clear.",
+        "cpu is in milli-cores, memory in bytes, a percentage goes from 0 to 100 and a fraction from 0 to 1. A"
+        " comparison with a number of another unit, or a sum with one, is wrong by that factor. [Points](points.md)"
+        " lists the unit of each variable; `--fix` converts the number where the intended unit is clear.",
         _scheduler("filter:\n- {name: small, expression: usage.cpu < 8}\n"
                    '- {name: cool, expression: "percent(usage.cpu, allocatable.cpu) < 0.6"}\n'
                    "- {name: free, expression: allocatable.memory - usage.cpu > requests.memory}"),
@@ -292,27 +291,27 @@ _RULES: Final = (
     ),
     LintRule(
         "KP023", "absent-key", Severity.WARNING,
-        "Reading a key or an optional field that an object does not have is an error, and `failurePolicy` decides what"
-        " that means: here every node without the label is refused, though it was to be taken. `[?key].orValue(...)`"
-        " and `.?field.orValue(...)` say what an absent value counts as; `has`, `in`, `all` over a list of keys,"
-        " `match` and `matchConditions` make sure that there is one. `--fix` writes an empty text or 0 where no other"
-        " value could be meant.",
+        "Reading a key or an optional field that an object does not have is an error, and `failurePolicy` determines"
+        " its effect: here every node without the label is refused, although it should be accepted."
+        " `[?key].orValue(...)` and `.?field.orValue(...)` supply a default; `has`, `in`, `all` over a list of keys,"
+        " `match` and `matchConditions` guarantee that the key is present. `--fix` writes an empty string or 0 as the"
+        " default where no other one preserves the meaning.",
         _filter("\"node.metadata.labels['pool'] != 'batch'\""),
         _filter("\"node.metadata.?labels[?'pool'].orValue('') != 'batch'\""),
         each=absence.absent_keys, fixable=True,
     ),
     LintRule(
         "KP030", "watermarks-crossed", Severity.ERROR,
-        "Pods are placed on nodes that are so full that others are evicted from them: the pod is placed, evicted and"
-        " placed again, for ever. It is the most expensive mistake that Koordinator's users report.",
+        "One plugin places pods on nodes whose load is above the level from which another one evicts: pods are placed,"
+        " evicted and placed again without end.",
         _both(_scheduler(_BELOW.format(85), "place"), _drain(80, 45)),
         _both(_scheduler(_BELOW.format(65), "place"), _drain(80, 45)),
         whole=across.watermarks_crossed,
     ),
     LintRule(
         "KP031", "pools-at-odds", Severity.WARNING,
-        "Two documents that demand different labels of the same nodes leave none; two that drain the same nodes from"
-        " different shares on make the lower one the only one.",
+        "If two documents require different values of a label for the same pods, no node passes both. If two drain the"
+        " same nodes from different shares on, only the lower share has an effect.",
         _both(_scheduler(_POOL.format("a"), "pool-a"), _scheduler(_POOL.format("b"), "pool-b")),
         _both(_scheduler("match: {pods: {namespaces: [a]}}\n" + _POOL.format("a"), "pool-a"),
               _scheduler("match: {pods: {namespaces: [b]}}\n" + _POOL.format("b"), "pool-b")),
@@ -320,8 +319,8 @@ _RULES: Final = (
     ),
     LintRule(
         "KP032", "plugins-fight", Severity.WARNING,
-        "One plugin prefers the nodes from which another evicts, or two plugins of one profile prefer the opposite: the"
-        " work of both is lost.",
+        "One plugin prefers the nodes from which another evicts, or two plugins of one profile prefer opposite"
+        " nodes: they cancel each other out.",
         _both(_scheduler("score:\n- name: fullest\n"
                          "  expression: math.least(100, usage.cpu * 100 / allocatable.cpu)", "pack"), _drain(80, 45)),
         _both(_scheduler("score:\n- name: emptiest\n"
@@ -331,20 +330,21 @@ _RULES: Final = (
     ),
     LintRule(
         "KP033", "off-by-a-hundred", Severity.WARNING,
-        "Usage may be more than what a node has for pods, so a threshold of 100 % still acts. What shall not count is"
-        " left out.",
+        "Usage may exceed the allocatable amount of a node, so a threshold of 100 % still has an effect. To disable a"
+        " threshold, leave the comparison out.",
         _scheduler(_BELOW.format(100)), _scheduler(_BELOW.format(90)),
         whole=across.off_by_a_hundred,
     ),
     LintRule(
         "KP034", "thresholds-upside-down", Severity.ERROR,
-        "Nodes that take pods up to a higher share than the one from which they lose them pass the pods round.",
+        "If nodes accept evicted pods up to a higher share than the one from which pods are evicted, the same pods are"
+        " evicted again and again.",
         _drain(60, 70), _drain(70, 45),
         whole=across.thresholds_upside_down,
     ),
     LintRule(
         "KP035", "unread-params", Severity.WARNING,
-        "Shared params that nobody takes over look like a switch and turn nothing.",
+        "Shared params that no document reads have no effect, although they look like settings.",
         _policy("PolicyParams", "params: {percent: 65}", "shared"),
         _both(_policy("PolicyParams", "params: {percent: 65}", "shared"),
               _scheduler("paramsFrom: [{name: shared}]\nfilter:\n"
@@ -353,34 +353,34 @@ _RULES: Final = (
     ),
     LintRule(
         "KP036", "unknown-plugin", Severity.ERROR,
-        "A component configuration (`--config`) names a plugin that nobody has: the component does not start.",
+        "A component configuration (`--config`) names a plugin that does not exist: the component does not start.",
         _CONFIGURATION.format("LowNodeLod"), _CONFIGURATION.format("LowNodeLoad"),
         whole=across.unknown_plugins, configuration=True,
     ),
     LintRule(
         "KP037", "setting-without-effect", Severity.WARNING,
-        "Of slo-controller-config (`--config`) only some thresholds are compared with documents. A setting that nothing"
-        " reads is named, and so is one that there is not, which koord-manager passes over in silence.",
+        "Only some thresholds of slo-controller-config (`--config`) are compared with documents. Reported are settings"
+        " that nothing reads, and unknown ones, which koord-manager ignores silently.",
         _SLO_CONFIG.format('"enable": true, "memoryEvictTresholdPercent": 70'),
         _SLO_CONFIG.format('"enable": true, "memoryEvictThresholdPercent": 70'),
         whole=slo.settings_without_effect, configuration=True,
     ),
     LintRule(
         "KP040", "ignore-without-reason", Severity.ERROR,
-        "Who reads the line in a year wants to know whether it is still true. The word after the ids is `because`.",
+        "Later readers have to know whether the reason is still valid. Write `because` and the reason after the ids.",
         _filter("requested.cpu >= 0  # koord-policy: ignore KP010"),
         _filter("requested.cpu >= 0  # koord-policy: ignore KP010 because it shows how a filter is written"),
     ),
     LintRule(
         "KP041", "needless-ignore", Severity.WARNING,
-        "An ignore for something that is no longer there will hide the next one.",
+        "A comment that ignores nothing any more would hide a later violation.",
         _filter("requested.cpu > 0  # koord-policy: ignore KP010 because it was `>=` once"),
         _filter("requested.cpu > 0"),
         fixable=True,
     ),
     LintRule(
         "KP042", "misspelt-priority-class", Severity.WARNING,
-        "A document about pods of a class that no pod has is silent for ever. Koordinator's bands are `koord-prod`, "
+        "If no pod has the priority class, the document has no effect. Koordinator's bands are `koord-prod`, "
         "`koord-mid`, `koord-batch` and `koord-free`.",
         _scheduler("match: {pods: {priorityClasses: [koord-prd]}}\n" + _BELOW.format(65)),
         _scheduler("match: {pods: {priorityClasses: [koord-prod]}}\n" + _BELOW.format(65)),

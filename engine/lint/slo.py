@@ -64,7 +64,7 @@ def _of_key(key: str, held: YamlNode) -> Iterator[Violation]:
     elif not held.text.strip() and held.scalar is not None:
         return
     elif fault := _fault(held):
-        yield Violation(f"`{key}` {fault}", held.place, "until it is, koord-manager goes on with what was there before")
+        yield Violation(f"`{key}` {fault}", held.place, "until it is, koord-manager uses the previous value")
     elif key != _THRESHOLDS:
         yield _no_effect(key, held)
     else:
@@ -90,7 +90,7 @@ def _json(held: YamlNode) -> YamlNode:
 
 
 def _fault(held: YamlNode) -> str:
-    """Return why the value of a key is no JSON object; empty where it is one."""
+    """Return why the value of a key is not a JSON object; empty where it is one."""
     if not isinstance(held.scalar, str):
         return "must be a text with JSON in it"
     try:

@@ -42,7 +42,7 @@ class Startup:
         self._holds_policies = holds_policies
 
     def run(self, now: float) -> bool:
-        """Activate the first set; return whether parts of the sources may still be selected on top of it.
+        """Activate the first set; return whether later passes may still activate parts of the observed sources.
 
         Raises `PolicyError` with all problems, unless the last good set can (and may) be used.
         """
@@ -54,7 +54,7 @@ class Startup:
             registry, held = self._build(held)
         except PolicyError as error:
             problems += error.problems
-        else:  # only now: files that were not compiled must not be read here
+        else:  # files that do not compile must not be passed to `_holds_policies`
             problems += [emptied(source) for source in self._sources
                          if source.path not in held and is_emptied(source.observed, self._holds_policies)]
         if registry is not None and valid and not problems:
@@ -69,8 +69,7 @@ class Startup:
     def _held(self) -> dict[str, Saved]:
         """Return by path the last good versions of the sources whose observed version must not be activated yet.
 
-        Right after a start an empty directory may be intentionally empty, or not mounted yet: it is read again. And a
-        source may still hold a blocked version.
+        Those are empty directories, which right after a start may not be mounted yet, and blocked versions.
         """
         if self._store is None:
             return {}
@@ -130,12 +129,12 @@ def _held(source: SourceState, saved: Saved, now: float) -> SourceState:
                    projected=source.projected or saved.projected)
     if source.observed is not None and saved.blocked == source.observed.digest:
         return held.blocking(Problem("it was rolled back before the last start", code=BLOCKED,
-                                     help="it is blocked until it is changed, or brought back by its hash"))
+                                     help="it is blocked until the source changes, or until it is restored by its hash"))
     return replace(held, desired=None, empty_since=now)
 
 
 def _refuse_unknown(sources: Iterable[SourceState], saved: Mapping[str, Saved]) -> None:
-    unknown = [Problem(f"the last good set knows no `{source.path}`", code="missing-state")
+    unknown = [Problem(f"the last good set does not contain `{source.path}`", code="missing-state")
                for source in sources if source.path not in saved]
     if unknown:
         raise PolicyError(unknown)

@@ -140,8 +140,8 @@ class Swapper:
             self._sources.put(replace(
                 source, active=version, active_since=now, mixed=mixed, last_good=mixed and source.last_good))
         self.record()
-        # A generation that has not passed its probation is no target of rollbacks: the last one that has passed remains
-        # it.
+        # Only a generation that has passed its probation is a target of rollbacks; otherwise the last such one remains
+        # the target.
         if self._probation.limited and self._live.registry.generation != before.registry.generation and proven:
             self._previous = before
 

@@ -2,7 +2,7 @@
 
 The goals of an expression: a bool yields true and yields false; each condition that `&&` and `||` join, each condition
 of `?:`, and each test of a loop, is true once and false once; each variable and every other expression is evaluated.
-Whether it was ever an error is reported too, and is no goal: many expressions cannot fail.
+Whether it was ever an error is reported too, and is not a goal: many expressions cannot fail.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _check(asking: RunningCase, world: World, plugin: Plugin, result: CycleResul
         outcome = next((each for each in of_plugin if each.pod == key), None)
         about = f"what stops `{expected.subject}`"
         if outcome is None:
-            asking.miss(about, expected.by, "it is no candidate", expected.span)
+            asking.miss(about, expected.by, "it is not a candidate", expected.span)
         elif outcome.evicted:
             asking.miss(about, expected.by, "it is evicted", expected.span)
         elif not _is_stopped_by(expected, outcome, plugin.name):

@@ -37,11 +37,11 @@ _CONTROLLERS: Final = {"Job": "batch/v1", "CronJob": "batch/v1"}
 
 
 class FixtureError(Exception):
-    """An invalid or unknown fixture; the text is a message for people."""
+    """An invalid or unknown fixture; the text is shown to the user."""
 
 
 def merged(base: Any, patch: Any) -> Any:
-    """Return data with a merge patch applied (RFC 7396): mappings recursively, null takes away, all else replaces."""
+    """Return data with a merge patch applied (RFC 7396): mappings are merged, null deletes, other values replace."""
     if not isinstance(patch, Mapping):
         return patch
     result = dict(base) if isinstance(base, Mapping) else {}
@@ -54,7 +54,7 @@ def merged(base: Any, patch: Any) -> Any:
 
 
 def composed(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a fixture with another one merged over it; in `object`, a patch itself, null stays for the API object."""
+    """Return a fixture with another one merged over it. `object` is itself a patch: null in it is preserved."""
     whole: dict[str, Any] = merged(base, {key: value for key, value in patch.items() if key != "object"})
     below, above = base.get("object"), patch.get("object")
     if isinstance(above, Mapping):
@@ -63,7 +63,7 @@ def composed(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
 
 
 def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that does what two do, one after the other."""
+    """Return one merge patch with the effect of two that are applied in order."""
     result = dict(first)
     for key, value in second.items():
         known = result.get(key)
@@ -269,9 +269,9 @@ def _resolved(
     if base is None:
         return composed({}, given)
     if base not in fixtures:
-        raise FixtureError(f"the {what} `{name}` is made of another: {unknown(what, base, fixtures)}")
+        raise FixtureError(f"the {what} `{name}` has an unknown base: {unknown(what, base, fixtures)}")
     if base in above:
-        raise FixtureError(f"the {what} `{name}` is made of itself: {' -> '.join((*above, base))}")
+        raise FixtureError(f"the {what} `{name}` is based on itself: {' -> '.join((*above, base))}")
     below = _resolved(what, base, fixtures[base], fixtures, (*above, base))
     below.pop("count", None)
     return composed(below, {key: value for key, value in given.items() if key != "from"})

@@ -143,7 +143,7 @@ def mutate(
 
 
 def _fate(mutant: Mutant, suites: Iterable[Suite]) -> Fate | None:
-    """Return the first case that kills a mutant; None for a mutant that is no valid policy."""
+    """Return the first case that kills a mutant; None for a mutant that is not a valid policy."""
     for suite in suites:
         documents = [mutant.document if each is mutant.original else each for each in suite.documents]
         try:

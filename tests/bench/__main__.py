@@ -1,8 +1,8 @@
 """Run the benchmarks: `python -m tests.bench [NAME ...]`, from the project's root.
 
 A benchmark is a module `bench_<name>.py` in this folder with `main() -> Iterable[Figure]`. One without its
-data raises `Missing` with what to do; that is printed and is no failure. A figure that misses its bound is marked; the
-exit code is 1 if a benchmark raised or, with `--strict`, if a bound was missed.
+data raises `Missing` with what to do; that is printed and is not a failure. A figure that misses its bound is
+marked; the exit code is 1 if a benchmark raised or, with `--strict`, if a bound was missed.
 """
 
 from __future__ import annotations

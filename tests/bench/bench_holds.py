@@ -74,7 +74,7 @@ def serve(told: int, arguments: list[str]) -> None:
     from koordpolicy.engine.cli import main as command  # noqa: PLC0415 - not of the side that measures
     from koordpolicy.engine.reload import vet  # noqa: PLC0415
 
-    # The worker is no part of the process, and must not have its priority.
+    # The worker is not part of the process, and must not have its priority.
     defaults = vet.Vetter.__init__.__kwdefaults__
     defaults["command"] = ("chrt", "-o", "0", *defaults["command"])
     probe = Probe()
@@ -229,9 +229,9 @@ def reloads() -> Iterator[tuple[str, dict[str, bytes]]]:
     yield "a file of 64 MiB", {"policy.yaml": documents(800, 1_000)[:64 * MEBIBYTE]}
     comment = "# \u00e4\u20ac\U0001f600".encode() * 100 + b"\n"
     comments = comment * (9 * MEBIBYTE // len(comment))
-    yield "9 MiB of comments that are no ASCII", {"policy.yaml": comments + small["policy.yaml"]}
+    yield "9 MiB of comments that are not ASCII", {"policy.yaml": comments + small["policy.yaml"]}
     yield "1 MiB of one text", {"policy.yaml": small["policy.yaml"].replace(b"number 0", b"x" * MEBIBYTE)}
-    yield "1 MiB that is no YAML", {"policy.yaml": b"a: [b: }\n- c\n" * (MEBIBYTE // 13)}
+    yield "1 MiB that is not YAML", {"policy.yaml": b"a: [b: }\n- c\n" * (MEBIBYTE // 13)}
     yield "1 MiB of brackets", {"policy.yaml": b"[" * MEBIBYTE}
     yield "1 MiB in one line", {"policy.yaml": b"{a: [" + b"{b: c}, " * (MEBIBYTE // 8) + b"]}"}
     yield "a small set at the end", small
@@ -277,7 +277,7 @@ def bodies() -> Iterator[tuple[str, bytes]]:
     for name, texts in {
         "1 MiB": {f"key-{number}": "v" * 40 for number in range(20_000)},
         "1 MiB of escapes": {"a": "\u00e4\u20ac" * 100_000},
-        "2 MB of text that is no ASCII": {"a": "x" * 2_000_000 + "\U0001f600"},
+        "2 MB of text that is not ASCII": {"a": "x" * 2_000_000 + "\U0001f600"},
     }.items():
         heavy = {**_POD, "metadata": {**_POD["metadata"], "annotations": texts}}
         yield f"a pod with {name}", named(100).replace(pod, json.dumps(heavy, ensure_ascii="escapes" in name).encode())

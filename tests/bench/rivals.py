@@ -18,7 +18,7 @@ class Rival:
     name: str
     compile: Callable[[str], Any]
     convert: Callable[[Values], Any]
-    """Plain values to what `evaluator` takes; what this costs is no part of an evaluation."""
+    """Plain values to what `evaluator` takes; what this costs is not part of an evaluation."""
     evaluator: Callable[[Any, Any], Callable[[], Any]]
     """A compiled expression and converted values to a function of nothing that evaluates."""
     plain: Callable[[Any], Any]

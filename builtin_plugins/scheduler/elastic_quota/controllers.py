@@ -28,7 +28,7 @@ class QuotaStatus:
         self._specs = specs
 
     def run(self, now: int) -> None:  # noqa: ARG002 - all controllers are run like this
-        """Write changed statuses; a resource that is missing there and 0 here is no change."""
+        """Write changed statuses; a resource that is missing there and 0 here is not a change."""
         snapshot = self._handle.snapshot()
         for key in sorted(self._specs):
             item = snapshot.object("ElasticQuota", key)

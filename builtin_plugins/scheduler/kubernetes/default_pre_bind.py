@@ -30,7 +30,8 @@ class DefaultPreBind:
     ) -> Refusal | Skip | None:
         """Patch the object if it differs, without its status.
 
-        Conflicts, too many requests and closed connections are retried; any other failure, or the last, is an error.
+        Conflicts, too many requests and closed connections are retried; other failures, and that of the last retry, are
+        errors.
         """
         if original.get("kind") not in _KINDS:
             return SKIP

@@ -1,4 +1,4 @@
-"""NodeResourcesBalancedAllocation: prefers nodes whose resources would be used in similar shares."""
+"""NodeResourcesBalancedAllocation: prefers nodes whose resources would be used evenly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..allocation.strict_args import read_args
 _HALF: Final = HIGHEST_SCORE // 2
 _PATHS: Final = frozenset({("allocatable",), ("requested",)})
 
-# For a few rows, an operation with a Python number takes twice as long as one with an array.
+# Arrays, since for a few rows numpy takes twice as long with a Python number.
 _HALF_SCORE: Final = np.array(_HALF, np.int64)
 _ONE: Final = np.array(1.0)
 _TWO: Final = np.array(2.0)
@@ -34,7 +34,8 @@ _ZERO: Final = np.array(0, np.int64)
 class NodeResourcesBalancedAllocation:
     """The scorer (kube-scheduler's plugin of that name); pods that request none of the resources are skipped.
 
-    Since Kubernetes 1.36 the score is the change of a node's balance by the pod, before the balance with the pod.
+    Since Kubernetes 1.36 the score is how much the pod changes the balance of the node; in older releases it is the
+    balance with the pod.
 
     Arguments: `resources` are `[{name, weight: 1}]`, cpu and memory by default.
     """
@@ -67,10 +68,11 @@ class NodeResourcesBalancedAllocation:
         return None if any(self._requests(pod)) else SKIP_SHAPE
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
-        """Score the nodes: the closer to each other the shares of the resources would be, the higher.
+        """Score the nodes: the less the shares of the resources differ, the higher.
 
-        `balance` is 100 less the standard deviation of the shares in percent, cut to an integer. The score is that with
-        the pod; since Kubernetes 1.36 it is 50 + (50 + with the pod - without it) / 2, in integers.
+        The balance is 100 minus the standard deviation of the shares in percent, truncated to an integer. The score is
+        the balance with the pod; since Kubernetes 1.36 it is 50 + (50 + balance with the pod - balance without it) / 2,
+        in integers.
         """
         return Scores(self._scores(self._requests(pod), snapshot, rows))
 
@@ -88,7 +90,7 @@ class NodeResourcesBalancedAllocation:
         used, capacity, _ = allocations(snapshot, rows, self._resources, requests, Snapshot.requested)
         if not self._relative:
             return _balance(used, capacity)
-        # Both at once, as the cost of a step hardly depends on the number of rows.
+        # Both balances at once: the cost of a numpy operation hardly depends on the number of rows.
         both = [each - less for each, less in zip(used, _with_and_without(self._resources, requests), strict=True)]
         after, before = _balance(both, capacity)
         found: NDArray[np.int64] = _HALF_SCORE + ((_HALF_SCORE + after - before) >> _SHIFT)  # in whole numbers
@@ -99,18 +101,18 @@ class NodeResourcesBalancedAllocation:
 def _with_and_without(
     resources: tuple[WeightedResource, ...], requests: tuple[int, ...],
 ) -> tuple[NDArray[np.int64], ...]:
-    """Return the subtrahend that makes two rows of amounts with a pod: with and without it.
+    """Return per counted resource a column [0, amount] to subtract from the amounts with the pod.
 
-    The same resources count in both.
+    The result of the subtraction has two rows: with and without the pod. Both count the same resources.
     """
     counted = (amount for each, amount in zip(resources, requests, strict=True) if counts(each, amount))
     return tuple(np.array([[0], [amount]], np.int64) for amount in counted)
 
 
 def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return 100 less the standard deviation of the shares in percent, over the resources that a node has.
+    """Return 100 minus the standard deviation of the shares in percent, over the resources that a node has.
 
-    `used` has one row of amounts or several, and the result has the same shape.
+    The amounts in `used` have one or several rows; the result has the same shape.
     """
     if len(used) == 2 and np.count_nonzero(np.minimum(*capacity) > _ZERO) == len(capacity[0]):
         shares = [np.minimum(wanted / size, _ONE) for wanted, size in zip(used, capacity, strict=True)]
@@ -137,7 +139,7 @@ def _deviation(shares: NDArray[np.float64], there: NDArray[np.bool_]) -> NDArray
     mean = shares.sum(axis=0) / np.maximum(count, 1)
     squares = np.where(there, (shares - mean) ** 2, 0).sum(axis=0)
     deviation: NDArray[np.float64] = np.sqrt(squares / np.maximum(count, 1))
-    # Of two it is half their distance, in the floating point of the original.
+    # With two resources kube-scheduler takes half of the difference, which rounds differently.
     two = count == 2
     if two.any():
         highest = np.where(there, shares, -1).max(axis=0)

@@ -47,7 +47,7 @@ class NodeVolumeLimits:
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
-        """Refuse nodes on which a driver would hold more volumes than it may."""
+        """Refuse nodes on which the volumes of a driver would exceed its limit."""
         fault = _fault(pod, snapshot)
         if fault is not None:
             return Answer(np.zeros(snapshot.size, np.bool_), lambda _: fault,

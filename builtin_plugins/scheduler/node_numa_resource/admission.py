@@ -1,4 +1,4 @@
-"""Admission of pods to nodes with a NUMA policy by the topology manager, and the results that are cached of it."""
+"""Admission of pods to nodes with a NUMA policy by the topology manager, and its cached results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NumaAdmission:
     def admit(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, request: NumaRequest,
     ) -> Refusal | None:
-        """Return why the topology manager finds no NUMA nodes for the pod, None where it does and notes them."""
+        """Return why the topology manager finds no NUMA nodes for the pod; None if it finds and records some."""
         topology, held = self._cache.topology(snapshot, row), self._cache.held_in_cycle(state, snapshot, row)
         if topology is None or held is None or not topology.zones:
             return _NO_ZONES

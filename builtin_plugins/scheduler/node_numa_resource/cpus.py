@@ -60,7 +60,7 @@ class CpuTopology:
         """Read `detail[]{id, core, socket, node}`, as a NodeResourceTopology reports it.
 
         Raises:
-            ValueError: something in it is no number, or out of any range.
+            ValueError: something in it is not a number, or out of any range.
         """
         cpus: dict[int, Cpu] = {}
         for each in detail:

@@ -1,4 +1,4 @@
-"""NodeNUMAResource's filter: by the facts of all nodes at once, then one by one where these do not decide."""
+"""NodeNUMAResource's filter: by columns of all nodes at once, then node by node where the columns do not decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request of a pod for cpus of its own and for NUMA nodes, as the plugin reads it once per scheduling cycle."""
+"""The request of a pod for bound cpus and for NUMA nodes; it is read once per scheduling cycle."""
 
 from __future__ import annotations
 

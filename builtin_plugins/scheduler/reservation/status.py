@@ -19,7 +19,7 @@ Json = Mapping[str, Any]
 
 
 def with_conditions(item: Json, now: int, **conditions: tuple[str, str, str]) -> dict[str, Any]:
-    """Return a Reservation with these conditions (status, reason, message); unchanged where it has them."""
+    """Return a Reservation with these conditions (status, reason, message); conditions that it has are unchanged."""
     status = dict(item.get("status") or {})
     told = [dict(each) for each in status.get("conditions") or ()]
     at = rfc3339(now)
@@ -35,7 +35,7 @@ def with_conditions(item: Json, now: int, **conditions: tuple[str, str, str]) ->
 
 
 def available(item: Json, node: str, now: int) -> dict[str, Any]:
-    """Return a Reservation as it is once it has its node: its template's requests are allocatable there.
+    """Return a Reservation that is available on a node, with the requests of its template as `allocatable`.
 
     Raises:
         ValueError: the template, or the annotation that gives other amounts, cannot be read.
@@ -83,10 +83,10 @@ def expires_at(item: Json) -> int | None:
 
 
 def synced(item: Json, pods: Iterable[PodInfo] | None, now: int) -> Json:
-    """Return a Reservation with a node in its current status; the object itself where nothing changes.
+    """Return a Reservation that has a node with its current status; the object itself if nothing changes.
 
-    `pods` are those of its node, None where the node was deleted. One that may be used once has succeeded once its
-    owners differ from before, even where the last of them has left (as upstream).
+    `pods` are those of its node, None if the node was deleted. With `allocateOnce` the phase becomes Succeeded when the
+    current owners or the allocated amounts change, even if the last owner has left (as in Koordinator).
     """
     status = item.get("status") or {}
     if not status.get("nodeName") or status.get("phase") in ENDED:

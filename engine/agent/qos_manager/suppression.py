@@ -60,7 +60,7 @@ def parse_cpuset(text: str) -> frozenset[int]:
         found = _CPUS.fullmatch(part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if not first <= last <= _LARGEST_CPU:
-            raise ValueError(f"`{part}` is not a CPU and no range of CPUs from 0 to {_LARGEST_CPU}")
+            raise ValueError(f"`{part}` is neither a CPU nor a range of CPUs from 0 to {_LARGEST_CPU}")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
 

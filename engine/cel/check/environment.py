@@ -84,7 +84,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class UnknownArgument:
-    """An argument that is no literal, as `validate` receives it; its type may be known."""
+    """An argument that is not a literal, as `validate` receives it; its type may be known."""
 
     type: Type = DYN
 
@@ -139,7 +139,7 @@ class Overload:
     states: Callable[[str], int] | None = None
     """Returns the states of its second argument, where that is a constant pattern (see `patterns`)."""
     measure: Callable[..., int] | None = None
-    """The cost of a call with these arguments if it is no sum over their sizes; `cost` then is an upper bound."""
+    """The cost of a call with these arguments if it is not a sum over their sizes; `cost` then is an upper bound."""
     dynamic: bool = False
     """True if it is called only with arguments of unknown type: the checker has no such signature."""
     walk: Walk | None = None
@@ -240,7 +240,7 @@ class Environment:
 
     @cached_property
     def qualified_roots(self) -> frozenset[str]:
-        """The first parts of all dotted names of variables and types: a chain with another first part is no name."""
+        """The first parts of all dotted names of variables and types: a chain with another first part is not a name."""
         dotted = [*self.variables, *self.type_names]
         roots = {name.partition(".")[0] for name in dotted if "." in name}
         container = self.container

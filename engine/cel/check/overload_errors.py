@@ -156,29 +156,29 @@ _HELP: Final[tuple[_Rule, ...]] = (
     ),
     (
         lambda call: call.name == "_+_" and call.has_number and STRING in call.types,
-        "a text is no number: `string(x)` and `int(x)` convert",
+        "a string is not a number: `string(x)` and `int(x)` convert",
     ),
     (
         lambda call: call.is_binary and call.has_number and STRING in call.types,
-        "a text is no number: `int(x)` reads digits, and `quantity(x).asInteger()` an amount such as `4Gi`",
+        "a string is not a number: `int(x)` reads digits, and `quantity(x).asInteger()` an amount such as `4Gi`",
     ),
     (
         lambda call: call.is_binary and STRING in call.types and TIMESTAMP in call.types,
-        "a text is none of those: `timestamp('2026-01-31T12:00:00Z')` reads one",
+        "a string is not a timestamp: `timestamp('2026-01-31T12:00:00Z')` converts one",
     ),
     (
         lambda call: call.is_binary and STRING in call.types and DURATION in call.types,
-        "a text is none of those: `duration('1h30m')` reads one",
+        "a string is not a duration: `duration('1h30m')` converts one",
     ),
     (
         lambda call: call.has_number and (
             (call.name in _SUMS and TIMESTAMP in call.types)
             or (call.name in _SUMS | _ORDER | _EQUALITY and DURATION in call.types)),
-        "a number is no duration: `duration('1h30m')` reads one",
+        "a number is not a duration: `duration('1h30m')` reads one",
     ),
     (
         lambda call: call.name in _ORDER | _EQUALITY and call.has_number and TIMESTAMP in call.types,
-        "a number is no time: `timestamp('2026-01-31T12:00:00Z')` reads one",
+        "a number is not a timestamp: `timestamp('2026-01-31T12:00:00Z')` reads one",
     ),
     (
         lambda call: call.is_binary and call.name in _ORDER and call.types[0] == BOOL and call.types[1] != BOOL,

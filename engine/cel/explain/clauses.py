@@ -172,7 +172,7 @@ def _cut(ways: Iterator[tuple[Clause, ...]] | Sequence[tuple[Clause, ...]]) -> l
 
 
 def distance_of(clause: Clause, bindings: Bindings, units: Units = lambda _: "") -> Distance | None:
-    """Return the distance of a clause from its wanted result; None if it is no comparison, or a side has no value."""
+    """Return how far a comparison is from its wanted result; None for other clauses, or if a side has no value."""
     node = clause.node
     if not isinstance(node, Call) or len(node.args) != 2 or node.target is not None:
         return None

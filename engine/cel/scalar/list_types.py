@@ -59,7 +59,7 @@ def _merged_listed(field: Field) -> Callable[..., object]:
     same = _same(field)
 
     def evaluate(left: list[object], right: list[object]) -> list[object]:
-        """Return the left elements, replaced by the same ones of the right, then the others of the right."""
+        """Return the left elements, each replaced by the same element on the right, then the other right elements."""
         merged = list(left)
         for each in right:
             at = next((place for place, other in enumerate(left) if same(other, each)), None)

@@ -29,8 +29,8 @@ class Token(NamedTuple):
     """A token: its kind, its offset, and its text.
 
     `kind` is the text itself for punctuation and the words `true false null in`; otherwise `ident`, `escaped` (a
-    back-quoted name), `int`, `uint`, `double`, `string`, `bytes`, `end`, or `fault`: text that is no token, which ends
-    the list in place of `end`.
+    back-quoted name), `int`, `uint`, `double`, `string`, `bytes`, `end`, or `fault`: text that is not a token,
+    which ends the list in place of `end`.
     """
 
     kind: str

@@ -186,7 +186,7 @@ class _Parser:
         return found._replace(before=tokens[index - 1]) if index else found
 
     def fail_at_fault(self, token: Token) -> Never:
-        """Report text that is no token."""
+        """Report text that is not a token."""
         start, text = token.start, token.text
         code = self.source.text
         quote = start

@@ -2,8 +2,8 @@
 
 Operators compute for each result the rows in which it is exact. Usually these are all rows, and the masks cost more
 than the arithmetic. For that case the whole expression is compiled to one Python function. It returns None in any
-other: a bound beyond 64 bits, a divisor that may be 0, an order with NaN. Then the operators run; so the function needs
-neither errors nor masks.
+other case (a bound beyond 64 bits, a divisor that may be 0, a comparison with NaN), and the operators run instead; so
+the function needs neither errors nor masks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Fusible(Protocol):
     """A part of an expression."""
 
     def fuse(self, writing: Writing, /) -> Term:
-        """Generate the part; raise `CannotFuse`."""
+        """Generate the part; raise `CannotFuse` if it is not supported."""
         ...
 
 
@@ -58,7 +58,7 @@ class Term:
     """The names of a part in the function: its values and, for ints, their bounds."""
 
     kind: str
-    """numpy's letter: b, i or f."""
+    """The letter of numpy's kind: b, i or f."""
     values: str
     low: str = ""
     high: str = ""
@@ -161,7 +161,7 @@ class Writing:
         return Term("b", self._line(" | ".join(f"({term.values} == {self._named(number)})" for number in numbers)))
 
     def function(self, part: Fusible) -> Fused:
-        """Return the generated function of a whole expression; raise `CannotFuse`."""
+        """Return the generated function of a whole expression; raise `CannotFuse` if a part is not supported."""
         result = part.fuse(self)
         if not result.is_array or any(result.values == term.values for term in self._terms.values()):
             raise CannotFuse  # nothing to compute
@@ -249,7 +249,7 @@ class Writing:
 
     def _rest(self, a: Term, b: Term) -> Term:
         self._check_divisor(b)
-        # The lowest int has no counterpart.
+        # The negation of the lowest int overflows.
         self._write(f"if {a.low} == {_LOWEST} and {b.low} <= -1 <= {b.high}: return None")
         name = self._line(f"fmod({a.values}, {b.values})")
         self._write(f"{name}l = min({a.low}, 0); {name}h = max({a.high}, 0)")

@@ -44,7 +44,7 @@ class RowFrame:
 
     @property
     def base(self) -> tuple[Frame, Rows] | None:
-        """None: this is no overlay."""
+        """None: this is not an overlay."""
         return None
 
     def value(self, name: str) -> object:

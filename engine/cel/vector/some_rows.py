@@ -29,7 +29,7 @@ class SomeRows:
 
     @property
     def base(self) -> tuple[Frame, Rows] | None:
-        """None: this is no overlay."""
+        """None: this is not an overlay."""
         return None
 
     def value(self, name: str) -> object:

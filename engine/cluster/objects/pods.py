@@ -257,7 +257,7 @@ def objects_at(parent: Mapping[str, Any], field: str, path: str) -> list[Mapping
     """Return a field that is a list of objects, empty where it is absent or null.
 
     Raises:
-        ValueError: it is no list, or something in it is no object.
+        ValueError: it is not a list, or something in it is not an object.
     """
     items = parent.get(field)
     if items is None:
@@ -291,7 +291,7 @@ def canonical_amount(name: str, quantity: object, path: str) -> int:
     Amounts beyond `LARGEST_AMOUNT` count as that.
 
     Raises:
-        ValueError: it is no quantity, or does not fit 64 bits; the message begins with `path`.
+        ValueError: it is not a quantity, or does not fit 64 bits; the message begins with `path`.
     """
     if quantity.__class__ is str:
         amount = _amount_of_text(name == "cpu", quantity)

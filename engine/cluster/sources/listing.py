@@ -36,7 +36,7 @@ class Undecoded:
     def decode(self) -> Mapping[str, Any]:
         """Return the object with its `apiVersion` and `kind`, and without `metadata.managedFields`.
 
-        Raises `ValueError` or `RecursionError` if it is no object of Kubernetes: of undecoded JSON, only the structure
+        Raises `ValueError` or `RecursionError` if it is not a Kubernetes object: only the structure of undecoded JSON
         was checked.
         """
         item: dict[str, Any] = msgspec.json.decode(self.raw)

@@ -61,7 +61,7 @@ def _shapes(pods: Sequence[object]) -> tuple[_Shape, ...]:
 
 def _read(place: str, pod: object) -> _Shape:
     if not isinstance(pod, Mapping):
-        raise EvaluationError(f"{place} is no map")
+        raise EvaluationError(f"{place} is not a map")
     probability, models = pod.get("probability"), pod.get("models") or []
     amounts = [each for each in map(pod.get, _NUMBERS) if type(each) is int and each >= 0]
     if len(amounts) < len(_NUMBERS):

@@ -96,7 +96,7 @@ class BindingCycle:
         self.rejection = self.rejection or (plugin, point, refusal)
 
     def fail(self, error: BaseException) -> None:
-        """Log an error that is no plugin's; it is the rejection of a pod that is not bound yet."""
+        """Log an error that is not a plugin's; it is the rejection of a pod that is not bound yet."""
         message = describe(error)
         _LOG.error("%s: the binding cycle failed: %s", self.pod.key, message, exc_info=error)
         if not self.bound:

@@ -609,5 +609,4 @@ def _errors(verdict: Verdict, node: str = "") -> Iterator[Finding]:
     if len(found) > _MOST_ERRORS:
         yield left_out(len(found) - _MOST_ERRORS, "error")
     if any(each.message.startswith("no such key") for each in found):
-        yield Finding("hint", "what may be missing is tested with `has(x.y)` or `'key' in x`, or read as "
-                              "`x.?y.orValue(z)`")
+        yield Finding("hint", "if a field or key may be absent: `has(x.y)`, `'key' in x` or `x.?y.orValue(z)`")

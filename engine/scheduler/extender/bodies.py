@@ -344,7 +344,7 @@ def _take_list(rest: Rest, kind: _List[_Type], found: list[_Type]) -> _Arguments
     except ExcessiveError:
         raise
     except ValueError as error:
-        raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
+        raise MalformedBody(f"the body is not readable JSON: {error}") from None
 
 
 def _next_piece(rest: Rest, kind: _List[_Type]) -> tuple[list[_Type] | None, MalformedBody | None]:
@@ -362,7 +362,7 @@ def _next_piece(rest: Rest, kind: _List[_Type]) -> tuple[list[_Type] | None, Mal
             return None, MalformedBody(f"`{kind.name}` must be a list of texts: {error}")
         except ValueError as error:
             # What seems to begin there is part of an item, unless nothing can be read at all.
-            fault = fault or MalformedBody(f"the body is no JSON that can be read: {error}")
+            fault = fault or MalformedBody(f"the body is not readable JSON: {error}")
             if trial < _MOST_TRIALS:
                 continue
             return None, fault
@@ -413,7 +413,7 @@ def read_binding(body: bytes | bytearray) -> Binding:
             raise MalformedBody(f"`{name}` is missing" if text in (None, "") else
                             f"`{name}` must be a text, not {json_kind(text)}")
         if not _NAME.fullmatch(text):
-            raise MalformedBody(f"`{name}` is `{text[:100]}`, which is no name of an object")
+            raise MalformedBody(f"`{name}` is `{text[:100]}`, which is not the name of an object")
         texts.append(text)
     return Binding(*texts)
 
@@ -422,7 +422,7 @@ def read_pod(body: bytes | bytearray | Blocks) -> object:
     """Return the pod of a body that is a Pod, or ExtenderArgs with one. Blocks are taken.
 
     Raises:
-        MalformedBody: the body is no object.
+        MalformedBody: the body is not an object.
         ExcessiveError: there is more in it than is read.
     """
     if len(body) > WHOLE:
@@ -468,7 +468,7 @@ def _names_of(names: msgspec.Raw) -> list[str]:
     place = next((place for place, name in enumerate(found) if not isinstance(name, str)), -1)
     if place >= 0:
         raise MalformedBody(f"`NodeNames[{place}]` must be a text, not {json_kind(found[place])}")
-    raise MalformedBody("`NodeNames` holds a text that is no Unicode")
+    raise MalformedBody("`NodeNames` contains a string that is not Unicode")
 
 
 def _head_of(place: int, item: msgspec.Raw) -> SentNode:
@@ -504,11 +504,11 @@ def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec
         raise _too_deep("the body") from None
     except ValueError as error:
         if len(memoryview(text)) > _LONGEST_COMPLAINT:
-            raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
+            raise MalformedBody(f"the body is not readable JSON: {error}") from None
         found = _value(text)  # its error has line and column
         if isinstance(error, msgspec.ValidationError):
             raise MalformedBody(f"{wanted}, not {json_kind(found)}") from None
-        raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
+        raise MalformedBody(f"the body is not readable JSON: {error}") from None
 
 
 def _members_of(body: bytes | bytearray) -> dict[str, msgspec.Raw]:
@@ -537,11 +537,11 @@ def _value(text: bytes | bytearray | msgspec.Raw) -> Any:
     except RecursionError:
         raise _too_deep("the body") from None
     except json.JSONDecodeError as error:
-        raise MalformedBody(f"the body is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        raise MalformedBody(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except MalformedBody:
         raise
     except ValueError as error:  # a number with thousands of digits
-        raise MalformedBody(f"the body is no JSON that can be read: {error}") from None
+        raise MalformedBody(f"the body is not readable JSON: {error}") from None
     if count > DEEPEST and _is_deeper(value, DEEPEST):
         raise _too_deep("the body")
     return value
@@ -559,7 +559,7 @@ def _decoded(text: bytes | bytearray | msgspec.Raw) -> Any:
         return list(_all_decoded(_items.decode(text)))
     if kind == b'"':
         return _text.decode(text)
-    raise MalformedBody(f"the body is no JSON that can be read: a value has {len(memoryview(text))} bytes")
+    raise MalformedBody(f"the body is not readable JSON: a value has {len(memoryview(text))} bytes")
 
 
 def _all_decoded(values: Iterable[msgspec.Raw]) -> Iterator[Any]:
@@ -599,7 +599,7 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise MalformedBody(f"the body is no JSON: `{text}` is not a number")
+    raise MalformedBody(f"the body is not JSON: `{text}` is not a number")
 
 
 def _finite(text: str) -> float:

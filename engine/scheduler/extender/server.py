@@ -561,7 +561,7 @@ class Server:
             try:
                 return loaded, json.loads(body or b"{}")
             except (ValueError, RecursionError):
-                raise DeclinedError(400, "the body is no JSON") from None
+                raise DeclinedError(400, "the body is not JSON") from None
 
     # Status, explanations and probes
 
@@ -726,7 +726,7 @@ def _dumped(data: object) -> bytes:
 def _pieces(value: object, levels: int) -> Iterator[str]:
     if levels and value and isinstance(value, dict):
         for number, (key, below) in enumerate(value.items()):
-            # Also a key that is no text becomes one, as the encoder does it.
+            # Also a key that is not a text becomes one, as the encoder does it.
             yield f"{', ' if number else '{'}{json.dumps({key: 0}, default=str)[1:-4]}: "
             yield from _pieces(below, levels - 1)
         yield "}"

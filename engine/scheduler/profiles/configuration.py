@@ -136,7 +136,7 @@ def _args_of(node: YamlNode) -> YamlNode:
 def _decode(node: YamlNode) -> Iterator[Problem]:
     version, kind = node.at("apiVersion"), node.at("kind")
     if not node.fields or version is None or kind is None:
-        yield Problem(f"this is no `{KIND}`: it does not say `apiVersion` and `kind`", node.span,
+        yield Problem(f"this is not a `{KIND}`: it does not say `apiVersion` and `kind`", node.span,
                       f"begin with `apiVersion: {API_VERSION}` and `kind: {KIND}`", code="not-a-configuration")
     elif kind.scalar != KIND:
         yield Problem(f"couldn't decode as `{KIND}`, got kind `{kind.scalar}`", kind.span, f"write `{KIND}`",

@@ -1,8 +1,8 @@
 """A profile: the plugins that decide, in order, with weights and arguments.
 
 A valid document is active in every profile unless it names profiles of its own or the profile disables it; of the
-built-in plugins Kubernetes' default ones are. Weight and arguments of a profile have precedence over a plugin's own.
-Plugins are ordered by the profile, then by their `order`, then by name.
+built-in plugins, Kubernetes' default ones are active. The weight and arguments of a
+profile have precedence over a plugin's own. Plugins are ordered by the profile, then by their `order`, then by name.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Profile:
 
     @classmethod
     def of(cls, spec: ProfileSpec, registry: Registry, instances: Adoption) -> Profile:
-        """Return the profile as a registry fills it, with instances of the plugins.
+        """Return the profile of a spec, with instances of the registry's plugins.
 
         Raises: PolicyError: plugins are unknown, reject their arguments or cannot be made; all such problems.
         """
@@ -154,7 +154,7 @@ class Profile:
                 ask = _asked(instance, point)
                 if ask is None:
                     problems.append(Problem(
-                        f"the scheduler plugin `{plugin.name}` says that it answers at `{point.value}` and does not",
+                        f"the plugin `{plugin.name}` declares the point `{point.value}` and does not implement it",
                         plugin.span, f"it comes from {plugin.origin}", code="plugin-point",
                     ))
                 else:

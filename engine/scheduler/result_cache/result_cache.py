@@ -286,7 +286,7 @@ class ResultCache:
         column, asked, others = group.columns[number], rows.asked, rows.others
         if len(others):
             # Filters were called for the same array, so the columns gathered for them are reused. An invalid score of a
-            # row where the pod cannot run is no fault.
+            # row where the pod cannot run is not a fault.
             if cache_key.vectorized is not None and rows.changed is not None:
                 said = self._vectorized_results(Point.SCORE, group.actives[number], cache_key.vectorized, rows.changed)
                 if said is not None:

@@ -267,9 +267,9 @@ def test_a_problem_of_a_commit_is_told_at_its_place_there(run: Run, repository: 
 
 
 @pytest.mark.parametrize(("old", "told"), [
-    ("gone:policies", "git knows no commit `gone`"), ("main:nothing", "the commit `main` holds nothing at `nothing`"),
-    ("--upload-pack=x:y", "there is no option"), ("main:", "`main:` is not a file, and no REF:PATH of git"),
-    ("git:main", "`git:main` is not a file, and no REF:PATH of git"),
+    ("gone:policies", "git has no commit `gone`"), ("main:nothing", "the commit `main` holds nothing at `nothing`"),
+    ("--upload-pack=x:y", "there is no option"), ("main:", "`main:` is neither a file nor REF:PATH of git"),
+    ("git:main", "`git:main` is neither a file nor REF:PATH of git"),
     ("git:-x:policies", "`-x` is not the name of a commit"),
     ("main:../outside", "is outside repository"),
 ])

@@ -88,7 +88,7 @@ def test_only_what_changed_since_a_commit_is_told(run: Run, here: Path):
     write(here / "new.yaml", UNUSED)
     done = run("lint", ".", "--changed-since", "HEAD", "--output", "json")
     assert [(each["file"], each["code"]) for each in done.json["problems"]] == [("new.yaml", "KP002")]
-    assert run("lint", ".", "--changed-since", "nowhere").err == "koord-policy: git knows no commit `nowhere`\n"
+    assert run("lint", ".", "--changed-since", "nowhere").err == "koord-policy: git has no commit `nowhere`\n"
     assert run("lint", ".", "--changed-since", "--output=x").exit == 2
 
 

@@ -47,7 +47,8 @@ def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(name, tmp_p
 def test_a_file_is_no_place_for_a_new_policy(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert run("scheduler", "mine", "--out", tmp_path / "file") == 2
-    assert capsys.readouterr().err == f"koord-policy: nothing can be written to `{tmp_path}/file`: it is no directory\n"
+    assert capsys.readouterr().err == (
+        f"koord-policy: nothing can be written to `{tmp_path}/file`: it is not a directory\n")
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -73,20 +74,20 @@ def test_nothing_is_written_over(framework, tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text("mine")
     assert run(framework, "mine", "--out", tmp_path) == 2
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("mine.yaml", "mine")]
-    assert "is there already: take another name" in capsys.readouterr().err
+    assert "exists already: choose another name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "options", "message"), [
     ("Busy", (), "`Busy` cannot be a plugin's name: write at most 63 small letters"),
     ("a" * 64, (), "cannot be a plugin's name"),
     ("../up", (), "`../up` cannot be a plugin's name"),
-    ("1st", ("--python",), "`1st` cannot be a module of Python"),
-    ("import", ("--python",), "`import` cannot be a module of Python"),
-    ("none", ("--python",), "`none` cannot be a module of Python"),
-    ("json", ("--python",), "`json` cannot be a module of Python"),
-    ("numpy", ("--python",), "`numpy` cannot be a module of Python"),
-    ("framework", ("--python",), "`framework` cannot be a module of Python"),
-    ("node-name", ("--python",), "`NodeName` is a built-in plugin: take another name"),
+    ("1st", ("--python",), "`1st` cannot be the name of a Python module"),
+    ("import", ("--python",), "`import` cannot be the name of a Python module"),
+    ("none", ("--python",), "`none` cannot be the name of a Python module"),
+    ("json", ("--python",), "`json` cannot be the name of a Python module"),
+    ("numpy", ("--python",), "`numpy` cannot be the name of a Python module"),
+    ("framework", ("--python",), "`framework` cannot be the name of a Python module"),
+    ("node-name", ("--python",), "`NodeName` is a built-in plugin: choose another name"),
 ])
 def test_a_name_that_cannot_be_is_refused(name, options, message, tmp_path, capsys):
     assert run("scheduler", name, *options, "--out", tmp_path) == 2

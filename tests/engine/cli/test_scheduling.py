@@ -344,7 +344,7 @@ def test_an_expression_that_fails_is_told_apart_from_one_that_says_no(run: Run, 
         "  - node hot had 60 cores more cpu (64 instead of 4 cores) and had the label zone=a\n"
         "\nerrors\n"
         "  error    zoned (zone) at filter: no such key: zone on cool, hot, small\n"
-        "  what may be missing is tested with `has(x.y)` or `'key' in x`, or read as `x.?y.orValue(z)`\n",
+        "  if a field or key may be absent: `has(x.y)`, `'key' in x` or `x.?y.orValue(z)`\n",
     )
     assert "  error    zoned (zone): no such key: zone\n" in run("explain", "web-4", *arguments, "--node", "hot").out
     out = run("scheduler", *arguments).out

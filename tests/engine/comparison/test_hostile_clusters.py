@@ -58,7 +58,7 @@ def with_container(each: dict[str, Any], **container: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("objects", [
     pytest.param([], id="nothing"),
-    pytest.param([node("a"), metric("a", "1"), topology("a", cpus("{broken"))], id="topology is no JSON"),
+    pytest.param([node("a"), metric("a", "1"), topology("a", cpus("{broken"))], id="topology is not JSON"),
     pytest.param([node("a"), metric("a", "1"), topology("a", cpus("[]"))], id="topology is a list"),
     pytest.param([node("a"), metric("a", "1"), topology("a", cpus('{"detail": [1]}'))], id="a processor is a number"),
     pytest.param([node("a"), metric("a", "1"), topology("a", None)], id="no annotations"),

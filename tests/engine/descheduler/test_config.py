@@ -133,7 +133,7 @@ def test_what_the_schema_cannot_say_has_its_place_too():
         "apiVersion: descheduler/v1alpha2\nkind: Other\n",
         "couldn't decode as `DeschedulerConfiguration`, got kind `Other`",
     ),
-    ("a: 1\n", "this is no `DeschedulerConfiguration`"),
+    ("a: 1\n", "this is not a `DeschedulerConfiguration`"),
     (HEAD + "---\n" + HEAD, "holds one document, not 2"),
     (HEAD + "dryRun: true\ndryRun: false\n", "dryRun"),
     ("[", "c.yaml:1:"),

@@ -1,4 +1,4 @@
-"""What exists before a replay is no part of its garbage collections."""
+"""What exists before a replay is not part of its garbage collections."""
 
 from __future__ import annotations
 

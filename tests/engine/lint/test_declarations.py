@@ -36,7 +36,7 @@ def mended(rule: str, text: str) -> str:
     ("app.kubernetes.io/naem", "app.kubernetes.io/name"),
 ])
 def test_a_key_that_is_nearly_one_of_kubernetes_is_found_wherever_it_stands(key: str, known: str):
-    says = (f"Kubernetes knows no `{key}` among labels", f"did you mean `{known}`?")
+    says = (f"`{key}` is not among the known labels of Kubernetes", f"did you mean `{known}`?")
     selector = scheduler_policy(
         f"match: {{nodes: {{labelSelector: {{matchLabels: {{{key}: a}}}}}}}}\n"
         "filter:\n- {name: it, expression: nodeInfo.pods < 9}",
@@ -77,18 +77,18 @@ def test_misspelt_annotations_taints_resources_and_params_are_found():
         '- {name: e, expression: "params.key in node.metadata.labels && params.keys.size() > 0 '
         "&& params.note != ''\"}",
     ))] == [
-        ("Kubernetes knows no `cluster-autoscaler.kubernetes.io/safe-to-evct` among annotations",
+        ("`cluster-autoscaler.kubernetes.io/safe-to-evct` is not among the known annotations of Kubernetes",
          "did you mean `cluster-autoscaler.kubernetes.io/safe-to-evict`?"),
-        ("Kubernetes knows no `node.kubernetes.io/unreachabel` among taints",
+        ("`node.kubernetes.io/unreachabel` is not among the known taints of Kubernetes",
          "did you mean `node.kubernetes.io/unreachable`?"),
         (
-            "Kubernetes knows no `node.kubernetes.io/not-redy` among taints",
+            "`node.kubernetes.io/not-redy` is not among the known taints of Kubernetes",
             "did you mean `node.kubernetes.io/not-ready`?",
         ),
-        ("Kubernetes knows no `memroy` among resources", "did you mean `memory`?"),
-        ("Kubernetes knows no `topology.kubernetes.io/zoen` among labels, annotations and taints",
+        ("`memroy` is not among the known resources of Kubernetes", "did you mean `memory`?"),
+        ("`topology.kubernetes.io/zoen` is not among the known labels, annotations and taints of Kubernetes",
          "did you mean `topology.kubernetes.io/zone`?"),
-        ("Kubernetes knows no `kubernetes.io/hostnam` among labels, annotations and taints",
+        ("`kubernetes.io/hostnam` is not among the known labels, annotations and taints of Kubernetes",
          "did you mean `kubernetes.io/hostname`?"),
     ]
 

@@ -97,7 +97,7 @@ def test_worlds_that_are_alike_are_built_once():
     ({"pods": {"p": {"usage": {"cpu": 1}}}}, "the pod `p` has a usage and is on no node"),
     ({"pods": {"p": {"usage": {"cpu": 1}, "node": "n"}}, "nodes": {"n": {}}},
      "the pod `p` has a usage, and its node `n` has none"),
-    ({"pods": {"p": {"from": "q"}, "q": {"from": "p"}}}, "the pod `p` is made of itself: q -> p -> q"),
+    ({"pods": {"p": {"from": "q"}, "q": {"from": "p"}}}, "the pod `p` is based on itself: q -> p -> q"),
     ({"nodes": {"n": {"object": {"spec": {"unschedulabel": True}}}}},
      "Node `n` has no field `spec.unschedulabel`: did you mean `unschedulable`?"),
     ({"nodes": {"n": {"cpu": "many"}}}, "Node `n`: `status.allocatable.cpu`"),

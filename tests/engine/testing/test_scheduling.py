@@ -138,7 +138,7 @@ def test_names_that_do_not_exist_are_failures(misses):
             "the case: a case that can run | Pod `pod` has no field `spec.priorty`: did you mean `priority`?",
         ],
         "base": [
-            ("the case: a case that can run | the pod `pod` is made of another: there is no pod `wep`: did you mean"
+            ("the case: a case that can run | the pod `pod` has an unknown base: there is no pod `wep`: did you mean"
             " `web`?"),
         ],
         "everything named": ["the case: a case that can run | `*` is about no node: all are named"],

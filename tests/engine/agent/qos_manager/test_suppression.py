@@ -31,13 +31,13 @@ def test_a_cpu_list_reads_back_as_it_was_written(cpus):
     "text", ["0-99999999999", "70000", "0-x", "5-2", "-1", "1-", "a", "0-1-2", "\N{ARABIC-INDIC DIGIT ONE}"],
 )
 def test_a_text_that_is_no_cpu_list_is_refused_and_costs_nothing(text):
-    with pytest.raises(ValueError, match=f"`{text}` is not a CPU and no range of CPUs from 0 to 65535"):
+    with pytest.raises(ValueError, match=f"`{text}` is neither a CPU nor a range of CPUs from 0 to 65535"):
         parse_cpuset(f"0,{text}")
 
 
 @pytest.mark.parametrize(("annotation", "value", "message"), [
-    ("node.koordinator.sh/reservation", '{"reservedCPUs": "0-"}', "`reservedCPUs`: `0-` is not a CPU and no range"),
-    ("node.koordinator.sh/system-qos-resource", '{"cpuset": "x"}', "`cpuset`: `x` is not a CPU and no range"),
+    ("node.koordinator.sh/reservation", '{"reservedCPUs": "0-"}', "`reservedCPUs`: `0-` is neither a CPU nor a range"),
+    ("node.koordinator.sh/system-qos-resource", '{"cpuset": "x"}', "`cpuset`: `x` is neither a CPU nor a range"),
     ("node.koordinator.sh/cpu-topology", '{"detail": [{"id": 0}]}', "`detail` is not a list of `id`, `core`"),
     ("node.koordinator.sh/cpu-topology", '{"detail": 5}', "`detail` is not a list of `id`, `core`"),
     ("node.koordinator.sh/reservation", "[]", "is not an object"),

@@ -555,9 +555,9 @@ def test_checking_anything_gives_types_or_complaints(text: str):
 def test_texts_that_stand_for_times_and_comparisons_that_do_not_chain_are_explained():
     environment = PLAIN.with_variables(Variable("when", TIMESTAMP), Variable("span", DURATION))
     assert fault("when > '2026-01-01T00:00:00Z'", environment)[2] == (
-        "a text is none of those: `timestamp('2026-01-31T12:00:00Z')` reads one"
+        "a string is not a timestamp: `timestamp('2026-01-31T12:00:00Z')` converts one"
     )
-    assert fault("span < '1h'", environment)[2] == "a text is none of those: `duration('1h30m')` reads one"
+    assert fault("span < '1h'", environment)[2] == "a string is not a duration: `duration('1h30m')` converts one"
     assert fault("1 < 2 < 3", environment)[2] == "comparisons do not chain: write `a < b && b < c`"
 
 

@@ -66,37 +66,37 @@ def complaint(text: str) -> tuple[str, str]:
         (
             "name > 1",
             "`>` does not take `string` and `int`",
-            "a text is no number: `int(x)` reads digits, and `quantity(x).asInteger()` an amount such as `4Gi`",
+            "a string is not a number: `int(x)` reads digits, and `quantity(x).asInteger()` an amount such as `4Gi`",
         ),
         (
             "name + 1",
             "`+` does not take `string` and `int`",
-            "a text is no number: `string(x)` and `int(x)` convert",
+            "a string is not a number: `string(x)` and `int(x)` convert",
         ),
         (
             "age > 3600",
             "`>` does not take `duration` and `int`",
-            "a number is no duration: `duration('1h30m')` reads one",
+            "a number is not a duration: `duration('1h30m')` reads one",
         ),
         (
             "created - 3600",
             "`-` does not take `timestamp` and `int`",
-            "a number is no duration: `duration('1h30m')` reads one",
+            "a number is not a duration: `duration('1h30m')` reads one",
         ),
         (
             "created > 3600",
             "`>` does not take `timestamp` and `int`",
-            "a number is no time: `timestamp('2026-01-31T12:00:00Z')` reads one",
+            "a number is not a timestamp: `timestamp('2026-01-31T12:00:00Z')` reads one",
         ),
         (
             "created > name",
             "`>` does not take `timestamp` and `string`",
-            "a text is none of those: `timestamp('2026-01-31T12:00:00Z')` reads one",
+            "a string is not a timestamp: `timestamp('2026-01-31T12:00:00Z')` converts one",
         ),
         (
             "age > name",
             "`>` does not take `duration` and `string`",
-            "a text is none of those: `duration('1h30m')` reads one",
+            "a string is not a duration: `duration('1h30m')` converts one",
         ),
         (
             "1 < count < 3",

@@ -33,7 +33,7 @@ def test_the_hash_of_a_directory_is_what_status_and_reload_know_it_by(run, serve
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / "policy.yaml").write_bytes((policies / "policy.yaml").read_bytes())
-    (copy / "README.md").write_text("is no policy")
+    (copy / "README.md").write_text("is not a policy")
     done = run("hash", copy)
     assert (done.exit, done.err) == (0, "")
     digest = done.out.strip()

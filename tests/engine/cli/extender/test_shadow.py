@@ -276,7 +276,7 @@ def test_an_empty_shadow_is_not_promoted(shadowed, shadow, policies):
 def test_what_is_no_json_is_refused(shadowed, body):
     shadowed.connection.request("POST", "/promote", body, {"Authorization": f"Bearer {TOKEN}"})
     response = shadowed.connection.getresponse()
-    assert (response.status, json.loads(response.read())) == (400, {"error": "the body is no JSON"})
+    assert (response.status, json.loads(response.read())) == (400, {"error": "the body is not JSON"})
 
 
 def test_a_rollback_to_something_endless_is_told_shortly(shadowed):

@@ -171,7 +171,7 @@ def test_a_connection_that_breaks_off_is_told(tmp_path):
         message, advice = complaint(kubeconfig(tmp_path, f"http://127.0.0.1:{port}"))
         thread.join()
     assert message.endswith("cannot be reached: it breaks off the connection")
-    assert advice.startswith("look at the API server and at what is in between")
+    assert advice.startswith("check the API server, and load balancers and proxies")
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def test_workloads_are_kept_apart_however_many_there_are() -> None:
 
 
 @pytest.mark.parametrize(("pod", "message"), [
-    (7, "pod 0 of the workload is no map"),
+    (7, "pod 0 of the workload is not a map"),
     ({**HALF, "gpus": -1}, "pod 0 of the workload: `cpuMilli`, `gpuMilli`, `gpus` must be whole numbers from 0"),
     ({"probability": 1}, "pod 0 of the workload: `cpuMilli`, `gpuMilli`, `gpus` must be whole numbers from 0"),
     ({**HALF, "probability": 1.5}, "pod 0 of the workload: `probability` must be a number from 0 to 1"),

@@ -291,7 +291,7 @@ def test_plugins_are_prepared_in_another_thread_and_taken_over_by_the_next_decis
 def test_a_registry_that_cannot_be_prepared_is_not_put_in_force(kit):
     live = kit.live(kit.plugin("S", kit.gives(a=1)))
     scheduler = Scheduler(kit.cluster("a", "b"), live)
-    with pytest.raises(PolicyError, match="the scheduler plugin `T` says that it answers at `score` and does not"):
+    with pytest.raises(PolicyError, match="the plugin `T` declares the point `score` and does not implement it"):
         live.replace(lambda: [kit.plugin("T", object(), points=(Point.SCORE,))], scheduler.hot_swap.stage)
     assert (scheduler.decide(kit.pod()).generation, scheduler.hot_swap.fault) == (1, None)
 

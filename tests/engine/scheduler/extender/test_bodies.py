@@ -223,8 +223,8 @@ def test_large_objects_are_decoded_as_small_ones():
 
 
 @pytest.mark.parametrize(("end", "reason"), [
-    (b'{"metadata":{"name":"b"}}', "the body is no JSON that can be read: Input data was truncated"),
-    (b'{"metadata":{"name":"b"}},]}}', "the body is no JSON that can be read: JSON is malformed: "),
+    (b'{"metadata":{"name":"b"}}', "the body is not readable JSON: Input data was truncated"),
+    (b'{"metadata":{"name":"b"}},]}}', "the body is not readable JSON: JSON is malformed: "),
     (b'{"metadata":{"name":1}}]}}', "`Nodes.items[30000].metadata.name` must be a text, not a number"),
     (b'{"metadata":{"name":"b"}}]},"NodeNames":["a"]}', "both `Nodes` and `NodeNames` are given"),
 ])

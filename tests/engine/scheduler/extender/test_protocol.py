@@ -355,7 +355,7 @@ def test_a_malformed_node_fails_alone_each_time_it_is_sent(kit):
         assert sorted(got["FailedNodes"]) == ["bad", "worse"]
         assert "koord-policy: Node `bad`: `status.allocatable.cpu`: " in got["FailedNodes"]["bad"]
         assert got["FailedNodes"]["worse"] == "koord-policy: Node `worse`: `status.allocatable` is missing"
-    # What is known of an older version is no answer about this one.
+    # What is known of an older version is not an answer about this one.
     assert ask(extender, Verb.FILTER, nodes={"items": [sent(kit, "good", "2", cpu="x")]})["Nodes"]["items"] == []
     assert ask(extender, Verb.FILTER, nodes={"items": [sent(kit, "good", "3")]})["FailedNodes"] == {}
 
@@ -389,14 +389,14 @@ POD = '{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}'
 
 
 @pytest.mark.parametrize(("text", "reason"), [
-    (b"", "the body is no JSON: Expecting value at line 1, column 1"),
-    (b"{", "the body is no JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
-    (b'{"Pod":1} x', "the body is no JSON: Extra data at line 1, column 11"),
+    (b"", "the body is not JSON: Expecting value at line 1, column 1"),
+    (b"{", "the body is not JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
+    (b'{"Pod":1} x', "the body is not JSON: Extra data at line 1, column 11"),
     (b"\xff\xfe", "the body is not UTF-8 at byte 0"),
     (b"[]", "the body must be an object with `Pod` and `Nodes` or `NodeNames`, not a list"),
     (b"null", "the body must be an object with `Pod` and `Nodes` or `NodeNames`, not null"),
-    (b'{"Pod":NaN}', "the body is no JSON: `NaN` is not a number"),
-    (b'{"Pod":-Infinity}', "the body is no JSON: `-Infinity` is not a number"),
+    (b'{"Pod":NaN}', "the body is not JSON: `NaN` is not a number"),
+    (b'{"Pod":-Infinity}', "the body is not JSON: `-Infinity` is not a number"),
     (b'{"Pod":1e999}', "the body holds the number `1e999`, which is out of range"),
     (b"[" * 40_000, "the body is nested too deeply"),
     (b'{"a":' * 100_000, "the body is nested too deeply"),
@@ -435,7 +435,7 @@ def test_a_malformed_body_is_refused_with_a_reason(text, reason):
 
 
 def test_a_number_with_thousands_of_digits_is_refused():
-    with pytest.raises(MalformedBody, match="the body is no JSON that can be read: "):
+    with pytest.raises(MalformedBody, match="the body is not readable JSON: "):
         read_request(b'{"Pod":' + b"9" * 10_000 + b"}")
 
 

@@ -179,7 +179,7 @@ def test_every_fault_has_its_place_and_says_what_to_do(text, expected):
 @pytest.mark.parametrize(("head", "message"), [
     (
         "kind: KubeSchedulerConfiguration\n",
-        "this is no `KubeSchedulerConfiguration`: it does not say `apiVersion` and `kind`",
+        "this is not a `KubeSchedulerConfiguration`: it does not say `apiVersion` and `kind`",
     ),
     (
         HEAD.replace("/v1", "/v1beta3"),

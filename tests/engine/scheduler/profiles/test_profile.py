@@ -96,7 +96,7 @@ def test_all_that_is_wrong_with_a_profile_is_told_at_once(kit, build):
     assert str(caught.value) == (
         "error: profile `mine` enables the plugin `Score` twice\n  = name it once\n"
         "error: profile `mine` enables the plugin `Scorr`, which does not exist\n  = did you mean `Score`?\n"
-        "error: the scheduler plugin `Liar` says that it answers at `filter` and does not\n"
+        "error: the plugin `Liar` declares the point `filter` and does not implement it\n"
         "  = it comes from origin of Liar"
     )
 

@@ -127,7 +127,7 @@ def test_preemption_that_finds_no_node_takes_the_nomination_back():
     loop = loop_of(node("a"), node("b"), pod(named="a", cpu="9"), post_filter=Refusal(NO_CANDIDATE, "nothing helps"))
     loop.schedule_one()
     assert (nominated(loop), loop.scheduler.nominations.node_of(PodInfo.of(pod(named="a")))) == ([], None)
-    # The status still says so until somebody writes it: what has not changed is no news.
+    # The status still says so until somebody writes it: what has not changed is not news.
     loop.scheduler.cluster.upsert(
         {**pod(named="a", cpu="9"), "metadata": {"name": "p", "uid": "uid-p", "labels": {"new": "label"}}},
     )
