@@ -129,7 +129,7 @@ def _held(source: SourceState, saved: Saved, now: float) -> SourceState:
                    projected=source.projected or saved.projected)
     if source.observed is not None and saved.blocked == source.observed.digest:
         return held.blocking(Problem("it was rolled back before the last start", code=BLOCKED,
-                                     help="it is blocked until the source changes, or until it is restored by its hash"))
+                                     help="it is blocked until the source changes, or it is restored by its hash"))
     return replace(held, desired=None, empty_since=now)
 
 

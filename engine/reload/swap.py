@@ -235,7 +235,7 @@ class Swapper:
             if source.desired is not None and source.desired.digest != version.digest:
                 restored = restored.blocking(Problem(
                     f"generation {record.generation} was brought back, with another version of `{source.path}`",
-                    code=BLOCKED, help="this one is blocked until it is changed, or brought back by its hash"))
+                    code=BLOCKED, help="this one is blocked until it is changed, or it is restored by its hash"))
             self._sources.put(restored)
         self.restored = record.generation if record.restored is None else record.restored
         return self.record(self.restored)
