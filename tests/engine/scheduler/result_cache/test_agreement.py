@@ -56,6 +56,13 @@ def told(verdict):
     return said
 
 
+def scores_of(verdict):
+    """Return the scores of a verdict, by node and plugin, and their totals."""
+    if verdict.totals is None:
+        return None
+    return {verdict.names[row]: verdict.score_of(verdict.names[row]) for row in verdict.passed}, verdict.totals.tolist()
+
+
 def differences(one, *others):
     """Return what verdicts say differently from the first one."""
     said = told(one)
@@ -80,6 +87,8 @@ class Journey(RuleBasedStateMachine):
 
     def set_up(self, profile, documents, seed, following_from, small, carries_out, shapes):
         self.shapes = shapes
+        self.before = []
+        """The last verdicts with their scores, which later decisions must not change."""
         self.now, self.count, self.steps, self.carries_out = START, 0, 0, carries_out
         self.profile, self.documents = profile, documents
         self.readers = {reads: worlds.reader(reads, 50) for reads in worlds.READERS}
@@ -162,6 +171,8 @@ class Journey(RuleBasedStateMachine):
     def agree_about(self, pod, fresh, *, exhaustive=False):
         self.plain.cluster.cross_version_cache.clear()  # derived columns too follow changes
         cached, plain = (each.decide(pod, exhaustive=exhaustive) for each in self.both)
+        assert [scores_of(verdict) for verdict, _ in self.before] == [scores for _, scores in self.before]
+        self.before = [*self.before[-2:], (cached, scores_of(cached))]
         anew = () if fresh is None else (fresh.decide(pod, exhaustive=exhaustive),)
         assert differences(cached, plain, *anew) == {}
 
@@ -239,8 +250,10 @@ class Journey(RuleBasedStateMachine):
     @rule(names=SOME_NAMES, effect=st.sampled_from(("NoSchedule", "NoSchedule", "PreferNoSchedule")))
     def taint(self, names, effect):
         def toggle(item):
-            taints = [] if item["spec"].get("taints") else [{"key": "dedicated", "value": "gpu", "effect": effect}]
-            item["spec"]["taints"] = taints
+            # Of different numbers: the scores of some nodes depend on those of others.
+            keys = ("dedicated", "dear")[:1 + int(item["metadata"]["name"][1:]) % 2]
+            taints = [{"key": key, "value": "gpu", "effect": effect} for key in keys]
+            item["spec"]["taints"] = [] if item["spec"].get("taints") else taints
 
         self.edit(names, toggle)
 
@@ -386,7 +399,7 @@ class Journey(RuleBasedStateMachine):
 
 TestAgreement = Journey.TestCase
 TestAgreement.settings = settings(
-    max_examples=400 if EXPLORES else 20, stateful_step_count=30 if EXPLORES else 12, deadline=None,
+    max_examples=400 if EXPLORES else 18, stateful_step_count=30 if EXPLORES else 12, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 
@@ -424,5 +437,27 @@ def test_every_kind_of_change_is_seen_in_single_documents(seed, following_from, 
         for _ in range(4):
             for name in random.sample(sorted(CHANGES), len(CHANGES)):
                 getattr(journey, name)(**CHANGES[name](random))
+    finally:
+        journey.teardown()
+
+
+def test_scores_follow_changes_of_nodes_that_come_and_go_among_those_that_pass():
+    """First other nodes pass than before, and then only scores change: those of nodes that pass or do not."""
+    random, journey = Random(4), Journey()
+    journey.set_up(worlds.PLAIN, worlds.SINGLE, 4, 0, False, False, [4, 24])
+    try:
+        for reads in worlds.READERS:
+            journey.edit_reader(reads=reads, threshold=100)
+        journey.set_params(pool="general", limit=0)
+        for number in range(8):
+            journey.resize(names={f"n{number}"}, cpu="500m")
+            if number:
+                journey.resize(names={f"n{number - 1}"}, cpu="8")
+            for name in (f"n{number}", f"n{max(0, number - 1)}", a_node(random)):
+                journey.count += 1
+                item = worlds.easy_pod(f"more{journey.count}")
+                containers = [worlds.container("100m", "64Mi", random)]
+                journey.upsert({**item, "spec": {**item["spec"], "nodeName": name, "containers": containers}})
+                journey.agree_about(PodInfo.of(worlds.easy_pod("easy")), None)
     finally:
         journey.teardown()
