@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from koordpolicy.engine.records import fast_init
+
 if TYPE_CHECKING:
     from .objects.pods import PodInfo
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Event:
     """A change of one object: it was added (`old` is None), changed, or deleted (`new` is None).

@@ -36,6 +36,7 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.kubernetes import library as kubernetes_library
 from koordpolicy.engine.kubernetes import types as kubernetes_types
 from koordpolicy.engine.kubernetes.sizes import ASSUMED_SIZES
+from koordpolicy.engine.records import fast_init
 
 if TYPE_CHECKING:
     # Imported late: commands that only check documents do not pay for it.
@@ -126,6 +127,7 @@ def _unexplained(_: int) -> Refusal:
     return Refusal("", "refused, and the plugin does not say why")
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A filter's result: which rows passed, and why the others did not (computed on demand).

@@ -19,6 +19,7 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources.trace import DEVICE, KINDS, TracePod, Workload
 from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.records import fast_init
 
 from .cycle.schedule_one import Scheduler, Settings
 from .extensions.fragmentation import Fragmentation, TypicalPod
@@ -40,6 +41,7 @@ class Allocation:
         return {"cpu": self.cpu, "memory": self.memory, "gpu": self.gpu}
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class ArrivalState:
     """The state after one arrival: milli-cores, MiB and thousandths of devices."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from koordpolicy.engine.kubernetes.objects import LARGEST_AMOUNT, check_object, json_kind
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.vocabulary import GPU, GPU_CORE, GPU_MEMORY_RATIO, GPU_SHARED, WHOLE_GPUS, classes_of
+from koordpolicy.engine.records import fast_init
 
 _INT64_MAX: Final = 2**63 - 1
 _MOST_DEVICES: Final = 1_000_000
@@ -85,6 +86,7 @@ class _Shaped:
     _shape: bytes
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, eq=False)
 class PodInfo(_Shaped):
     """A pod with its derived facts. Equal only to itself: two versions of one pod share a key."""

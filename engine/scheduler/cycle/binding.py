@@ -10,7 +10,7 @@ import copy
 import enum
 import logging
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -29,6 +29,7 @@ from koordpolicy.engine.framework.scheduler import (
     PreBindReservation,
     Skip,
 )
+from koordpolicy.engine.records import replaced
 
 from ..extensions.reservations import is_reserve_pod, reservation_of
 from ..profiles.profile import Active, Profile
@@ -105,11 +106,11 @@ class BindingCycle:
     def outcome(self) -> Verdict:
         """Return the verdict, updated with the cycle's failures and rejection."""
         if self.rejection is not None:
-            return replace(self.verdict, node=None, row=-1, failures=tuple(self.failures), refusal=self.rejection)
+            return replaced(self.verdict, node=None, row=-1, failures=tuple(self.failures), refusal=self.rejection)
         waiting, binding = self.phase is BindingPhase.WAITING, self.phase is BindingPhase.BINDING
         if len(self.failures) == len(self.verdict.failures) and not (waiting or binding):
             return self.verdict
-        return replace(self.verdict, waiting=waiting, binding=binding, failures=tuple(self.failures))
+        return replaced(self.verdict, waiting=waiting, binding=binding, failures=tuple(self.failures))
 
     def release(self) -> None:
         """Release the lease, if there is one."""

@@ -37,6 +37,7 @@ from koordpolicy.engine.framework.scheduler import (
     Wait,
 )
 from koordpolicy.engine.kubernetes.release import Release, release_of
+from koordpolicy.engine.records import replaced
 
 from ..observe.tracing import PluginCall, traced
 from ..profiles.profile import Profile, ProfileSpec
@@ -110,8 +111,8 @@ def _nominate_reservation(verdict: Verdict, runner: PluginRunner) -> Verdict:
             runner.state, runner.pod, runner.snapshot, verdict.row, kinds=(),
         )
         if refusal is not None:
-            return replace(verdict, node=None, row=-1, refusal=(active.name, Point.SCORE, refusal),
-                           failures=tuple(runner.failures))
+            return replaced(verdict, node=None, row=-1, refusal=(active.name, Point.SCORE, refusal),
+                            failures=tuple(runner.failures))
     return verdict
 
 
@@ -144,8 +145,8 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefus
             runner.failures, active, Point.POST_FILTER, active.ask.after_post_filter,
             state, runner.pod, runner.snapshot, refused, nomination,
         )
-    return replace(verdict, nomination=nomination, post_filter_refusals=tuple(refusals),
-                   failures=tuple(runner.failures))
+    return replaced(verdict, nomination=nomination, post_filter_refusals=tuple(refusals),
+                    failures=tuple(runner.failures))
 
 
 def filter_nodes(profile: Profile, pod: PodInfo, snapshot: Snapshot, *, among: Rows | None = None) -> Verdict:
@@ -386,7 +387,7 @@ class Scheduler:
                 self.nominations.withdraw(verdict.pod)
                 refusal = Refusal("", describe(error), Code.ERROR)
                 refusals = (*verdict.post_filter_refusals, ("preemption", refusal))
-                return replace(verdict, nomination=None, post_filter_refusals=refusals)
+                return replaced(verdict, nomination=None, post_filter_refusals=refusals)
         return verdict
 
     # After the node is selected: each step returns whether the cycle continues
@@ -431,7 +432,7 @@ class Scheduler:
         devices: tuple[int, ...] = binding.state.get(ReservedDevices, ())
         self.cluster.assume(binding.pod, binding.node, devices)
         if devices:
-            binding.verdict = replace(binding.verdict, devices=devices)
+            binding.verdict = replaced(binding.verdict, devices=devices)
         self.nominations.withdraw(binding.pod)
         return True
 

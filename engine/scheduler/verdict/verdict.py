@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import plain_or_cut
 from koordpolicy.engine.framework.points import Answer, Code, Enforcement, Errors, Point, Refusal, Scores
 from koordpolicy.engine.framework.scheduler import Nomination
+from koordpolicy.engine.records import fast_init, replaced
 
 from .messages import NO_NODES, refused_whole, unavailable, with_post_filters
 
@@ -52,6 +53,7 @@ class Failure:
                 "message": self.message}
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Filtered:
     """The result of one filter: it was called for the rows `asked` and refused the rows `refused` (both ascending).
@@ -67,6 +69,7 @@ class Filtered:
     enforcement: Enforcement = Enforcement.ENFORCE
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Scored:
     """The result of one scorer, and its weight in the profile."""
@@ -78,6 +81,7 @@ class Scored:
     enforcement: Enforcement = Enforcement.ENFORCE
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Tie:
     """The tie-break among the best nodes: the rule, its seed, and the number of nodes with the best score."""
@@ -155,6 +159,7 @@ class DeferredSteps(Sequence[_Step]):
     __hash__ = None  # type: ignore[assignment]
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A decision about a pod with its reasons."""
@@ -296,7 +301,7 @@ class Verdict:
 
         `why_not` still needs the snapshot.
         """
-        return replace(self, reported=self.refusals(), written=self.message(), names=tuple(self.names))
+        return replaced(self, reported=self.refusals(), written=self.message(), names=tuple(self.names))
 
     def to_json(self, *, nodes: int | None = None) -> dict[str, Any]:
         """Return plain data; `nodes` limits the break-down of scores to the best ones.
