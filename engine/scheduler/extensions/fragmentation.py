@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -116,6 +117,15 @@ class FragmentTable:
         self._cpu_requests = sorted({pod.cpu_milli for pod in typical})
         self._found: dict[tuple[int, tuple[int, ...], str], tuple[float, float]] = {}
 
+    @classmethod
+    def of(cls, typical: Sequence[TypicalPod]) -> FragmentTable:
+        """Return the table of these typical pods: the same one as long as anything uses it."""
+        key = tuple(typical)
+        table = _TABLES.get(key)
+        if table is None:
+            table = _TABLES[key] = cls(key)
+        return table
+
     def covered(self, cpu_milli: int) -> int:
         """Return how many of the distinct cpu requests of the typical pods that much cpu covers."""
         return bisect_right(self._cpu_requests, cpu_milli)
@@ -131,21 +141,28 @@ class FragmentTable:
         return found
 
 
+_TABLES: Final[WeakValueDictionary[tuple[TypicalPod, ...], FragmentTable]] = WeakValueDictionary()
+
+
 class Fragmentation:
     """The fragmentation of a cluster, updated node by node."""
 
     def __init__(self, typical: Sequence[TypicalPod], nodes: Sequence[TraceNode]) -> None:
-        self._table = FragmentTable(typical)
+        self._table = FragmentTable.of(typical)
         self._models = [node.model for node in nodes]
         states = [self._table.amounts(node.cpu_milli, [1000] * node.gpus, node.model) for node in nodes]
-        self._fragmented = np.array([state[0] for state in states], np.float64)
-        self._idle = np.array([state[1] for state in states], np.float64)
+        self._by_node = np.array(states, np.float64).reshape(len(states), 2).T.copy()
+        self._sums: tuple[float, float] | None = None
 
     def update(self, row: int, cpu_milli: int, free: Sequence[int]) -> None:
         """Set the free resources of a node."""
-        self._fragmented[row], self._idle[row] = self._table.amounts(cpu_milli, free, self._models[row])
+        self._by_node[:, row] = self._table.amounts(cpu_milli, free, self._models[row])
+        self._sums = None
 
     @property
     def amounts(self) -> tuple[float, float]:
         """The cluster's fragmented and idle GPU, in thousandths of a device."""
-        return float(self._fragmented.sum()), float(self._idle.sum())
+        if self._sums is None:
+            fragmented, idle = np.add.reduce(self._by_node, axis=1).tolist()
+            self._sums = fragmented, idle
+        return self._sums
