@@ -15,7 +15,7 @@ from aiohttp import web
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaderElector, LeaseSettings, new_identity
 from koordpolicy.engine.client.transport import Transport
 
-from .fake_api_server import FakeApiServer, api_server, refusal
+from .fake_api_server import FakeApiServer, api_server, recorded, refusal, refused
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/system/leases/scheduler"
 
@@ -294,6 +294,36 @@ def test_a_waiting_process_that_is_stopped_leaves_the_lease_alone():
 
     one = scene(Leases().held("b"), play)
     assert (one.said, one.leases.written) == (["new leader b", "cancelled"], [])
+
+
+def test_a_leader_that_is_stopped_leaves_the_lease_that_another_holds_by_now():
+    async def play(one: Scene) -> None:
+        one.at(3, lambda: (one.leases.held("b"), one.task.cancel()))
+        await one.run()
+
+    one = scene(Leases(), play)
+    assert one.said[-1] == "cancelled"
+    assert one.leases.spec is not None
+    assert (one.leases.spec["holderIdentity"], one.elector.state.holder) == ("b", "b")
+
+
+def test_an_attempt_does_not_wait_as_the_server_asks():
+    leases = Leases()
+
+    async def run() -> tuple[list[float], list[float]]:
+        (waits, sleep), (others, other_sleep) = recorded(), recorded()
+        async with (api_server(refused(503, headers={"Retry-After": "30"}), leases.answer) as fake,
+                    Transport(fake.connection, rate=0, sleep=other_sleep) as transport):
+            elector = LeaderElector(transport, settings(), sleep=sleep, jitter=lambda: 0.5)
+            task = asyncio.create_task(elector.run())
+            async with asyncio.timeout(10):
+                while not elector.leads():
+                    await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return waits[:1], others
+
+    assert asyncio.run(run()) == ([3.2], [])
 
 
 def test_an_acquisition_that_is_cut_off_by_a_stop_is_released():
