@@ -22,3 +22,15 @@ def test_an_overlay_differs_in_its_rows_only_and_leaves_no_trace():
     assert [row for row, fits in enumerate(answers(snapshot, text, asking)) if not fits] == [1]
     with pytest.raises(ValueError, match="no pod `shop/p` on node `n05`"):
         snapshot.overlay({"n05": NodeChange(remove=["shop/p"])})
+
+
+@pytest.mark.parametrize(("change", "paths"), [
+    (NodeChange(node=node("b", cpu="1")), {"node", "allocatable", "requested"}),
+    (NodeChange(metric={"kind": "NodeMetric", "metadata": {"name": "b"}, "status": {}}), {"nodeMetric", "requested"}),
+    (NodeChange(add=[info("x")]), {"requested"}),
+])
+def test_a_row_of_an_overlay_differs_at_what_its_change_may_change(change, paths):
+    overlay = Cluster([node("a"), node("b")]).snapshot().overlay({"b": change})
+    found = {path for path in ("node", "allocatable", "nodeMetric", "objects", "requested")
+             if overlay.overridden_at(frozenset({(path,)})).tolist() == [1]}
+    assert found == paths
