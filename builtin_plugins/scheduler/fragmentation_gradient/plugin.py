@@ -14,11 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
-from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.objects.node_rows import NodeRow
 from koordpolicy.engine.cluster.objects.pods import WHOLE_DEVICE, DeviceRequest, PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.framework.points import HIGHEST_SCORE, Refusal, Scores
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Refusal, Scores
 from koordpolicy.engine.scheduler.cycle.schedule_one import ReservedDevices
 from koordpolicy.engine.scheduler.extensions.fragmentation import FragmentTable, TypicalPod
 from koordpolicy.plugin import CycleState, Handle
@@ -38,13 +37,12 @@ class FragmentationGradient:
     name = "FragmentationGradient"
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
-        self._table = FragmentTable([
+        self._table = FragmentTable.of([
             TypicalPod(each["cpuMilli"], each["gpuMilli"], each["gpus"], frozenset(each.get("models", ())),
                        float(each["probability"]))
             for each in args["typicalPods"]
         ])
         self._best: dict[tuple[DeviceRequest | None, int, int, tuple[int, ...], str], int] = {}
-        self._scores = Derived(_PATHS, np.int64)
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -67,10 +65,11 @@ class FragmentationGradient:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes: 50 if the fragmentation does not change, more if it shrinks."""
-        shape = pod.requests["cpu"], pod.gpu
-        return Scores(self._scores.of(
-            snapshot, shape, lambda view, row: self._best_score(pod, view.row(row)), rows=rows,
-        ))
+        return Scores(np.array([self._best_score(pod, snapshot.row(row)) for row in rows.tolist()], np.int64))
+
+    def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
+        """Return the key of the scores: they depend on the node's free cpu and devices."""
+        return CacheKey((pod.requests["cpu"], pod.gpu), _PATHS, stable_for_shape=True)
 
     def reserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Refusal | None:
         """Choose the device that the score came from; whole devices, and their refusal, are left to GpuShare."""
