@@ -143,7 +143,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     spent = spend(found, {name: budget for name, budget in given.items() if budget is not None})
     numbers, at = after.summary, f", at {Timestamp(now)}" if now else ""
     about = (f"{options.old} against {options.new}: {numbers.nodes:,} nodes, {numbers.running:,} running pods, "
-             f"{numbers.asked:,} to be placed, seed {options.seed}{at}")
+             f"{numbers.to_place:,} to be placed, seed {options.seed}{at}")
     if options.output == "json":
         write_json({
             "old": options.old, "new": options.new, "seed": options.seed,

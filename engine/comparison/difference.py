@@ -204,9 +204,9 @@ def difference(old: Outcome, new: Outcome) -> Difference:
     held, freed, bounds = _bounds(old, new)
     return Difference(
         old, new, moved,
-        Changes(waiting, lost.told(), _only(new.misfits, old.misfits), _only(new.evictions, old.evictions), held,
+        Changes(waiting, lost.found(), _only(new.misfits, old.misfits), _only(new.evictions, old.evictions), held,
                 _only_faults(new.faults, old.faults)),
-        Changes(placed, gained.told(), _only(old.misfits, new.misfits), _only(old.evictions, new.evictions), freed,
+        Changes(placed, gained.found(), _only(old.misfits, new.misfits), _only(old.evictions, new.evictions), freed,
                 _only_faults(old.faults, new.faults)),
         bounds, tuple(sorted(ranked, key=lambda each: (-each.pods, each.pod))), _rescored(old, new), _watched(old, new),
         changed, totals, shift / totals if totals else 0.0,
@@ -246,7 +246,7 @@ class _Refusals:
             nodes.update(mine)
             self._found[number] = keys, nodes, pairs + len(mine) * len(pods)
 
-    def told(self) -> tuple[Eligibility, ...]:
+    def found(self) -> tuple[Eligibility, ...]:
         names, causes = self._refusing.nodes, self._refusing.causes
         found = [
             Eligibility(causes[number], tuple(sorted(pods)), tuple(names[row] for row in sorted(nodes)), pairs)
@@ -448,8 +448,8 @@ class BudgetSpent:
 
 
 BUDGETS: Final[Mapping[str, tuple[str, str]]] = {
-    "moved": ("pods that change node", "asked"),
-    "pending": ("pods that find no node any more", "asked"),
+    "moved": ("pods that change node", "to_place"),
+    "pending": ("pods that find no node any more", "to_place"),
     "evicted": ("running pods that would be evicted now", "running"),
     "misfits": ("running pods whose node would refuse them now", "running"),
     "suppressed": ("nodes whose best-effort pods are held back now", "nodes"),

@@ -215,7 +215,7 @@ class OutcomeSummary:
     nodes: int
     running: int
     """The number of pods on nodes."""
-    asked: int
+    to_place: int
     """The number of pods to place."""
     placed: int
     pending: int
@@ -246,7 +246,7 @@ class OutcomeSummary:
             } for name, of in (("requested", self.requested), ("usage", self.usage))
         }
         return {
-            "nodes": self.nodes, "measured": self.measured, "running": self.running, "asked": self.asked,
+            "nodes": self.nodes, "measured": self.measured, "running": self.running, "asked": self.to_place,
             "placed": self.placed, "pending": self.pending, "misfits": self.misfits, "evictions": self.evictions,
             "suppressed": self.suppressed, "hot": self.hot, **spreads, "faults": self.faults,
         }
@@ -353,8 +353,9 @@ def outcome(
         scheduler.close()
     placed = sum(each.node is not None for each in placements.values())
     summary = OutcomeSummary(
-        nodes=snapshot.size, running=sum(len(row.pods) for row in cluster.rows), asked=len(placements), placed=placed,
-        pending=len(placements) - placed, misfits=len(misfits), evictions=len({each.pod for each in evictions}),
+        nodes=snapshot.size, running=sum(len(row.pods) for row in cluster.rows), to_place=len(placements),
+        placed=placed, pending=len(placements) - placed, misfits=len(misfits),
+        evictions=len({each.pod for each in evictions}),
         suppressed=len({each.node for each in suppressions if each.felt}), hot=hot, measured=measured,
         requested=requested, usage=usage, faults=len(faults.found),
     )

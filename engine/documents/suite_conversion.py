@@ -144,7 +144,7 @@ class _Reader:
             return
         for subject, each in (node.fields or {EVERY_OTHER: node}).items():
             if each.fields:
-                yield ScoreExpectation(subject, each.span, wanted=ExpectedResult.ERROR, rule=each.fields["error"].text,
+                yield ScoreExpectation(subject, each.span, result=ExpectedResult.ERROR, rule=each.fields["error"].text,
                                        message=_text(each.fields.get("message")))
             elif isinstance(each.scalar, int):
                 yield ScoreExpectation(subject, each.span, each.scalar, each.scalar)
@@ -155,7 +155,7 @@ class _Reader:
                                    "write `0..100` or a part of it")
                 yield ScoreExpectation(subject, each.span, low, high)
             else:
-                yield ScoreExpectation(subject, each.span, wanted=ExpectedResult.SKIP)
+                yield ScoreExpectation(subject, each.span, result=ExpectedResult.SKIP)
 
     def _metrics(self, node: YamlNode | None) -> tuple[MeasuredPeriod, ...]:
         return tuple(

@@ -37,7 +37,7 @@ class Expectation:
     """
 
     subject: str
-    wanted: ExpectedResult
+    result: ExpectedResult
     span: Span = field(repr=False)
     rule: str = ""
     message: str | None = None
@@ -46,13 +46,13 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ScoreExpectation:
-    """The expected score of a node, `low` to `high`, both included; or `wanted` is SKIP or ERROR (of item `rule`)."""
+    """The expected score of a node, `low` to `high`, both included; or `result` is SKIP or ERROR (of item `rule`)."""
 
     subject: str
     span: Span = field(repr=False)
     low: int = 0
     high: int = 0
-    wanted: ExpectedResult = ExpectedResult.PASS
+    result: ExpectedResult = ExpectedResult.PASS
     rule: str = ""
     message: str | None = None
 

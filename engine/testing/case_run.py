@@ -26,18 +26,18 @@ from .suites import Suite
 class Got:
     """The outcome of one subject, in the terms of expectations."""
 
-    wanted: ExpectedResult
+    result: ExpectedResult
     rule: str = ""
     message: str = ""
     reason: str = ""
     calls: tuple[ProgramCall, ...] = ()
 
     def __str__(self) -> str:
-        if self.wanted is ExpectedResult.PASS:
-            return str(self.wanted.value)
-        if self.wanted is ExpectedResult.SKIP:
-            return f"{self.wanted.value}: the document does not apply here"
-        return str(self.wanted.value) + _details(self.rule, self.message, self.reason)
+        if self.result is ExpectedResult.PASS:
+            return str(self.result.value)
+        if self.result is ExpectedResult.SKIP:
+            return f"{self.result.value}: the document does not apply here"
+        return str(self.result.value) + _details(self.rule, self.message, self.reason)
 
 
 def _details(rule: str, message: str | None, reason: str | None) -> str:
@@ -106,16 +106,16 @@ class RunningCase:
 
     def expect(self, about: str, expected: Expectation, got: Got, rules: Mapping[str, Program]) -> None:
         """Compare one outcome; a rule that the plugin does not have is always a failure."""
-        if expected.wanted is not ExpectedResult.SKIP:
+        if expected.result is not ExpectedResult.SKIP:
             self.only_skips = False
         if expected.rule and expected.rule not in rules:
             hint = did_you_mean(expected.rule, rules) or "there are " + (", ".join(f"`{r}`" for r in rules) or "none")
             self.miss(about, f"the rule `{expected.rule}`", f"there is no such rule: {hint}", expected.span)
             return
-        wanted = expected.wanted.value
+        wanted = expected.result.value
         if expected.rule:
             wanted += _details(expected.rule, expected.message, expected.reason)
-        same = expected.wanted is got.wanted and (not expected.rule or expected.rule == got.rule)
+        same = expected.result is got.result and (not expected.rule or expected.rule == got.rule)
         if expected.message is not None and expected.message != got.message:
             same = False
         if expected.reason is not None and expected.reason != got.reason:

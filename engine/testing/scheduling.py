@@ -104,7 +104,7 @@ def _check_scores(
     for name, expected in by_node(asking.case.score, world).items():
         row, about = world.node(name), f"score of `{name}`"
         calls = [each for program in items.values() for each in asking.tally.calls(program, row)]
-        if expected.wanted is not ExpectedResult.SKIP:
+        if expected.result is not ExpectedResult.SKIP:
             asking.only_skips = False
         if expected.rule and expected.rule not in items:
             listed = ", ".join(f"`{each}`" for each in items)
@@ -134,16 +134,16 @@ def _score(row: int, scores: Scores, answer: Answer, *, is_evaluated: bool) -> G
 
 def _is_met(expected: ScoreExpectation, got: Got | int) -> bool:
     if isinstance(got, int):
-        return expected.wanted is ExpectedResult.PASS and expected.low <= got <= expected.high
-    return (expected.wanted is got.wanted and expected.rule in ("", got.rule)
+        return expected.result is ExpectedResult.PASS and expected.low <= got <= expected.high
+    return (expected.result is got.result and expected.rule in ("", got.rule)
             and expected.message in (None, got.message))
 
 
 def _score_text(expected: ScoreExpectation) -> str:
-    if expected.wanted is ExpectedResult.PASS:
+    if expected.result is ExpectedResult.PASS:
         return str(expected.low) if expected.low == expected.high else f"{expected.low}..{expected.high}"
     message = f": {expected.message}" if expected.message else ""
-    return f"error of `{expected.rule}`{message}" if expected.wanted is ExpectedResult.ERROR else expected.wanted.value
+    return f"error of `{expected.rule}`{message}" if expected.result is ExpectedResult.ERROR else expected.result.value
 
 
 def _check_order(asking: RunningCase, world: World, scores: Scores, answer: Answer) -> None:

@@ -125,7 +125,7 @@ class DecisionRecord:
     profile: str = ""
     pinned: bool = False
     """True if the generation is still that of the pod's first call."""
-    asked: int = 0
+    considered: int = 0
     passed: int = 0
     unknown: int = 0
     refusals: tuple[ShownRefusal, ...] = ()
@@ -149,7 +149,7 @@ class DecisionRecord:
         """Return plain data; `every` adds the exact totals of all nodes."""
         result: dict[str, Any] = {
             "verb": self.verb.value, "pod": self.pod, "uid": self.uid, "result": self.result, "at": self.at / 1e9,
-            "generation": self.generation, "profile": self.profile, "pinned": self.pinned, "nodes": self.asked,
+            "generation": self.generation, "profile": self.profile, "pinned": self.pinned, "nodes": self.considered,
             "unknownNodes": self.unknown,
         }
         if self.verb is Verb.FILTER:
@@ -419,7 +419,7 @@ class Extender:
             request.pod.uid,
             "error",
             self._clock(),
-            asked=len(request.names),
+            considered=len(request.names),
             failures=(("koord-policy", message),),
         )
         if verb is Verb.FILTER:

@@ -60,7 +60,7 @@ class ActiveAnswer:
 
     profile: Profile
     snapshot: Snapshot
-    asked: Rows
+    rows: Rows
     verdict: Verdict
     priorities: NDArray[np.int64] | None = None
 
@@ -238,10 +238,10 @@ class Shadow:
         pod, snapshot = seen.verdict.pod, seen.snapshot
         profile = self._scheduler.profile_of(pod)
         if seen.priorities is None:
-            other = filter_nodes(profile, pod, snapshot, among=seen.asked)
+            other = filter_nodes(profile, pod, snapshot, among=seen.rows)
             difference = _filtered(seen, other)
         else:
-            other = score_nodes(profile, pod, snapshot, among=seen.asked)
+            other = score_nodes(profile, pod, snapshot, among=seen.rows)
             assert other.totals is not None
             difference = _scored(seen, scale(other.totals), ())
         for plugin in {failure.plugin for failure in other.errors()}:

@@ -43,7 +43,7 @@ class DependencyGroup:
 class Divided(NamedTuple):
     """Changed rows: those to be scored, and the others."""
 
-    asked: Rows
+    requested: Rows
     others: Rows
     changed: Rows | None = None
     """All changed rows, if scoring them costs no more than leaving the others out."""
@@ -142,11 +142,11 @@ class CombinedResult(CopyOnWriteArray):
             self._inside = np.zeros(len(self.values), np.bool_)
             self._inside[covered] = True
         inside = self._inside[rows]
-        asked = rows[inside]
-        if len(asked) == len(rows):
+        requested = rows[inside]
+        if len(requested) == len(rows):
             return Divided(rows, NO_ROWS)
         others = rows[~inside]
-        return Divided(asked, others, rows if len(rows) <= CHEAP or len(others) <= len(asked) else None)
+        return Divided(requested, others, rows if len(rows) <= CHEAP or len(others) <= len(requested) else None)
 
     def stale_among(self, rows: Rows) -> Rows:
         """Return which of the rows have a total that is out of date."""

@@ -233,7 +233,7 @@ class ResultCache:
                     missed = self._changed_since(part, column.stamp)
                     column.stale[slice(None) if missed is None else missed] = True
                 due.append((number, stamp, known))
-        stale = _union([each.asked for each in divided.values()]) if follows else group.stale_among(rows)
+        stale = _union([each.requested for each in divided.values()]) if follows else group.stale_among(rows)
         for number, stamp, known in due:
             column, cache_key = columns[number], cache_keys[number]
             if known is not None:
@@ -283,7 +283,7 @@ class ResultCache:
         self, group: CombinedResult, number: int, cache_key: CacheKey, rows: Divided, stamp: int,
     ) -> None:
         """Score changed rows, and mark the others as stale."""
-        column, asked, others = group.columns[number], rows.asked, rows.others
+        column, asked, others = group.columns[number], rows.requested, rows.others
         if len(others):
             # Filters were called for the same array, so the columns gathered for them are reused. An invalid score of a
             # row where the pod cannot run is not a fault.

@@ -56,7 +56,7 @@ class Failure:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """The result of one filter: it was called for the rows `asked` and refused the rows `refused` (both ascending).
+    """The result of one filter: it was run on `rows` and refused `refused` (both ascending).
 
     A rejection by a preFilter that is not enforced is recorded as a refusal of every node.
     """
@@ -64,7 +64,7 @@ class Filtered:
     plugin: str
     origin: str
     answer: Answer
-    asked: Rows
+    rows: Rows
     refused: Rows
     enforcement: Enforcement = Enforcement.ENFORCE
 
