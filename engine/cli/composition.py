@@ -6,6 +6,7 @@ Each option is declared together with the function that reads it, so that `--clu
 from __future__ import annotations
 
 import argparse
+import heapq
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +42,10 @@ LIVE_CLUSTER: Final = "kube"
 
 DEFAULT_PROFILE: Final = "default-scheduler"
 _SHOWN_IDLE: Final = 3
+_SHOWN_REPEATS: Final = 3
+_MINUTE: Final = 60_000_000_000
+_LATE: Final = 60 * _MINUTE
+"""An object that is newer than all others by more than this is reported, as it sets the time of the decision."""
 _STAMPS: Final = (("status", "updateTime"), ("metadata", "creationTimestamp"))
 
 
@@ -385,6 +390,8 @@ def cluster_of(source: str) -> Cluster:
 
 def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
     """Return a cluster of objects; see `cluster_of`."""
+    if isinstance(objects, Objects) and source.partition(":")[0] != LIVE_CLUSTER:
+        _warn_of_repeats(objects)
     cluster = Cluster(kinds=objects.kinds if isinstance(objects, Objects) else None)
     problems = cluster.upsert_all(objects)
     if problems:
@@ -394,6 +401,26 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
         raise Stop(f"there is no usable node in `{source}`" + (
             "" if live else ": a dump is what `kubectl get nodes,pods,nodemetrics -A -o yaml` prints"), Exit.INVALID)
     return cluster
+
+
+def _warn_of_repeats(objects: Objects) -> None:
+    """Report objects of one kind and name with unlike contents, of which the last one counts."""
+    from koordpolicy.engine.cluster.sources.listing import Key, key_of  # noqa: PLC0415
+
+    found: dict[Key, Mapping[str, Any]] = {}
+    repeated: dict[Key, None] = {}
+    for each in objects:
+        key = key_of(each)
+        if key is None:
+            continue
+        if key in found and found[key] != each:
+            repeated[key] = None
+        found[key] = each
+    if repeated:
+        names = [f"{kind} `{name}`" for kind, name in repeated]
+        more = f" and {len(names) - _SHOWN_REPEATS} more" if len(names) > _SHOWN_REPEATS else ""
+        warn("warning: more than once and with unlike contents the dump has "
+             f"{', '.join(names[:_SHOWN_REPEATS])}{more}: the last one of each counts")
 
 
 def warn_of_lacks(lacks: Iterable[Lack]) -> dict[str, list[dict[str, object]]]:
@@ -484,9 +511,10 @@ def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
             raise Stop(str(error)) from None
     if source.partition(":")[0] == LIVE_CLUSTER:
         return time.time_ns()
-    newest = 0
+    times: list[tuple[int, str]] = []
     for kind in ("NodeMetric", "Pod", "Node"):
-        for each in cluster.objects(kind).values():
+        for key, each in cluster.objects(kind).items():
+            newest = 0
             for section, name in _STAMPS:
                 stamp = (each.get(section) or {}).get(name)
                 if isinstance(stamp, str):
@@ -494,7 +522,22 @@ def moment_of(text: str | None, source: str, cluster: Cluster) -> int:
                         newest = max(newest, nanoseconds(stamp, name))
                     except ValueError:
                         continue  # that object has been reported, or its time is not read
-    return newest
+            if newest:
+                times.append((newest, f"{kind} `{key}`"))
+    _warn_of_outlier(times)
+    return max(times)[0] if times else 0
+
+
+def _warn_of_outlier(times: Sequence[tuple[int, str]]) -> None:
+    """Report that the one newest object of a dump sets a time at which the metrics of all others have expired."""
+    from koordpolicy.engine.kubernetes.times import rfc3339  # noqa: PLC0415
+
+    if len(times) < 2:
+        return
+    (newest, who), (before, _) = heapq.nlargest(2, times)
+    if newest - before > _LATE and any(name.startswith("NodeMetric ") and name != who for _, name in times):
+        warn(f"warning: the time of the decision is {rfc3339(newest)}, of {who}, {(newest - before) // _MINUTE} min "
+             "after all else in the dump: metrics of then have expired (`--now` sets another time)")
 
 
 def pod_of(cluster: Cluster, name: str) -> PodInfo:

@@ -140,7 +140,7 @@ class Listing:
                     each = known
             else:
                 each = item
-            key = _key_of(each)
+            key = key_of(each)
             if key is not None:
                 after[key] = each
                 if key not in before or key in self.faults or not _same(before[key], each):
@@ -207,7 +207,8 @@ def _unreadable(item: Undecoded, error: Exception) -> str:
     return f"{item.kind} `{name}`: it cannot be read, and is left as it was: {why}"
 
 
-def _key_of(each: Mapping[str, Any]) -> Key | None:
+def key_of(each: Mapping[str, Any]) -> Key | None:
+    """Return the kind and name of an object; None where it has no name."""
     metadata = each.get("metadata") if isinstance(each, Mapping) else None
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return None
