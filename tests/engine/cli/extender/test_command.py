@@ -29,8 +29,8 @@ def test_a_signal_that_comes_twice_at_once_is_one_and_a_later_one_ends_the_proce
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["--bind", "nowhere"], "`nowhere` is no address such as 127.0.0.1:8888"),
-    (["--bind", "127.0.0.1:99999"], "`127.0.0.1:99999` is no address such as 127.0.0.1:8888"),
+    (["--bind", "nowhere"], "`nowhere` is not an address such as 127.0.0.1:8888"),
+    (["--bind", "127.0.0.1:99999"], "`127.0.0.1:99999` is not an address such as 127.0.0.1:8888"),
     ([], "nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`"),
     (["--enable", "x", "--tls-cert", "a"], "`--tls-cert` and `--tls-key` go together"),
     (
@@ -43,9 +43,9 @@ def test_a_signal_that_comes_twice_at_once_is_one_and_a_later_one_ends_the_proce
         "`--enable`: there is no plugin `NodeResourceFit`: did you mean `NodeResourcesFit`?",
     ),
     (["--enable", "x", "--output", "json"], "`--output`, `--dry-run` and `--tie-break` mean nothing to an extender"),
-    (["--max-body", "0"], "`0` is no whole number from 1 to 1024"),
-    (["--refresh", "0.5"], "`0.5` is no number of seconds from 1 to 86400, and not 0"),
-    (["--max-error-rate", "2"], "`2` is no number from 0 to 1"),
+    (["--max-body", "0"], "`0` is not a whole number from 1 to 1024"),
+    (["--refresh", "0.5"], "`0.5` is not a number of seconds from 1 to 86400, or 0"),
+    (["--max-error-rate", "2"], "`2` is not a number from 0 to 1"),
 ])
 def test_options_that_cannot_be_meant_are_refused(run, words, message):
     done = run("scheduler", "--extender", *words)

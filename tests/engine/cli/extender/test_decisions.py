@@ -33,9 +33,9 @@ def test_whole_nodes_are_filtered_and_prioritized(policies):
 
 
 @pytest.mark.parametrize(("verb", "body", "reason"), [
-    ("/filter", b"{", "the body is no JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
+    ("/filter", b"{", "the body is not JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
     ("/filter", b"\xff", "the body is not UTF-8 at byte 0"),
-    ("/prioritize", b"", "the body is no JSON: Expecting value at line 1, column 1"),
+    ("/prioritize", b"", "the body is not JSON: Expecting value at line 1, column 1"),
     ("/prioritize", b"[" * 20_000, "the body is nested too deeply"),
     ("/filter", b'{"Pod":{"metadata":{"name":"p"},"spec":{"containers":[]}},"NodeNames":[]}',
      "`Pod`: `spec.containers` is missing or empty: a pod has at least one container"),
@@ -47,7 +47,7 @@ def test_whole_nodes_are_filtered_and_prioritized(policies):
         ),
         None,
     ),
-    ("/filter", b'{"NodeNames":[NaN]}', "the body is no JSON: `NaN` is no number"),
+    ("/filter", b'{"NodeNames":[NaN]}', "the body is not JSON: `NaN` is not a number"),
 ])
 def test_a_malformed_body_is_answered_with_400_and_a_reason(client, verb, body, reason):
     status, answer = client("POST", verb, body)

@@ -47,7 +47,7 @@ def test_a_pod_that_is_known_or_sent_is_explained_as_data_and_as_text(client):
         "GET", "/explain?pod=shop/gone", None, 404,
         "there is no pod `shop/gone` among the 0 that are known: send it with POST",
     ),
-    ("GET", "/explain?pdo=x", None, 400, "`pdo` is no parameter: there are `pod`, `node` and `output`"),
+    ("GET", "/explain?pdo=x", None, 400, "`pdo` is not a parameter: there are `pod`, `node` and `output`"),
     ("GET", "/explain?pod=x&output=xml", None, 400, "`output` is `xml`: say `json` or `text`"),
     ("GET", f"/explain?pod={'x' * 600}", None, 400, "a name has more than 512 characters"),
     ("POST", "/explain?pod=x", {}, 400, "`pod` is named and a pod is sent: do one of both"),
