@@ -22,7 +22,7 @@ examples:
   koord-policy hash policies/scheduler
   koord-policy reload --wait "$(koord-policy hash policies/scheduler)" --endpoints http://10.0.0.7:8888
 
-exit codes: 0 ok, 2 there is no such path, 3 a file cannot be read
+exit codes: 0 ok, 2 there is no such path, 3 a file cannot be read, or there is none
 """
 
 
@@ -45,7 +45,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
 def hash_path(path: str) -> tuple[str, dict[str, str]]:
     """Return the hash of a path's policies, and that of each file.
 
-    Raises `Stop` if the path does not exist, `PolicyError` if files cannot be read or are being written.
+    Raises `Stop` if the path does not exist or has no policy files, `PolicyError` if files cannot be read or are being
+    written.
     """
     from koordpolicy.engine.reload.mount import Mount, Presence  # noqa: PLC0415 - only here
 
@@ -57,4 +58,6 @@ def hash_path(path: str) -> tuple[str, dict[str, str]]:
         raise Stop(f"`{path}` cannot be read: {why}", Exit.INVALID)
     if reading.version.problems:
         raise PolicyError(reading.version.problems)
+    if not reading.version.hashes:
+        raise Stop(f"there is no policy file in `{path}`", Exit.INVALID)
     return reading.version.digest, dict(reading.version.hashes)

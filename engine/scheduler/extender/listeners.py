@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import threading
 from collections.abc import AsyncIterator
@@ -11,17 +12,27 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 _SHUTDOWN_SECONDS: Final = 5.0
 _LINGERING_SECONDS: Final = 1.0
 _READ_BYTES: Final = 64 * 1024
 
 
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    """Return False for a record about a request that is not HTTP: any client could fill the log with them."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_LOG: Final = logging.getLogger(__name__)
+_LOG.addFilter(_is_own_fault)
+
+
 @asynccontextmanager
 async def serving(app: web.Application, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
     """Serve until the block ends; yield the URL."""
     # Nothing is decompressed, even where the body is ignored; the rest of a rejected body is not awaited.
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS, auto_decompress=False,
+    runner = web.AppRunner(app, access_log=None, logger=_LOG, shutdown_timeout=_SHUTDOWN_SECONDS, auto_decompress=False,
                            lingering_time=_LINGERING_SECONDS, read_bufsize=_READ_BYTES)
     await runner.setup()
     try:

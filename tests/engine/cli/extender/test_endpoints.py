@@ -48,6 +48,8 @@ def test_the_hash_of_a_directory_is_what_status_and_reload_know_it_by(run, serve
 
 def test_hashes_of_nothing_are_refused(run, tmp_path):
     assert run("hash", tmp_path / "gone").err == f"koord-policy: there is no file or directory `{tmp_path / 'gone'}`\n"
+    empty = run("hash", tmp_path)
+    assert (empty.exit, empty.err) == (3, f"koord-policy: there is no policy file in `{tmp_path}`\n")
     (tmp_path / "p.yaml").write_bytes(b"\xff")
     assert run("hash", tmp_path).exit == 3
 
