@@ -52,7 +52,7 @@ def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):
         ] == [1, 2]
         for body, reason in (
             ({"Node": ""}, "`Node` is missing"), ({"PodUID": 1}, "`PodUID` must be a text, not a number"),
-            ({"Node": "../../x"}, "`Node` is `../../x`, which is no name of an object"),
+            ({"Node": "../../x"}, "`Node` is `../../x`, which is not the name of an object"),
         ):
             assert ask(**body) == (400, {"error": reason})
         assert client("POST", "/bind", b" " * 70_000)[0] == 413
