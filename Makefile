@@ -38,7 +38,7 @@ demo: $(STAMP)  ## Schedule the example cluster's pending pods under the shipped
 	$(BIN)/python examples/demo.py
 
 test: $(TOOLS)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too
-	$(BIN)/python -m pytest -n auto -rs
+	$(BIN)/python -m pytest -n auto --dist worksteal -rs
 
 coverage: $(TOOLS)  ## Run all tests and show which lines and branches they reach: a table, and pages in build/coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=html --cov-report=term:skip-covered

@@ -39,8 +39,12 @@ def files(*suffixes: str) -> list[Path]:
 
 
 @cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 def tokens(path: Path) -> list[tokenize.TokenInfo]:
-    return list(tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline))
+    return list(tokenize.generate_tokens(io.StringIO(text_of(path)).readline))
 
 
 def test_every_module_of_the_glossary_exists():
@@ -55,9 +59,11 @@ def test_every_word_of_the_glossary_has_one_meaning():
 
 
 def test_former_names_are_gone():
+    # A token is at least a word of the text, which is found much faster.
+    word = re.compile(rf"\b(?:{'|'.join(map(re.escape, NAMES))})\b")
     assert [
-        (name, token.string, token.start[0])
-        for path in files(".py") for name in [str(path.relative_to(ROOT))] for token in tokens(path)
+        (str(path.relative_to(ROOT)), token.string, token.start[0])
+        for path in files(".py") if word.search(text_of(path)) for token in tokens(path)
         if token.type == tokenize.NAME and token.string in NAMES
     ] == []
 
@@ -67,7 +73,8 @@ def test_former_phrases_are_gone(phrase: str):
     pattern = re.compile(phrase)
     found = [
         (name, match.group()) for path in files(".py", ".md", ".tmpl") for name in [str(path.relative_to(ROOT))]
-        for text in ([path.read_text(encoding="utf-8")] if path.suffix != ".py" else [
+        if pattern.search(text_of(path))
+        for text in ([text_of(path)] if path.suffix != ".py" else [
             token.string for token in tokens(path) if token.type in (tokenize.STRING, tokenize.COMMENT)
         ])
         for match in pattern.finditer(text)

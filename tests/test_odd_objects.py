@@ -451,7 +451,7 @@ CASES = st.sampled_from(sorted(ODD)).flatmap(
     lambda name: st.tuples(st.just(name), st.sampled_from(list(places(ODD[name]))), JSON))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(case=CASES)
 def test_an_odd_object_costs_nothing_but_itself(case, registries):
     name, path, value = case

@@ -155,7 +155,7 @@ def expressions(kind, depth):
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(["int", "double", "bool"]).flatmap(lambda kind: expressions(kind, 3)), st.integers(0, 2**32))
 def test_by_column_is_by_row_for_values_and_errors(text, seed):
     random = Random(seed)
@@ -198,7 +198,7 @@ def numeric(kind, depth):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=130, deadline=None)
 @given(
     st.sampled_from(["int", "double", "bool"]).flatmap(lambda kind: numeric(kind, 3)), st.integers(0, 2**32),
     st.booleans(),
