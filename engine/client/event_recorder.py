@@ -24,7 +24,7 @@ from koordpolicy.engine.kubernetes.times import rfc3339_micro
 from koordpolicy.engine.source import PolicyError
 
 from .resources import ApiResource, ObjectReference
-from .transport import ApiError, ConnectionFailed, Transport
+from .transport import MERGE_PATCH, ApiError, ConnectionFailed, Transport
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ EVENTS: Final = ApiResource("Event", "events.k8s.io", "v1", "events")
 CORE_EVENTS: Final = ApiResource("Event", "", "v1", "events")
 """The same objects. A note can be changed there only; it is called `message`."""
 
-_MERGE: Final = "application/merge-patch+json"
 _BUFFER: Final = 1000
 _NOTE_BYTES: Final = 1024
 _CUT: Final = b" ..."
@@ -245,10 +244,10 @@ class EventRecorder:
         if create:
             request = ("POST", EVENTS.path(namespace), self._event(key, state), "application/json")
         elif state.note == state.written_note:
-            request = ("PATCH", EVENTS.path(namespace, state.name), {"series": _of_series(state)}, _MERGE)
+            request = ("PATCH", EVENTS.path(namespace, state.name), {"series": _of_series(state)}, MERGE_PATCH)
         else:
             patch = {"message": state.note, "series": _of_series(state)}
-            request = ("PATCH", CORE_EVENTS.path(namespace, state.name), patch, _MERGE)
+            request = ("PATCH", CORE_EVENTS.path(namespace, state.name), patch, MERGE_PATCH)
         method, path, body, content_type = request
         data, tries = json.dumps(body).encode(), 0
         while True:

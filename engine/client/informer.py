@@ -22,7 +22,7 @@ from koordpolicy.engine.source import PolicyError
 
 from .faults import ApiFault
 from .pacing import Backoff
-from .resources import ApiResource
+from .resources import HEADS, ApiResource, HeadMetadata
 from .transport import ApiError, ConnectionFailed, Status, Transport
 
 _LOG: Final = logging.getLogger(__name__)
@@ -32,16 +32,12 @@ _SHORT_WATCH_S: Final = 1.0
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""  # noqa: N815 - as in the JSON
+class _BookmarkMetadata(msgspec.Struct, gc=False):
     annotations: dict[str, str] | None = None
 
 
-class _Head(msgspec.Struct, gc=False):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+class _Bookmark(msgspec.Struct, gc=False):
+    metadata: _BookmarkMetadata = msgspec.field(default_factory=_BookmarkMetadata)
 
 
 class _Frame(msgspec.Struct, gc=False):
@@ -60,7 +56,7 @@ class _List(msgspec.Struct):
 
 
 _FRAME: Final = msgspec.json.Decoder(_Frame)
-_HEAD: Final = msgspec.json.Decoder(_Head)
+_BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
 _LIST: Final = msgspec.json.Decoder(_List)
 _STATUS: Final = msgspec.json.Decoder(Status)
 
@@ -197,7 +193,7 @@ class Informer:
         before, self._known = self._known, {}
         changes: list[Change] = []
         for raw in items:
-            head = _HEAD.decode(raw).metadata
+            head = HEADS.decode(raw).metadata
             key = head.namespace, head.name
             known = before.pop(key, None)
             self._known[key] = head.uid, head.resourceVersion
@@ -210,7 +206,7 @@ class Informer:
         self._version = version
         self._deliver(changes)
 
-    def _changed(self, head: _Metadata, raw: msgspec.Raw, known: tuple[str, str] | None) -> Change:
+    def _changed(self, head: HeadMetadata, raw: msgspec.Raw, known: tuple[str, str] | None) -> Change:
         return Change(self._resource.kind, head.namespace, head.name, head.uid, raw,
                       replaced_uid=known[0] if known is not None and known[0] != head.uid else None)
 
@@ -229,7 +225,7 @@ class Informer:
                         items[key] = frame.object
                     elif frame.type == "DELETED":
                         items.pop(key, None)
-                    elif _INITIAL_END in (head.annotations or {}):
+                    elif _INITIAL_END in (_BOOKMARK.decode(frame.object).metadata.annotations or {}):
                         self._version_unavailable = False
                         self._replace(tuple(items.values()), head.resourceVersion)
                         self._heard(lists=self.view.lists + 1)
@@ -308,8 +304,8 @@ class Informer:
                     raise ApiError(status.code, status)
                 yield frame
 
-    def _head(self, frame: _Frame) -> _Metadata:
-        return _HEAD.decode(frame.object).metadata
+    def _head(self, frame: _Frame) -> HeadMetadata:
+        return HEADS.decode(frame.object).metadata
 
     def _watch_query(self, version: str) -> dict[str, str]:
         # Random timeouts, so that not all watches of a client end at once.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class ApiResource:
@@ -63,6 +65,23 @@ RESOURCES: Final = (
     ApiResource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
 )
 BY_KIND: Final[Mapping[str, ApiResource]] = {resource.kind: resource for resource in RESOURCES}
+
+
+class HeadMetadata(msgspec.Struct, gc=False):
+    """What identifies an object and its version."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resourceVersion: str = ""  # noqa: N815 - as in the JSON
+
+
+class _Head(msgspec.Struct, gc=False):
+    metadata: HeadMetadata = msgspec.field(default_factory=HeadMetadata)
+
+
+HEADS: Final = msgspec.json.Decoder(_Head)
+"""Decodes of an object what identifies it, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ REQUEST_S: Final = 65.0
 """The server ends every request but a watch after 60 s."""
 WATCH_SILENCE_S: Final = 150.0
 """A watch on which nothing arrives for this long is dead: bookmarks come about once a minute."""
+MERGE_PATCH: Final = "application/merge-patch+json"
 RETRIES: Final = 10
 """Repeats of a request at most."""
 _DIAL_S: Final = 30.0

@@ -20,9 +20,8 @@ from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.source import PolicyError
 
 from .resources import ObjectReference
-from .transport import RETRIES, ApiError, ConnectionFailed, Transport
+from .transport import MERGE_PATCH, RETRIES, ApiError, ConnectionFailed, Transport
 
-_MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _DELAYS_S: Final = (0.01, 0.05, 0.25)
 _DELAY_JITTER: Final = 0.1
@@ -164,8 +163,8 @@ class ClusterWriter:
             metadata["resourceVersion"] = resource_version
         body = {**patch, **({"metadata": metadata} if metadata else {})}
         if resource_version is not None:
-            return await self._once("PATCH", target.path(subresource), body, _MERGE)
-        return await self._repeated("PATCH", target.path(subresource), body, _MERGE)
+            return await self._once("PATCH", target.path(subresource), body, MERGE_PATCH)
+        return await self._repeated("PATCH", target.path(subresource), body, MERGE_PATCH)
 
     async def delete(
         self, target: ObjectReference, *, grace_s: int | None = None, propagation: str | None = None,
@@ -227,15 +226,15 @@ def pod_status_patch(
     if condition is not None:
         before: Mapping[str, Any] = next(
             (each for each in current.get("conditions") or () if each.get("type") == condition.type), {})
-        wanted: dict[str, Any] = {
+        desired: dict[str, Any] = {
             "type": condition.type, "status": condition.status, "reason": condition.reason or None,
             "message": condition.message or None}
         if condition.observed_generation is not None:
-            wanted["observedGeneration"] = condition.observed_generation
-        if any(before.get(key) != value for key, value in wanted.items()):
+            desired["observedGeneration"] = condition.observed_generation
+        if any(before.get(key) != value for key, value in desired.items()):
             if before.get("status") != condition.status or not before.get("lastTransitionTime"):
-                wanted["lastTransitionTime"] = rfc3339(now)
-            patch["conditions"] = [wanted]
+                desired["lastTransitionTime"] = rfc3339(now)
+            patch["conditions"] = [desired]
     if nominated_node is not None and nominated_node != (current.get("nominatedNodeName") or ""):
         patch["nominatedNodeName"] = nominated_node or None
     return patch or None

@@ -20,7 +20,7 @@ import msgspec
 
 from koordpolicy.engine.client.connection import load_settings
 from koordpolicy.engine.client.faults import ApiFault, FaultError, of_exception, of_status
-from koordpolicy.engine.client.resources import BY_KIND, RESOURCES, ApiResource
+from koordpolicy.engine.client.resources import BY_KIND, HEADS, RESOURCES, ApiResource
 from koordpolicy.engine.source import PolicyError, Problem
 
 from ..kinds import Objects
@@ -29,7 +29,6 @@ from .listing import Listed, Undecoded
 _PAGE: Final = 500
 _TIMEOUT_S: Final = (5.0, 60.0)
 _RESTARTS: Final = 3
-
 
 KINDS: Final = tuple(resource.kind for resource in RESOURCES)
 _ABSENT: Final = "the cluster has no"
@@ -166,17 +165,6 @@ def _faults(client: Any, verb: str, resource: str, subject: str) -> Iterator[Non
                                 fault.help, fault.everywhere)) from None
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""  # noqa: N815 - as in the JSON
-
-
-class _Head(msgspec.Struct, gc=False):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-
-
 class _ListMetadata(msgspec.Struct):
     next: str | None = msgspec.field(default=None, name="continue")
 
@@ -187,7 +175,6 @@ class _List(msgspec.Struct):
 
 
 _lists: Final = msgspec.json.Decoder(_List)
-_heads: Final = msgspec.json.Decoder(_Head)
 
 
 def _listed(client: Any, resource: ApiResource, page: int) -> list[Undecoded]:
@@ -200,7 +187,7 @@ def _listed(client: Any, resource: ApiResource, page: int) -> list[Undecoded]:
                 break  # the list that was begun has expired
             try:
                 for item in answer.items or ():
-                    head = _heads.decode(item).metadata
+                    head = HEADS.decode(item).metadata
                     # A copy: an object that is not decoded for a while must not hold its whole page.
                     objects.append(Undecoded(resource.api_version, resource.kind, head.name, head.namespace, head.uid,
                                              head.resourceVersion, item.copy()))
