@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,10 +103,12 @@ class Devices:
     first entry is the empty text.
     """
 
-    __slots__ = ("_row_of", "count", "free", "model", "models", "most", "total")
+    __slots__ = ("_overridden", "_rows", "count", "free", "model", "models", "most", "total")
 
-    def __init__(self, row_of: Callable[[int], NodeRow], columns: DeviceColumns) -> None:
-        self._row_of = row_of
+    def __init__(self, rows: Sequence[NodeRow], overridden: Mapping[int, NodeRow], columns: DeviceColumns) -> None:
+        # A method of the snapshot, which holds this, would make a cycle that only the garbage collector frees.
+        self._rows = rows
+        self._overridden = overridden
         self.free = columns.free
         self.total = columns.total
         self.count = columns.count
@@ -116,4 +118,4 @@ class Devices:
 
     def of(self, row: int) -> list[dict[str, Any]]:
         """Return the devices of one node as expressions see them: `{type, minor, total, free, model}`."""
-        return self._row_of(row).devices()
+        return (self._overridden.get(row) or self._rows[row]).devices()

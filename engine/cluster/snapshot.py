@@ -147,7 +147,7 @@ class Snapshot:
                     columns = columns.copy()
                     for index, row in self._overridden.items():
                         columns.write(index, row)
-            self._devices = Devices(self.row, columns)
+            self._devices = Devices(self._cluster.rows, self._overridden, columns)
         return self._devices
 
     def overlay(self, changes: Mapping[str, NodeChange]) -> Snapshot:

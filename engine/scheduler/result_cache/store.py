@@ -19,6 +19,9 @@ from .combined_result import CombinedResult
 _MOST_BYTES: Final = 256 * 1024 * 1024
 """The maximum memory of all combined results of a profile."""
 _FEWEST: Final = 16
+_MOST_RESULTS: Final = 2_048
+"""The maximum number of combined results of a profile, as of shapes: without it, young objects of results that are not
+found again would survive in each decision until the memory is used up, and the garbage collector would visit them."""
 _MOST_KEYS: Final = 4_096
 _Value = TypeVar("_Value")
 
@@ -66,7 +69,7 @@ class Latest(OrderedDict[Hashable, _Value]):
 
 
 class CombinedResults(Latest[CombinedResult]):
-    """Combined results, bounded by memory, least recently used dropped; a shared column counts once."""
+    """Combined results, bounded in number and memory, least recently used dropped; a shared column counts once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +85,7 @@ class CombinedResults(Latest[CombinedResult]):
             self._sharing[column] = sharing + 1
             if not sharing:
                 self._bytes += column.bytes
-        while self._bytes > _MOST_BYTES and len(self) > _FEWEST:
+        while len(self) > _MOST_RESULTS or (self._bytes > _MOST_BYTES and len(self) > _FEWEST):
             self._forget(self.popitem(last=False)[1])
 
     def _forget(self, group: CombinedResult) -> None:

@@ -21,3 +21,12 @@ def test_a_column_that_groups_share_counts_once_against_the_memory_bound(monkeyp
     assert [add(key, shared) for key in "abcd"] == [["a"], ["a", "b"], ["a", "b", "c"], ["b", "c", "d"]]
     # With the last group that has it, the shared column goes, and its memory is free again.
     assert [add(key, other) for key in "efgh"] == [["e"], ["e", "f"], ["e", "f", "g"], ["f", "g", "h"]]
+
+
+def test_the_number_of_combined_results_is_bounded_however_little_memory_they_take(monkeypatch):
+    monkeypatch.setattr(store, "_MOST_RESULTS", 2)
+    groups = store.CombinedResults()
+    for key in "abc":
+        groups.add(key, CombinedResult(np.zeros(10, np.int64), [], [], []))
+        groups.find("a")
+    assert list(groups) == ["c", "a"]
