@@ -170,13 +170,16 @@ class ControlPlane:
         context = ssl.create_default_context(cafile=str(self.certificate_authority))
         return AdminClient(self.url, context, {"Authorization": f"Bearer {self._tokens[user]}"})
 
-    def kubeconfig(self, user: str = "admin", *, url: str | None = None) -> Path:
-        """Writes and returns the kubeconfig of a user; `url` names a proxy in front of the API server."""
+    def kubeconfig(self, user: str = "admin", *, url: str | None = None, authority: Path | None = None) -> Path:
+        """Writes and returns the kubeconfig of a user.
+
+        `url` names a proxy in front of the API server, `authority` the certificate that the proxy is verified with.
+        """
         path = self._directory / f"kubeconfig-{user.replace(':', '-')}-{secrets.token_hex(4)}.json"
         path.write_text(json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "e2e",
             "clusters": [{"name": "e2e", "cluster": {
-                "server": url or self.url, "certificate-authority": str(self.certificate_authority)}}],
+                "server": url or self.url, "certificate-authority": str(authority or self.certificate_authority)}}],
             "users": [{"name": user, "user": {"token": self._tokens[user]}}],
             "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user}}],
         }))
