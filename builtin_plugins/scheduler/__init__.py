@@ -110,8 +110,9 @@ _TABLE: Final[tuple[Plugin, ...]] = (
             "A disk is mounted by one pod of a node, and a claim used by one pod, where only one may."),
     _plugin("NodeVolumeLimits", "kubernetes.node_volume_limits", (Point.PRE_FILTER, Point.FILTER),
             "A node holds no more volumes of a CSI driver than it may."),
-    _plugin("VolumeBinding", "kubernetes.volume_binding.plugin", (Point.PRE_FILTER, Point.FILTER, Point.RESERVE),
-            "A pod runs where its volumes can be reached, or will be; binds none."),
+    _plugin("VolumeBinding", "kubernetes.volume_binding.plugin",
+            (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PRE_BIND),
+            "A pod runs where its volumes can be reached, or will be, and is bound after them."),
     _plugin("VolumeZone", "kubernetes.volume_zone", (Point.PRE_FILTER, Point.FILTER),
             "A pod runs in the zones that its volumes' labels name."),
     _plugin("PodTopologySpread", "kubernetes.pod_topology_spread.plugin",
@@ -200,6 +201,7 @@ DEFAULT_PLUGINS: Final[Mapping[Point, Enabled]] = {
         ("InterPodAffinity", 2), ("NodeResourcesBalancedAllocation", 1), ("ImageLocality", 1),
     ),
     Point.RESERVE: _weightless("VolumeBinding"),
+    Point.PRE_BIND: _weightless("VolumeBinding"),
     Point.BIND: _weightless("DefaultBinder"),
 }
 """The plugins enabled by default, with weights and in order: kube-scheduler's default plugins (v1).

@@ -371,6 +371,8 @@ def _digest(registry: Registry, framework: Framework) -> str:
 class _Onlooker:
     """A client that writes nothing and records evictions (implements `Client`)."""
 
+    simulated = True
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.evictions: list[PredictedEviction] = []

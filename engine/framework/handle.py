@@ -140,8 +140,17 @@ class Deletes(Protocol):
         ...
 
 
+@runtime_checkable
+class Simulated(Protocol):
+    """A client without a live cluster: no controller, kubelet or provisioner acts on what is written."""
+
+    simulated: bool
+
+
 class Nothing:
     """A framework without events, waiting pods, queue, nominations and client; all its methods do nothing."""
+
+    simulated = True
 
     def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
         """Nothing changes."""

@@ -86,10 +86,32 @@ class Deferred:
 
     `call` does it, in any thread and concurrently with later decisions: it may use the handle's `client` and `log`, the
     draft, and values that it was made with. It must neither read nor write the plugin, the cycle state, a snapshot or
-    the queue. Its result or exception counts as the plugin's own.
+    the queue. Its result or exception counts as the plugin's own. Of a preBind, the result may be `AwaitObjects`.
     """
 
-    call: Callable[[], Refusal | Skip | None]
+    call: Callable[[], Refusal | Skip | AwaitObjects | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitObjects:
+    """The result of a preBind that goes on when other components have changed objects: volumes that are bound, say.
+
+    No thread waits meanwhile, and no other decision. The binding cycle ends with an error if the pod or its node is
+    deleted, or the pod is preempted.
+    """
+
+    condition: Callable[[], Refusal | AwaitObjects | bool]
+    """Returns True to go on, False to wait on, or why the pod cannot be bound; or what to wait for instead.
+
+    It is called in the scheduling thread, between decisions: at once, and after changes of `objects`. A wait that it
+    returns must be for further objects: otherwise it counts as False.
+    """
+    objects: frozenset[tuple[str, str]]
+    """Kind and key of each object that `condition` reads."""
+    timeout: int
+    """Nanoseconds after which the binding cycle ends with an error."""
+    timed_out: str
+    """The message of that error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,8 +452,20 @@ class PreBind(Protocol):
 
     def pre_bind(
         self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,
-    ) -> Refusal | Deferred | None:
+    ) -> Refusal | Deferred | AwaitObjects | None:
         """Change `draft` (a deep copy of the pod's object); the changes of all plugins are applied as one patch."""
+        ...
+
+
+@runtime_checkable
+class PreBindPreFlight(Protocol):
+    """Says in advance whether preBind has anything to do for a pod; without it, it is always called.
+
+    If no plugin has, no draft is made (kube-scheduler's PreBindPreFlight).
+    """
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:
+        """Return whether `pre_bind` is to be called; quick, and in the scheduling thread."""
         ...
 
 
@@ -441,7 +475,7 @@ class PreBindReservation(Protocol):
 
     def pre_bind_reservation(
         self, state: CycleState, reservation: dict[str, Any], node: str,
-    ) -> Refusal | Deferred | None:
+    ) -> Refusal | Deferred | AwaitObjects | None:
         """Change the copy of the Reservation."""
         ...
 

@@ -344,6 +344,8 @@ def _owner(name: str) -> dict[str, object]:
 class _Client:
     """Writes into the replay's cluster, and requeues evicted pods (implements `framework.handle.Client`)."""
 
+    simulated = True
+
     def __init__(self, owner: _Replay) -> None:
         self._owner = owner
 

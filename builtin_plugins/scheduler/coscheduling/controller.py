@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.kubernetes.times import rfc3339
+from koordpolicy.engine.scheduler.extensions.status_writes import StatusWrites
 from koordpolicy.plugin import Handle
 
 from .gangs import Gang, Gangs
@@ -34,30 +35,35 @@ class PodGroupStatus:
     def __init__(self, handle: Handle, gangs: Gangs) -> None:
         self._handle = handle
         self._gangs = gangs
+        self._writes = StatusWrites(handle)
 
     def run(self, now: int) -> None:
-        """Write changed statuses; groups that have ended, or have waited for two days, are skipped."""
+        """Write the statuses that have changed; groups that have ended are skipped."""
         snapshot = self._handle.snapshot()
         for gang in self._gangs.all():
             item = snapshot.object("PodGroup", gang.id) if gang.from_pod_group else None
             if item is None:
                 continue
-            status = next_status(item, gang, now)
+            status = current_status(item, gang, now)
             if status != (item.get("status") or {}):
-                try:
-                    self._handle.client.patch(item, {**item, "status": status})
-                except OSError as error:
-                    self._handle.log.warning("the status of PodGroup `%s` was not written: %s", gang.id, error)
+                self._writes.patch(item, {**item, "status": status})
+
+
+def current_status(item: Mapping[str, Any], gang: Gang, now: int) -> dict[str, Any]:
+    """Return the status that a PodGroup has after all steps that its pods permit now."""
+    status = dict(item.get("status") or {})
+    while (following := next_status({**item, "status": status}, gang, now)) != status:
+        status = following
+    return status
 
 
 def next_status(item: Mapping[str, Any], gang: Gang, now: int) -> dict[str, Any]:
-    """Return the status that a PodGroup should have."""
+    """Return the status that follows the one of a PodGroup, one phase at most; the same if nothing has changed."""
     status = dict(item.get("status") or {})
     phase = status.get("phase") or ""
-    started = status.get("scheduleStartTime")
-    if phase in _ENDED or (started and now - nanoseconds(started, "status.scheduleStartTime") > _GIVEN_UP):
-        return status
     minimum = (item.get("spec") or {}).get("minMember") or 0
+    if phase in _ENDED or _is_given_up(item, status, minimum):
+        return status
     if not phase:
         return {**status, "phase": PENDING}
     if phase == PENDING:
@@ -85,3 +91,12 @@ def next_status(item: Mapping[str, Any], gang: Gang, now: int) -> dict[str, Any]
     elif gang.bound or gang.waiting:
         status["phase"] = SCHEDULING
     return status
+
+
+def _is_given_up(item: Mapping[str, Any], status: Mapping[str, Any], minimum: int) -> bool:
+    """Return whether a group began late, was scheduled and runs no more: its pods may have been garbage collected."""
+    started, created = status.get("scheduleStartTime"), item["metadata"].get("creationTimestamp")
+    if not started or not created or status.get("running") or status.get("scheduled") != minimum:
+        return False
+    since = nanoseconds(started, "status.scheduleStartTime")
+    return since - nanoseconds(created, "metadata.creationTimestamp") > _GIVEN_UP

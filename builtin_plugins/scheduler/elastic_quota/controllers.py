@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import ResourceList
+from koordpolicy.engine.scheduler.extensions.status_writes import StatusWrites
 from koordpolicy.plugin import Handle
 
 from .amounts import added, exceeded, masked, quantities, subtracted
@@ -26,6 +27,7 @@ class QuotaStatus:
         self._handle = handle
         self._trees = trees
         self._specs = specs
+        self._writes = StatusWrites(handle)
 
     def run(self, now: int) -> None:  # noqa: ARG002 - all controllers are run like this
         """Write changed statuses; a resource that is missing there and 0 here is not a change."""
@@ -36,15 +38,12 @@ class QuotaStatus:
             if item is None or tree is None:
                 continue
             quota = tree.quota(self._specs[key].name)
-            modified = _written(item, quota, tree)
+            modified = with_status(item, quota, tree)
             if modified is not item:
-                try:
-                    self._handle.client.patch(item, modified)
-                except OSError as error:
-                    self._handle.log.warning("the status of ElasticQuota `%s` was not written: %s", key, error)
+                self._writes.patch(item, modified)
 
 
-def _written(item: Mapping[str, Any], quota: Quota, tree: QuotaTree) -> Mapping[str, Any]:
+def with_status(item: Mapping[str, Any], quota: Quota, tree: QuotaTree) -> Mapping[str, Any]:
     """Return the object with the status of the quota; the object itself if it does not change."""
     annotations = dict(item["metadata"].get("annotations") or {})
     before = dict(annotations)

@@ -19,7 +19,8 @@ CSI_STORAGE_CAPACITY: Final = "CSIStorageCapacity"
 
 _CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+"""The annotation of a claim with the node for which its volume is provisioned."""
 _WAITS: Final = "WaitForFirstConsumer"
 
 
@@ -73,4 +74,18 @@ def waits_for_consumer(storage_class: Json) -> bool:
 def selected_node(claim: Json) -> str:
     """Return the node that a scheduler chose for a claim that is not bound yet, or an empty text."""
     annotations = (claim.get("metadata") or {}).get("annotations") or {}
-    return str(annotations.get(_SELECTED_NODE) or "")
+    return str(annotations.get(SELECTED_NODE) or "")
+
+
+def refers_to(reference: Json, metadata: Json) -> bool:
+    """Return whether a volume's `claimRef` means the claim with this metadata; without a UID any claim of its name."""
+    same = (reference.get("name"), reference.get("namespace") or "default") == (
+        metadata["name"], metadata.get("namespace") or "default")
+    return same and reference.get("uid") in (None, "", metadata.get("uid"))
+
+
+def key_of(item: Json) -> str:
+    """Return the key of a claim or a volume in the cluster."""
+    metadata = item["metadata"]
+    return str(metadata["name"]) if item.get("kind") == VOLUME else (
+        f"{metadata.get('namespace') or 'default'}/{metadata['name']}")

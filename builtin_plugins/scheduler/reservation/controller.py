@@ -11,6 +11,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.handle import Deletes
 from koordpolicy.engine.kubernetes.vocabulary import RESERVATION_ALLOCATED_ANNOTATION
 from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid
+from koordpolicy.engine.scheduler.extensions.status_writes import StatusWrites
 from koordpolicy.plugin import Event, Handle
 
 from ..allocation.annotations import annotations_of
@@ -32,7 +33,9 @@ class ReservationStatus:
     def __init__(self, handle: Handle, args: ReservationArgs) -> None:
         self._handle = handle
         self._args = args
+        self._writes = StatusWrites(handle)
         self._touched: dict[str, None] = {}
+        """The Reservations that may not be as they should be: changed ones, and those that were written."""
         self._deleted: dict[str, None] = {}
         self._resynced = self._collected = -(2**62)
         handle.events.on(("Reservation", "Pod"), self._on_event)
@@ -80,7 +83,8 @@ class ReservationStatus:
             self._handle.log.warning("Reservation `%s` cannot be read: %s", name, error)
             return
         if wanted is not item:
-            self._patch(item, wanted)
+            self._writes.patch(item, wanted)
+            self._touched[name] = None  # until the cluster shows it
 
     def _is_about_to_expire(self, item: Mapping[str, Any], now: int) -> bool:
         try:
@@ -112,13 +116,7 @@ class ReservationStatus:
                 others = {key: value for key, value in annotations_of(item).items()
                         if key != RESERVATION_ALLOCATED_ANNOTATION}
                 modified = {**item, "metadata": {**item["metadata"], "annotations": others}}
-                self._patch(item, modified)
-
-    def _patch(self, item: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-        try:
-            self._handle.client.patch(item, wanted)
-        except OSError as error:
-            self._handle.log.warning("%s `%s` was not written: %s", item.get("kind"), item["metadata"]["name"], error)
+                self._writes.patch(item, modified)
 
     def _delete(self, item: Mapping[str, Any], name: str) -> None:
         client = self._handle.client

@@ -1,7 +1,8 @@
 """The binding cycle: preBind, bind and postBind of pods that have their node.
 
 A binding cycle is a generator that runs in the owner's thread, top to bottom, and yields each piece of input and
-output: an `Executor` does that, and the generator goes on with the result.
+output: an `Executor` does that, and the generator goes on with the result. It also yields what it waits for: objects of
+the cluster that others change (`ObjectWaits`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.handle import Client
@@ -23,9 +25,11 @@ from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Point, Refusal
 from koordpolicy.engine.framework.scheduler import (
     ApplyPatch,
+    AwaitObjects,
     CycleState,
     Deferred,
     PreBind,
+    PreBindPreFlight,
     PreBindReservation,
     Skip,
 )
@@ -35,15 +39,41 @@ from ..extensions.reservations import is_reserve_pod, reservation_of
 from ..profiles.profile import Active, Profile
 from ..verdict.verdict import Failure, PodRejection, Verdict
 from .executor import Executor, Job
-from .plugin_runner import guarded
+from .object_waits import ObjectWaits
+from .plugin_runner import guarded, odd_answer
 
 _LOG: Final = logging.getLogger(__name__)
 
 _Result: TypeAlias = tuple[Any, Sequence[Failure]]
 """A plugin's result (None, a refusal or `SKIP`), and its failures."""
-_Step: TypeAlias = tuple[Point, Callable[[], _Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """The objects that a plugin waits for."""
+
+    active: Active
+    point: Point
+    objects: AwaitObjects
+
+    def result(self) -> _Result | None:
+        """Return the plugin's result; None if the cycle must wait on."""
+        failures: list[Failure] = []
+        found = guarded(failures, self.active, self.point, self.objects.condition, kinds=(bool, AwaitObjects))
+        if found is False or (isinstance(found, AwaitObjects) and found.objects <= self.objects.objects):
+            return None
+        if found is None:
+            found = odd_answer(failures, self.active, self.point, found)
+        return (None if found is True else found), failures
+
+    def timed_out(self) -> _Result:
+        """Return the plugin's result after the timeout."""
+        return Refusal("timeout", self.objects.timed_out, Code.ERROR), ()
+
+
+_Step: TypeAlias = tuple[Point, Callable[[], _Result] | _Awaited]
 _Steps: TypeAlias = Generator[_Step, _Result, None]
-"""A running binding cycle: yields a call for the executor, with its point, and receives the result."""
+"""A running binding cycle: yields a call for the executor or objects to wait for, and receives the result."""
 
 
 class BindingPhase(enum.Enum):
@@ -72,11 +102,14 @@ class BindingCycle:
     lease: Lease | None = None
     """Keeps the plugins open while the cycle runs concurrently with others."""
     begun: int = 0
-    """When the first job was submitted, in nanoseconds since the epoch."""
+    """When the first job was submitted, in nanoseconds since the epoch; after a wait for objects, the first one since.
+    """
     deadline: int = 0
     steps: _Steps | None = None
     job: Job | None = None
     """The input or output in progress."""
+    awaited: _Awaited | None = None
+    """The objects that the cycle waits for."""
     point: Point = Point.PRE_BIND
     """The point of `job`, or of the last one."""
     bound: bool = False
@@ -123,8 +156,8 @@ class BindingCycles:
 
     No call waits for input or output that runs on workers.
 
-    A cycle that takes longer than `timeout` nanoseconds is abandoned. Its input or output may still succeed later: see
-    `bound_late`.
+    A cycle whose input and output takes longer than `timeout` nanoseconds is abandoned. It may still succeed later: see
+    `bound_late`. A wait for objects has a timeout of its own, and none of the executor's workers.
     """
 
     def __init__(
@@ -143,18 +176,27 @@ class BindingCycles:
         self._abandoned: dict[Job, tuple[BindingCycle, Lease | None]] = {}
         """The cycles that were abandoned while a worker ran their job; the leases are released when the job ends."""
         self._in_flight: dict[BindingCycle, None] = {}
-        """The running cycles, oldest first; all have the same timeout."""
+        """The cycles with a job in progress, oldest first; all have the same timeout."""
+        self._waits: ObjectWaits[BindingCycle] = ObjectWaits(clock)
+        self._deleted: dict[str, None] = {}
+        """The keys of pods that were marked for deletion."""
         self._bound_late: list[BindingCycle] = []
+        cluster.listen(self._note)
 
     @property
     def idle(self) -> bool:
-        """True if no worker has anything to do, or to report, for a binding cycle."""
-        return not (self._in_flight or self._abandoned)
+        """True if no binding cycle has anything to do, or to wait for."""
+        return not (self._in_flight or self._abandoned or self._waits)
 
     @property
     def in_flight(self) -> tuple[BindingCycle, ...]:
-        """The cycles that have not ended, oldest first."""
+        """The cycles with input or output in progress, oldest first."""
         return tuple(self._in_flight)
+
+    @property
+    def awaiting(self) -> tuple[BindingCycle, ...]:
+        """The cycles that wait for objects, oldest first."""
+        return tuple(self._waits)
 
     @property
     def begun(self) -> tuple[int, ...]:
@@ -165,22 +207,61 @@ class BindingCycles:
 
     def next_time(self) -> int | None:
         """Return the time of the next timeout; None if no cycle is running."""
-        return next((binding.deadline for binding in self._in_flight), None)
+        times = (next((binding.deadline for binding in self._in_flight), None), self._waits.next_time())
+        return min((time for time in times if time is not None), default=None)
 
     def start(self, binding: BindingCycle) -> bool:
-        """Run the binding cycle until it waits for a worker; return whether it has ended."""
+        """Run the binding cycle until it waits for a worker or for objects; return whether it has ended."""
         binding.steps = _binding_cycle(binding, self._cluster, self._client, self._feature_gates)
         if self._resume(binding, binding.steps, None):
             return True
         binding.phase = BindingPhase.BINDING
-        binding.begun = self._clock()
-        binding.deadline = binding.begun + self._timeout
         binding.lease = binding.lease or self._lease()
-        self._in_flight[binding] = None
         return False
 
+    def cancel(self, key: str, plugin: str, message: str) -> bool:
+        """Reject the pod if its cycle is still before the bind plugins; return whether it is.
+
+        Input and output in progress is not interrupted: the cycle ends after it.
+        """
+        binding = next((each for each in (*self._waits, *self._in_flight) if each.pod.key == key), None)
+        if binding is None or binding.point is not Point.PRE_BIND:
+            return False
+        binding.reject(plugin, Point.PRE_BIND, Refusal("", message))
+        if binding.awaited is not None:
+            self._waits.touch(binding)
+        return True
+
     def ended(self) -> Iterator[BindingCycle]:
-        """Yield the cycles that have ended since the last call: in the order of completion, then the abandoned ones."""
+        """Yield the cycles that have ended since the last call: in the order of completion, then those whose wait for
+        objects has ended, then the abandoned ones.
+        """
+        yield from self._completed()
+        yield from self._waited()
+        while self._in_flight:
+            binding = next(iter(self._in_flight))
+            if binding.deadline > self._clock():
+                return
+            self._give_up(binding)
+            yield binding
+
+    def deleted(self) -> tuple[BindingCycle, ...]:
+        """Return the cycles with input or output in progress whose pods were marked for deletion since the last call.
+
+        They end as their input and output does; the API server binds no pod that is being deleted.
+        """
+        if not self._deleted:
+            return ()
+        keys, self._deleted = self._deleted, {}
+        return tuple(binding for binding in self._in_flight if binding.pod.key in keys)
+
+    def _note(self, event: Event) -> None:
+        if self._waits:
+            self._waits.note(event)
+        if event.kind == "Pod" and self._in_flight and not event.assumed and _is_going(event.new):
+            self._deleted[event.key] = None
+
+    def _completed(self) -> Iterator[BindingCycle]:
         for job in self._executor.completed():
             if job in self._abandoned:
                 self._note_late(job)
@@ -195,12 +276,43 @@ class BindingCycles:
                 continue
             self._in_flight.pop(binding, None)
             yield binding
-        while self._in_flight:
-            binding = next(iter(self._in_flight))
-            if binding.deadline > self._clock():
-                return
-            self._give_up(binding)
-            yield binding
+
+    def _waited(self) -> Iterator[BindingCycle]:
+        """Resume the cycles whose wait has ended; yield those that have ended with it."""
+        while (due := self._waits.take()) is not None:
+            binding, late = due
+            assert binding.awaited is not None
+            assert binding.steps is not None
+            result = self._result_of_wait(binding, binding.awaited)
+            if result is None and late:
+                result = binding.awaited.timed_out()
+            if result is not None:
+                self._waits.remove(binding)
+                binding.awaited = None
+                if self._resume(binding, binding.steps, result):
+                    yield binding
+
+    def _result_of_wait(self, binding: BindingCycle, awaited: _Awaited) -> _Result | None:
+        """Return the result of a wait; None if the cycle must wait on."""
+        if binding.rejection is not None:
+            return None, ()
+        fault = self._fault_of(binding)
+        return (Refusal("", fault, Code.ERROR), ()) if fault else awaited.result()
+
+    def _fault_of(self, binding: BindingCycle) -> str:
+        """Return why a waiting pod can no longer be bound; empty if it can."""
+        pod = self._cluster.pod(binding.pod.key)
+        if pod is None:
+            return "the pod does not exist any more"
+        if not same_pod(pod, binding.pod):
+            return "the pod was made anew"
+        if _is_going(self._cluster.object("Pod", pod.key)):
+            return "the pod is being deleted"
+        if pod.node_name != binding.node:
+            return f"the pod was bound to `{pod.node_name}` by another scheduler"
+        if binding.node not in self._cluster.index:
+            return f"the node `{binding.node}` is gone"
+        return "the pod is bound already" if is_shown_bound(self._cluster, binding) else ""
 
     def bound_late(self) -> tuple[BindingCycle, ...]:
         """Return the abandoned cycles whose pods were bound after all, since the last call."""
@@ -208,14 +320,22 @@ class BindingCycles:
         return found
 
     def _resume(self, binding: BindingCycle, steps: _Steps, result: _Result | None) -> bool:
-        """Resume a cycle with the result of its last call until it waits for a worker; return whether it has ended."""
+        """Resume a cycle with the result of its last step until it waits again; return whether it has ended."""
         try:
             while True:
-                binding.point, call = next(steps) if result is None else steps.send(result)
-                result = self._executor.submit(call)
+                binding.point, step = next(steps) if result is None else steps.send(result)
+                if isinstance(step, _Awaited):
+                    result = self._result_of_wait(binding, step)
+                    if result is None:
+                        self._in_flight.pop(binding, None)
+                        binding.awaited = step
+                        own = {("Pod", binding.pod.key), ("Node", binding.node)}
+                        self._waits.add(binding, step.objects.objects | own, step.objects.timeout)
+                        return False
+                    continue
+                result = self._executor.submit(step)
                 if isinstance(result, Job):
-                    binding.job = result
-                    self._by_job[result] = binding
+                    self._await_job(binding, result)
                     return False
         except StopIteration:
             return True
@@ -225,6 +345,14 @@ class BindingCycles:
             binding.fail(error)
             steps.close()
             return True
+
+    def _await_job(self, binding: BindingCycle, job: Job) -> None:
+        binding.job = job
+        self._by_job[job] = binding
+        if binding not in self._in_flight:
+            binding.begun = self._clock()
+            binding.deadline = binding.begun + self._timeout
+            self._in_flight[binding] = None
 
     def _give_up(self, binding: BindingCycle) -> None:
         job = binding.job
@@ -288,7 +416,7 @@ def _bind_pod(
     pod, node, profile = binding.pod, binding.node, binding.profile
     reservation = reservation_of(pod) if is_reserve_pod(pod) else None
     if reservation is None and "DynamicSchedulerCheck" in feature_gates:
-        fault = _fault_of(pod, cluster.object("Pod", pod.key), profile.name)
+        fault = _fault_of_pod(pod, cluster.object("Pod", pod.key), profile.name)
         if fault:
             binding.reject("DynamicSchedulerCheck", Point.PRE_BIND, Refusal("", fault, Code.ERROR))
             return
@@ -302,13 +430,14 @@ def _bind_pod(
             binding.reject("Reservation", Point.PRE_BIND, Refusal("", message, Code.ERROR))
             return
         # If no plugin writes into the draft there is nothing to send, so none is made.
-        if reservation is not None or profile.having(PreBind):
-            yield from _run_pre_bind_plugins(binding, original, reserves=reservation is not None)
+        preparing = _preparing(binding) if reservation is None else ()
+        if reservation is not None or preparing:
+            yield from _run_pre_bind_plugins(binding, original, preparing, reserves=reservation is not None)
     if binding.rejection is None:
         yield from _run_bind_plugins(binding, client)
 
 
-def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> str:
+def _fault_of_pod(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> str:
     """Return why a pod must no longer be bound; empty if it may be."""
     if current is None:
         return ""  # the cluster has no object of the pod to compare it with
@@ -316,12 +445,28 @@ def _fault_of(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> 
     before = (pod.object.get("spec") or {}).get("schedulerName")
     if named not in (before, profile):
         return "schedulerName unmatched"
-    if (current.get("metadata") or {}).get("deletionTimestamp"):
-        return "pod is being deleted"
-    return ""
+    return "pod is being deleted" if _is_going(current) else ""
 
 
-def _run_pre_bind_plugins(binding: BindingCycle, original: Mapping[str, Any], *, reserves: bool) -> _Steps:
+def _is_going(item: Mapping[str, Any] | None) -> bool:
+    """Return whether an object is marked for deletion."""
+    return item is not None and bool((item.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def _preparing(binding: BindingCycle) -> tuple[Active, ...]:
+    """Return the plugins whose preBind has something to do for the pod."""
+    found = binding.profile.having(PreBind)
+    idle = {
+        active.name for active in binding.profile.having(PreBindPreFlight)
+        if guarded(binding.failures, active, Point.PRE_BIND, active.ask.pre_bind_pre_flight, binding.state, binding.pod,
+                   binding.node) is False
+    }
+    return tuple(active for active in found if active.name not in idle) if idle else found
+
+
+def _run_pre_bind_plugins(
+    binding: BindingCycle, original: Mapping[str, Any], preparing: Sequence[Active], *, reserves: bool,
+) -> _Steps:
     draft: dict[str, Any] = copy.deepcopy(dict(original))
     profile, state, pod, node = binding.profile, binding.state, binding.pod, binding.node
     if reserves:
@@ -332,7 +477,7 @@ def _run_pre_bind_plugins(binding: BindingCycle, original: Mapping[str, Any], *,
             if binding.rejection is not None:
                 return
     else:
-        for active in profile.having(PreBind):
+        for active in preparing:
             yield from _run(binding, active, Point.PRE_BIND, partial(active.ask.pre_bind, state, pod, draft, node))
             if binding.rejection is not None:
                 return
@@ -369,7 +514,7 @@ def _run(
 
     The executor calls thread-safe plugins, and the deferred calls of others; all other calls are made in this thread.
     """
-    kinds: tuple[type, ...] = (Skip,) if skips else ()
+    kinds: tuple[type, ...] = (Skip,) if skips else (AwaitObjects,) if point is Point.PRE_BIND else ()
     if getattr(active.ask, "thread_safe", False):
         result, failures = yield point, partial(_call, active, point, call, kinds)
     else:
@@ -378,9 +523,12 @@ def _run(
             binding.failures += failures
             result, failures = yield point, partial(_call, active, point, result.call, kinds)
     binding.failures += failures
+    while isinstance(result, AwaitObjects) and binding.rejection is None:
+        result, failures = yield point, _Awaited(active, point, result)
+        binding.failures += failures
     if isinstance(result, Skip):
         return False
-    if result is not None:
+    if isinstance(result, Refusal):
         binding.reject(active.name, point, result)
     return True
 

@@ -12,6 +12,8 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 class OwnCluster:
     """Writes only to the cluster that the scheduler owns (implements `framework.handle.Client`)."""
 
+    simulated = True
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.evicted: list[tuple[str, str]] = []

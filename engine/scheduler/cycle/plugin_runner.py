@@ -26,6 +26,7 @@ from koordpolicy.engine.framework.scheduler import (
     SKIP_SHAPE,
     AfterFilter,
     AfterPreFilter,
+    AwaitObjects,
     BeforeFilter,
     BeforePreFilter,
     BeforeScore,
@@ -549,6 +550,9 @@ def _is_sound(answer: object) -> bool:
             return isinstance(answer.timeout, int)
         case Deferred():
             return callable(answer.call)
+        case AwaitObjects():
+            return (callable(answer.condition) and isinstance(answer.objects, frozenset)
+                    and isinstance(answer.timeout, int) and isinstance(answer.timed_out, str))
         case Plan():
             return isinstance(answer.nodes, Mapping)
         case Changed():

@@ -334,6 +334,8 @@ class Scheduler:
                 self._conclude(binding)
             for binding in self._bindings.bound_late():
                 self._take_over(binding)
+            for binding in self._bindings.deleted():
+                self._leave_node(binding)
         while (waiting := self.waiting.take()) is not None:
             self._bind(waiting.binding)
 
@@ -341,6 +343,11 @@ class Scheduler:
     def in_flight(self) -> tuple[BindingCycle, ...]:
         """The binding cycles that wait for workers, oldest first."""
         return self._bindings.in_flight
+
+    @property
+    def awaiting(self) -> tuple[BindingCycle, ...]:
+        """The binding cycles that wait for objects of the cluster, oldest first."""
+        return self._bindings.awaiting
 
     def binding_seconds(self) -> tuple[float, ...]:
         """Return for how many seconds each pod has been bound by workers; for any thread.
@@ -380,6 +387,8 @@ class Scheduler:
         self.nominations.nominate(verdict.pod, nomination.node)
         for victim in nomination.victims:
             if self.waiting.reject(victim.key, "preemption", "preempted"):
+                continue
+            if self._bindings.cancel(victim.key, "preemption", "preempted"):
                 continue
             try:
                 self.client.preempt(victim, f"preempted by {verdict.pod.key} on {nomination.node}")
@@ -492,6 +501,12 @@ class Scheduler:
         """Undo the reservations of a rejected pod; each plugin is called, even if another one fails."""
         binding.phase = BindingPhase.ENDED
         self._unreserve(binding, snapshot)
+        self._leave_node(binding)
+        for active in binding.profile.having(ForgetPod):
+            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, binding.pod)
+
+    def _leave_node(self, binding: BindingCycle) -> None:
+        """Let the assumed pod leave its node, unless it is bound."""
         known, stored = self.cluster.pod(binding.pod.key), self.cluster.object("Pod", binding.pod.key)
         bound = known is not None and (known.object.get("spec") or {}).get("nodeName")
         if known is not None and same_pod(known, binding.pod) and known.node_name == binding.node and not bound:
@@ -499,8 +514,6 @@ class Scheduler:
             self.cluster.forget(binding.pod.key)
             if stored is not None and (stored.get("spec") or {}).get("nodeName"):
                 self.cluster.upsert(stored)  # it was bound before that: it is where its object says
-        for active in binding.profile.having(ForgetPod):
-            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, binding.pod)
 
     def _unreserve(self, binding: BindingCycle, snapshot: Snapshot) -> None:
         row = snapshot.index.get(binding.node, -1)

@@ -28,6 +28,7 @@ from koordpolicy.engine.framework.scheduler import (
     Cacheable,
     FilterNode,
     PreBind,
+    PreBindPreFlight,
     PreBindReservation,
     ScoreNode,
 )
@@ -49,6 +50,7 @@ CAPABILITIES: Final[Mapping[type, Point]] = {
     AfterPostFilter: Point.POST_FILTER,
     BeforeScore: Point.SCORE,
     PreBind: Point.PRE_BIND,
+    PreBindPreFlight: Point.PRE_BIND,
     PreBindReservation: Point.PRE_BIND,
     ApplyPatch: Point.PRE_BIND,
 }

@@ -248,7 +248,7 @@ def test_an_argument_has_an_effect_or_is_reported(
 
 
 @pytest.mark.parametrize(("name", "path"), [
-    ("VolumeBinding", "bindTimeoutSeconds"), ("VolumeBinding", "shape"), ("DeviceShare", "allocator"),
+    ("VolumeBinding", "shape"), ("DeviceShare", "allocator"),
     ("ElasticQuota", "quotaGroupNamespace"), ("ElasticQuota", "quotaSnapshotUpdateInterval"),
     ("Reservation", "controllerWorkers"),
     ("Reservation", "reservationSelectorIndex"), ("Coscheduling", "controllerWorkers"),

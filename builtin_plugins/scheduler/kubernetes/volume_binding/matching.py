@@ -21,7 +21,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_labels, matches_node
 
 from ..node_selection import label_path, paths_of, pod_that_requires
-from ..volumes import CSI_DRIVER, CSI_STORAGE_CAPACITY, STORAGE_CLASS, VOLUME, class_of
+from ..volumes import CSI_DRIVER, CSI_STORAGE_CAPACITY, STORAGE_CLASS, VOLUME, class_of, key_of, refers_to
 
 _NO_PROVISIONER: Final = frozenset(("", "kubernetes.io/no-provisioner"))
 _AVAILABLE: Final = "Available"
@@ -199,8 +199,7 @@ class VolumeMatcher:
 
 def _candidates(claim: Json, snapshot: Snapshot, taken: Mapping[str, str]) -> Iterator[tuple[Json, bool]]:
     """Yield the volumes that match a claim: its own one (then true) before others, the smallest first."""
-    metadata, spec = claim["metadata"], _spec(claim)
-    key = f"{metadata.get('namespace') or 'default'}/{metadata['name']}"
+    metadata, spec, key = claim["metadata"], _spec(claim), key_of(claim)
     wanted, name = _requested(claim), class_of(claim)
     modes = frozenset(spec.get("accessModes") or ())
     own: list[Json] = []
@@ -217,7 +216,7 @@ def _candidates(claim: Json, snapshot: Snapshot, taken: Mapping[str, str]) -> It
         if (there.get("volumeAttributesClassName") or "") != (spec.get("volumeAttributesClassName") or ""):
             continue
         if there.get("claimRef") is not None:
-            if _refers_to(there["claimRef"], metadata):
+            if refers_to(there["claimRef"], metadata):
                 own.append(volume)
             continue
         if (volume.get("status") or {}).get("phase") != _AVAILABLE or not _selects(spec.get("selector"), volume):
@@ -227,12 +226,6 @@ def _candidates(claim: Json, snapshot: Snapshot, taken: Mapping[str, str]) -> It
         others.append((capacity, str(volume["metadata"]["name"]), volume))
     yield from ((volume, True) for volume in own)
     yield from ((volume, False) for _, _, volume in sorted(others, key=lambda each: each[:2]))
-
-
-def _refers_to(reference: Json, metadata: Json) -> bool:
-    same = (reference.get("name"), reference.get("namespace") or "default") == (
-        metadata["name"], metadata.get("namespace") or "default")
-    return same and reference.get("uid") in (None, "", metadata.get("uid"))
 
 
 def _selects(selector: Json | None, volume: Json) -> bool:

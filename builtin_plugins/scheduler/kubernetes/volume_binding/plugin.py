@@ -1,6 +1,7 @@
 """VolumeBinding: refuses nodes that cannot reach the pod's volumes, or on which its claims cannot be bound.
 
-Nothing is written: chosen volumes are assumed for later pods, and the volume controller and kube-scheduler bind them.
+Chosen volumes are assumed for later pods. In a live cluster they are then written, and the pod is bound when the
+volume controller has bound its claims; in a simulation nobody would, so nothing is written there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
 from koordpolicy.engine.kubernetes.selectors import Json
-from koordpolicy.plugin import SKIP_SHAPE, CycleState, Event, Handle, Skip
+from koordpolicy.plugin import SKIP_SHAPE, CycleState, Deferred, Event, Handle, Simulated, Skip
 
 from ...allocation.requeue_hints import is_of, node_came_or_changed
 from ...allocation.strict_args import integer, listed, nested, read_args
@@ -34,9 +35,11 @@ from ..volumes import (
     class_of,
     is_bound,
     is_owned_by,
+    key_of,
     selected_node,
     waits_for_consumer,
 )
+from .binding import ChosenVolumes, bind_volumes
 from .matching import Matched, Reach, VolumeMatcher
 
 _CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
@@ -59,6 +62,10 @@ class _Claims:
     waiting: list[Json] = field(default_factory=list)
     """The claims that are bound when the pod has a node."""
     matched: Matched | None = None
+    chosen: ChosenVolumes | None = None
+    """What `reserve` chose for the waiting claims."""
+    assumed: set[str] = field(default_factory=set)
+    """The keys of the claims that were assumed for this pod, not for another one before."""
 
 
 @dataclass(slots=True)
@@ -79,9 +86,9 @@ class _Assumed:
 
     def node_of(self, claim: Json, snapshot: Snapshot) -> str:
         """Return the node that was selected for a claim, here or in its object, or an empty text."""
-        known = self.nodes.get(_key(claim))
-        if known is not None and snapshot.object(CLAIM, _key(claim)) is not known[0]:
-            del self.nodes[_key(claim)]
+        known = self.nodes.get(key_of(claim))
+        if known is not None and snapshot.object(CLAIM, key_of(claim)) is not known[0]:
+            del self.nodes[key_of(claim)]
             known = None
         return selected_node(claim) or (known[1] if known is not None else "")
 
@@ -92,17 +99,20 @@ class _Assumed:
 
 
 _TIMEOUT: Final = 600
+_SECOND: Final = 1_000_000_000
 
 
 class VolumeBinding:
-    """PreFilter, filter and reserve (kube-scheduler's plugin of that name, without writing anything).
+    """PreFilter, filter, reserve and preBind (kube-scheduler's plugin of that name).
 
-    Arguments: `bindTimeoutSeconds` and `shape` are checked and have no effect.
+    Arguments: `bindTimeoutSeconds` is the time for which a pod waits for its claims to be bound; `shape` has no effect.
     """
 
     name = "VolumeBinding"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:  # noqa: ARG002 - every plugin is made like this
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._handle = handle
+        self._timeout = args.get("bindTimeoutSeconds", _TIMEOUT) * _SECOND
         self._reach = Reach()
         self._matcher = VolumeMatcher(self._reach)
         self._assumed = _Assumed()
@@ -119,12 +129,9 @@ class VolumeBinding:
         return checked
 
     @staticmethod
-    def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:
+    def ignored_args(args: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG004 - the same for all
         """Return the valid v1 arguments without effect, with the reasons."""
-        found = {"shape": "nodes are not scored by the capacity of their volumes"}
-        if args.get("bindTimeoutSeconds") != _TIMEOUT:
-            found["bindTimeoutSeconds"] = "volumes are not bound, so nothing waits for them"
-        return found
+        return {"shape": "nodes are not scored by the capacity of their volumes"}
 
     def pre_filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> Refusal | Skip | None:
         """Skip pods without claims; refuse those with missing, lost, or unexpectedly unbound claims."""
@@ -172,22 +179,39 @@ class VolumeBinding:
         found = state.get(VolumeBinding)
         if not isinstance(found, _Claims) or found.matched is None:
             return None
-        bound: set[str] = set()
-        for claim, volume, where in found.matched.bindings:
-            if where[row]:
-                bound.add(_key(claim))
-                self._assumed.volumes[str(volume["metadata"]["name"])] = volume, _key(claim)
-        for claim in found.waiting:
-            if _key(claim) not in bound and not self._assumed.node_of(claim, snapshot):
-                self._assumed.nodes[_key(claim)] = claim, snapshot.names[row]
+        existing = tuple((claim, volume) for claim, volume, where in found.matched.bindings if where[row])
+        bound = {key_of(claim) for claim, _ in existing}
+        provisioned = tuple(each for each in found.waiting if key_of(each) not in bound)
+        found.chosen = ChosenVolumes(snapshot.names[row], existing, provisioned)
+        for claim, volume in existing:
+            self._assumed.volumes[key_of(volume)] = volume, key_of(claim)
+        new = [each for each in provisioned if not self._assumed.node_of(each, snapshot)]
+        for claim in new:
+            self._assumed.nodes[key_of(claim)] = claim, snapshot.names[row]
+        found.assumed = bound.union(map(key_of, new))
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> None:  # noqa: ARG002
-        """Drop the records of the pod's claims."""
+        """Drop the records of the pod's claims; what was written stays, and the next attempt goes on from there."""
         found = state.get(VolumeBinding)
         if isinstance(found, _Claims):
-            keys = {_key(claim) for claim in found.waiting}
-            self._assumed.forget(keys)
+            self._assumed.forget(found.assumed)
+            found.assumed = set()
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+        """Return whether the pod has claims to bind."""
+        found = state.get(VolumeBinding)
+        return isinstance(found, _Claims) and found.chosen is not None and not isinstance(
+            self._handle.client, Simulated)
+
+    def pre_bind(
+        self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,  # noqa: ARG002
+    ) -> Deferred | None:
+        """Write the volumes of the pod's claims, and wait until the volume controller has bound them."""
+        found = state.get(VolumeBinding)
+        if not self.pre_bind_pre_flight(state, pod, node) or found is None:
+            return None
+        return bind_volumes(found.chosen, self._handle, self._reach, self._timeout)
 
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node, or one of the pod's storage objects, was added or changed."""
@@ -257,8 +281,3 @@ def _fault(pod: PodInfo, claim: VolumeClaim, item: Json | None) -> str:
     if claim.ephemeral and not is_owned_by(item, pod):
         return f"PVC {pod.namespace}/{claim.name} was not created for pod {pod.key} (pod is not owner)"
     return ""
-
-
-def _key(claim: Json) -> str:
-    metadata = claim["metadata"]
-    return f"{metadata.get('namespace') or 'default'}/{metadata['name']}"

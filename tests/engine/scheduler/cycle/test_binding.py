@@ -18,7 +18,7 @@ from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.executor import InlineExecutor, WorkerExecutor
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
-from koordpolicy.plugin import SKIP, Deferred, Wait
+from koordpolicy.plugin import SKIP, AwaitObjects, Deferred, Nomination, Wait
 
 from .manual_executor import ManualExecutor
 
@@ -795,3 +795,146 @@ def test_workers_that_are_waited_for_after_each_pod_decide_as_no_workers_do(seed
         return found, world.api.bound, world.requested(), world.loop.queue.counts()
 
     assert placements(None) == placements(ManualExecutor())
+
+
+# Waiting for objects
+
+
+class Awaits:
+    """Waits until an object of the cluster says so."""
+
+    def __init__(self, handle, result=None):
+        self._handle, self._result = handle, result
+        self.calls = 0
+
+    def pre_bind(self, state, pod, draft, node):
+        return AwaitObjects(self._condition, frozenset({("ConfigMap", "shop/go")}), 10 * SECOND, "no go after 10 s")
+
+    def _condition(self):
+        self.calls += 1
+        if self._result is not None:
+            return self._result
+        item = self._handle.snapshot().object("ConfigMap", "shop/go")
+        return item is not None and item["data"]["go"] == "yes"
+
+
+def awaiting(result=None, *plugins, **rest):
+    made = []
+
+    def make(args, handle):
+        made.append(Awaits(handle, result))
+        return made[-1]
+
+    world = World(Plugin("Awaits", Framework.SCHEDULER, (Point.PRE_BIND,), make, "here", "Awaits"), *plugins,
+                  executor=ManualExecutor(), **rest)
+    world.plugin, = made
+    return world
+
+
+def go(value):
+    return {"kind": "ConfigMap", "metadata": {"name": "go", "namespace": "shop"}, "data": {"go": value}}
+
+
+def test_a_pod_waits_for_an_object_without_a_worker_and_is_bound_when_it_has_changed():
+    world = awaiting()
+    world.add("one")
+    assert world.schedule() == [("one", "a", True)]
+    scheduler = world.loop.scheduler
+    assert [each.pod.name for each in scheduler.awaiting] == ["one"]
+    assert (scheduler.in_flight, world.executor.jobs) == ((), [])
+    world.cluster.upsert(go("no"))
+    world.add("two")
+    assert (world.schedule(), world.reported) == ([("two", "a", True)], [])
+    world.cluster.upsert(go("yes"))
+    assert (world.schedule(), [each.pod.name for each in scheduler.in_flight]) == ([], ["one", "two"])
+    world.executor.finish()
+    world.executor.finish()
+    assert (world.schedule(), world.reported, scheduler.awaiting) == ([], [("one", "a"), ("two", "a")], ())
+
+
+def test_the_condition_is_looked_at_only_after_changes_of_its_objects():
+    world = awaiting()
+    world.add("one")
+    world.schedule()
+    for number in range(5):
+        world.cluster.upsert({**go("yes"), "metadata": {"name": f"other-{number}", "namespace": "shop"}})
+        world.schedule()
+    assert world.plugin.calls == 1
+
+
+def test_a_wait_ends_with_an_error_after_its_timeout():
+    world = awaiting(settings=Settings(binding_timeout=SECOND))
+    world.add("one")
+    world.schedule()
+    assert world.loop.next_time() == 10 * SECOND
+    world.now = 10 * SECOND - 1
+    assert (world.schedule(), world.reported) == ([], [])
+    world.now += 1
+    assert (world.schedule(), world.reported, world.requested()) == ([], [("one", None)], [0, 0])
+    assert world.loop.queue.counts()["backoff"] == 1
+
+
+@pytest.mark.parametrize(("result", "message"), [
+    (Refusal("never", "it never will", Code.ERROR), "it never will"),
+    ("yes", "the answer must be what the protocol of `preBind` says, not 'yes'"),
+    (None, None),
+])
+def test_a_condition_that_refuses_or_answers_oddly_ends_the_cycle(result, message):
+    world = awaiting(result)
+    world.add("one")
+    verdict, = world.loop.schedule_all()
+    assert (verdict.binding if result is None else verdict.refusal[2].message) == (
+        True if result is None else message)
+
+
+def test_the_end_of_the_pod_or_its_node_ends_the_wait():
+    world = awaiting()
+    world.add("deleted", "renewed", "going", "elsewhere", "bound", "left")
+    world.schedule()
+    world.cluster.delete("Pod", "shop/deleted")
+    world.cluster.upsert(pod("renewed", uid="another"))
+    going = pod("going")
+    world.cluster.upsert({**going, "metadata": {**going["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    world.cluster.upsert(pod("elsewhere", nodeName="b"))
+    world.cluster.upsert(pod("bound", nodeName="b"))
+    world.schedule()
+    assert dict(world.reported) == {
+        "deleted": None, "renewed": None, "going": None, "elsewhere": None, "bound": "b"}
+    world.cluster.delete("Node", "b")
+    world.cluster.delete("Node", "a")
+    world.schedule()
+    assert (dict(world.reported)["left"], world.loop.scheduler.awaiting) == (None, ())
+
+
+def test_a_pod_that_waits_is_preempted_without_a_deletion():
+    class Preempts:
+        def post_filter(self, state, pod, snapshot, refused):
+            return Nomination("a", tuple(snapshot.pods(0))) if pod.priority else None
+
+    world = awaiting(None, plugin("Preempts", Preempts(), Point.POST_FILTER), nodes=("a",), cpu="1")
+    world.add("weak")
+    world.schedule()
+    world.add("strong", priority=10)
+    world.schedule()
+    assert (world.reported, world.requested()) == ([("weak", None)], [0])
+    world.now += SECOND
+    world.schedule()
+    assert world.requested() == [1000]
+    assert [each.pod.name for each in world.loop.scheduler.awaiting] == ["strong"]
+
+
+def test_l39_a_pod_that_is_being_deleted_while_it_is_bound_leaves_its_room_at_once():
+    world = World(executor=ManualExecutor())
+    world.add("one")
+    world.schedule()
+    assert world.requested() == [1000, 0]
+    going = pod("one")
+    world.cluster.upsert({**going, "metadata": {**going["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    world.schedule()
+    assert (world.requested(), world.reported, len(world.loop.scheduler.in_flight)) == ([0, 0], [], 1)
+    world.api.fail["one"] = OSError("409: pod one is being deleted")
+    world.executor.finish()
+    world.schedule()
+    assert (world.reported, world.requested()) == ([("one", None)], [0, 0])
+    world.now += 20 * SECOND
+    assert (world.schedule(), len(world.loop.queue)) == ([], 0)
