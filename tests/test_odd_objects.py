@@ -419,8 +419,8 @@ def registries():
 def decide(objects: list[Any], registries) -> tuple[dict[str, Any], list[str], list[str]]:
     """Return what is decided about each pod, what failed and where, and what is wrong with objects."""
     cluster, listing = Cluster(), Listing()
-    problems = [problem.message for problem in apply(cluster, listing.changes(objects), listing)]
-    assert apply(cluster, listing.changes(objects), listing) == []  # it is not reported again
+    problems = [problem.message for problem in apply(cluster, listing.changes(objects), listing.faults)]
+    assert apply(cluster, listing.changes(objects), listing.faults) == []  # it is not reported again
     scheduling, descheduling = registries
     loop = SchedulingLoop(cluster, Live(scheduling), Settings((PROFILE,)), clock=lambda: NOW, explained=True)
     decided: dict[str, Any] = {}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.kinds import Json, Read
+from koordpolicy.engine.cluster.kinds import Json, Read, fields
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.kubernetes.vocabulary import POD_GROUP_LABEL, QUOTA_NAME_LABEL
@@ -55,22 +55,46 @@ def _selects_namespaces(pod: Json) -> bool:
 
 
 _CLAIMS: Final = _with_volume("persistentVolumeClaim", "ephemeral")
-_VOLUMES: Final = tuple(Read(kind, _CLAIMS) for kind in ("PersistentVolumeClaim", "PersistentVolume", "StorageClass"))
 _GPUS: Final = _requesting("koordinator.sh/gpu", "koordinator.sh/rdma", "koordinator.sh/fpga", "nvidia.com/gpu")
+_POD_CLAIMS: Final = Read("Pod", fields=fields("spec.volumes.{name,persistentVolumeClaim,ephemeral}"))
+_VOLUMES: Final = (
+    _POD_CLAIMS, *(Read(kind, _CLAIMS) for kind in ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")))
+_REPORTED: Final = tuple(replace(each, refines=True) for each in _VOLUMES)
+"""The same for plugins that go with VolumeBinding, which reports the lack of a kind for all of them."""
+_SELECTORS: Final = fields("spec.selector")
+_PORTS: Final = Read("Pod", fields=fields("spec.containers.ports", "spec.initContainers.ports"))
 READS: Final[Mapping[str, tuple[Read, ...]]] = {
+    "NodePorts": (_PORTS,),
+    "VolumeRestrictions": (
+        *_REPORTED, Read("Pod", fields=fields("spec.volumes.{gcePersistentDisk,awsElasticBlockStore,iscsi,rbd}")),
+    ),
     "NodeVolumeLimits": (Read("CSINode", _CLAIMS), *_VOLUMES),
-    "VolumeBinding": _VOLUMES,
-    "InterPodAffinity": (Read("Namespace", _selects_namespaces),),
-    "LoadAwareScheduling": (Read("NodeMetric"),),
+    "VolumeBinding": (*_VOLUMES, *(
+        Read(kind, _CLAIMS, refines=True) for kind in ("CSINode", "CSIDriver", "CSIStorageCapacity"))),
+    "VolumeZone": _REPORTED,
+    "PodTopologySpread": tuple(
+        Read(kind, fields=_SELECTORS, refines=True)
+        for kind in ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")),
+    "InterPodAffinity": (Read("Namespace", _selects_namespaces, fields=fields("metadata.labels")),),
+    "ImageLocality": (
+        Read("Node", fields=fields("status.images")),
+        Read("Pod", fields=fields("spec.containers.image", "spec.initContainers.image", "spec.volumes.image")),
+    ),
+    "DefaultPreemption": (
+        Read("PodDisruptionBudget", fields=fields("spec.selector", "status.{disruptionsAllowed,disruptedPods}"),
+             refines=True),
+    ),
+    "LoadAwareScheduling": (Read("NodeMetric", fields=fields("status.prodReclaimableMetric")),),
     "DeviceShare": (Read("Device", _GPUS),),
     "ElasticQuota": (Read("ElasticQuota", _labelled(QUOTA_NAME_LABEL)),),
-    "Coscheduling": (Read("PodGroup", _labelled(POD_GROUP_LABEL)),),
+    "Coscheduling": (
+        Read("PodGroup", _labelled(POD_GROUP_LABEL)), Read("ClusterNetworkTopology", refines=True),
+    ),
+    # The pod of a Reservation is made from its template, whatever that has; a consumer's ports are compared with it.
+    "Reservation": (Read("Reservation", refines=True), _PORTS),
+    "NodeNUMAResource": (Read("NodeResourceTopology", refines=True),),
 }
-"""The kinds that a plugin reads in addition to nodes and pods, and for which pods, if its decision depends on them.
-
-Kinds that only refine a result are omitted: PodTopologySpread's default selectors, PodDisruptionBudgets, which
-DefaultPreemption violates least, Reservations, which pods may use, and NodeResourceTopologies.
-"""
+"""The objects that a plugin reads beside the fields of nodes and pods in `CLUSTER_READS`, and for which pods."""
 _FILTER: Final = (Point.FILTER,)
 _SCORE: Final = (Point.SCORE,)
 
@@ -245,8 +269,10 @@ _WEIGHTS: Final[Mapping[str, int]] = {
     name: 1 for enabled in DEFAULT_PLUGINS.values() for name, _ in enabled
 } | dict(DEFAULT_PLUGINS[Point.SCORE])
 
+_NO_MORE: Final = (Read("Node", fields=frozenset()), Read("Pod", fields=frozenset()))
+"""Plugins that declare no fields of nodes or pods read all; these read those that are named above."""
 PLUGINS: Final[tuple[Plugin, ...]] = tuple(
     replace(plugin, order=place - len(_TABLE), enabled=weight is not None, default_weight=weight,
-            reads=READS.get(plugin.name, ()))
+            reads=(*_NO_MORE, *READS.get(plugin.name, ())))
     for place, plugin in enumerate(_TABLE) for weight in (_WEIGHTS.get(plugin.name),)
 )

@@ -2,7 +2,8 @@
 
 The protocol is that of client-go's reflector: a streamed list where the server has it, else list and watch; bookmarks
 move the version from which a broken watch goes on; a version that has expired leads to a new list, whose difference to
-the last known objects is delivered. Objects are not decoded here beyond their identity.
+the last known objects is delivered. Objects are not decoded here beyond their identity, and none is held: those of a
+list are delivered while it arrives.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import msgspec
 from koordpolicy.engine.source import PolicyError
 
 from .faults import ApiFault
+from .list_parser import ListMetadata, ListParser
 from .pacing import Backoff
 from .resources import HEADS, ApiResource, HeadMetadata
 from .transport import ApiError, ConnectionFailed, Status, Transport
@@ -29,6 +31,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 _PAGE: Final = 500
 _SHORT_WATCH_S: Final = 1.0
+ABSENT_S: Final = 30.0
+_CATCH_UP_S: Final = 3
+"""The time limit of a watch that waits for a bookmark, which comes two seconds before it."""
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
@@ -45,19 +50,8 @@ class _Frame(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
-class _ListMetadata(msgspec.Struct):
-    resourceVersion: str = ""  # noqa: N815 - as in the JSON
-    next: str | None = msgspec.field(default=None, name="continue")
-
-
-class _List(msgspec.Struct):
-    metadata: _ListMetadata
-    items: list[msgspec.Raw] | None = None
-
-
 _FRAME: Final = msgspec.json.Decoder(_Frame)
 _BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
-_LIST: Final = msgspec.json.Decoder(_List)
 _STATUS: Final = msgspec.json.Decoder(Status)
 
 
@@ -91,8 +85,15 @@ class InformerView:
     """Time of the last list, frame or bookmark, in seconds since the epoch; 0 for never."""
     fault: str = ""
     """The error of the last attempt; empty if the watch runs."""
+    absent: bool = False
+    """True if the server does not have the kind."""
     lists: int = 0
     watches: int = 0
+
+
+def _number(version: str | None) -> int:
+    """Return a resourceVersion as a number, in which they are ordered; 0 for one that is none."""
+    return int(version) if version is not None and version.isdecimal() else 0
 
 
 class _Expired(Exception):
@@ -104,59 +105,130 @@ class Informer:
 
     def __init__(
         self, transport: Transport, resource: ApiResource, deliver: Callable[[Sequence[Change]], None], *,
-        field_selector: str | None = None, streaming: bool = True, backoff: Backoff | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, clock: Callable[[], float] = time.monotonic,
+        listed: Callable[[], None] = lambda: None, field_selector: str | None = None, streaming: bool = True,
+        backoff: Backoff | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic, absent_s: float = ABSENT_S,
     ) -> None:
-        """`deliver` is called in the loop with the changes in order, and must not block.
+        """`deliver` is called in the loop with the changes in order, and `listed` after the last one of each list, or
+        after an answer that the server does not have the kind; they must not block.
 
-        `streaming` permits to request the list as a stream (WatchList).
+        `streaming` permits to request the list as a stream (WatchList). `absent_s` seconds pass between two requests
+        for a kind that the server does not have.
         """
         self.view = InformerView()
         self._transport = transport
         self._resource = resource
         self._deliver = deliver
+        self._listed = listed
         self._selector = {"fieldSelector": field_selector} if field_selector else {}
         self._streaming = streaming
         self._backoff = backoff or Backoff(clock=clock)
         self._sleep = sleep
         self._clock = clock
+        self._absent_s = absent_s
         self._known: dict[tuple[str, str], tuple[str, str]] = {}
-        """UID and resourceVersion by namespace and name."""
+        """UID and resourceVersion by namespace and name, as delivered."""
+        self._unseen: dict[tuple[str, str], tuple[str, str]] = {}
+        """The known objects that the list in progress has not shown yet."""
+        self._highest = 0
+        """The highest resourceVersion of the objects of the list in progress."""
+        self._redeliver = False
         self._version: str | None = None
         """The resourceVersion from which the watch goes on; None before the first list."""
         self._version_unavailable = False
         self._paged = False
+        self._attempt: asyncio.Task[float] | None = None
+        self._watching = False
+        self._resume = False
+        """True if the next attempt goes on with the watch instead of a list."""
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
 
     async def run(self) -> NoReturn:
         """Follow the objects. Ends by cancellation only: errors are logged, set in `view.fault` and retried."""
+        current = asyncio.current_task()
+        assert current is not None
         while True:
-            started = self._clock()
+            self._attempt = asyncio.create_task(self._follow_until_failure())
             try:
-                if self._streaming:
-                    await self._stream_list()
-                else:
-                    await self._list()
-                while True:
-                    await self._watch()
-            except _Expired:
-                # If each new version expires immediately, lists must not follow each other without a pause.
-                delay = 0.0 if self._clock() - started >= _SHORT_WATCH_S else self._backoff.next()
-            except (ApiError, ConnectionFailed, PolicyError, ValueError, RecursionError) as error:
-                self._failed(error)
-                delay = self._backoff.next()
+                delay = await self._attempt
+            except asyncio.CancelledError:
+                if current.cancelling():
+                    raise
+                continue  # interrupted by `relist` or `reach`
             await self._sleep(delay)
+
+    def relist(self) -> None:
+        """List again now, and deliver all objects, also those that have not changed."""
+        self._redeliver, self._resume = True, False
+        self._interrupt()
+
+    async def reach(self, version: int) -> None:
+        """Return when all changes up to a resourceVersion were delivered, without a list.
+
+        The watch is started anew with a short time limit, shortly before which the server sends a bookmark.
+        """
+        if self._is_reached(version):
+            return
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited.append((version, reached))
+        try:
+            if self._watching:
+                self._resume = True
+                self._interrupt()
+            await reached
+        finally:
+            self._awaited = [each for each in self._awaited if each[1] is not reached]
+
+    def known(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """Return UID and resourceVersion of all delivered objects, by namespace and name; a copy."""
+        return dict(self._known)
+
+    def _interrupt(self) -> None:
+        if self._attempt is not None:
+            self._attempt.cancel()
+
+    async def _follow_until_failure(self) -> float:
+        """List and watch; return the seconds until the next attempt."""
+        started = self._clock()
+        try:
+            resume, self._resume = self._resume, False
+            if not resume:
+                await (self._stream_list() if self._streaming else self._list())
+            while True:
+                await self._watch()
+        except _Expired:
+            # If each new version expires immediately, lists must not follow each other without a pause.
+            return 0.0 if self._clock() - started >= _SHORT_WATCH_S else self._backoff.next()
+        except ApiError as error:
+            if error.code == 404:
+                await self._note_absence()
+                return self._absent_s
+            self._failed(error)
+        except (ConnectionFailed, PolicyError, ValueError, RecursionError) as error:
+            self._failed(error)
+        return self._backoff.next()
+
+    async def _note_absence(self) -> None:
+        """Record that the server does not have the kind; if it says so twice, its objects are gone too."""
+        if self.view.absent:
+            self._unseen, self._known = self._known, {}
+            self._version = None
+            await self._deliver_deletions()
+        self.view = replace(self.view, absent=True, fault="the cluster does not have it")
+        self._listed()
+
+    # Lists
 
     async def _list(self) -> None:
         try:
-            items, version = await self._pages(self._list_version())
+            version = await self._pages(self._list_version())
         except ApiError as error:
             if not error.expired and not error.too_large_version:
                 raise
             self._version_unavailable = True
-            items, version = await self._pages("")
+            version = await self._pages("")
         self._version_unavailable = False
-        self._replace(items, version)
-        self._heard(lists=self.view.lists + 1)
+        await self._end_list(version)
 
     def _list_version(self) -> str:
         """Return the resourceVersion of the next list: any at first, then at least the last known one.
@@ -167,44 +239,85 @@ class Informer:
             return ""
         return "0" if self._version is None else self._version
 
-    async def _pages(self, version: str) -> tuple[list[msgspec.Raw], str]:
-        items: list[msgspec.Raw] = []
+    async def _pages(self, version: str) -> str:
+        """Deliver the changes of a list while it arrives; return its resourceVersion."""
         query = {**self._selector, "resourceVersion": version}
         if version in {"", "0"} or self._paged:
             query["limit"] = str(_PAGE)
-        while True:
-            try:
-                page = _LIST.decode(await self._transport.request("GET", self._resource.path(), query=query))
-            except ApiError as error:
-                if not error.expired or "continue" not in query:
-                    raise
-                # A list that expires between its pages is requested again from the first page.
-                items.clear()
-                query = {**self._selector, "resourceVersion": ""}
-                continue
-            items += page.items or ()
-            if not page.metadata.next:
-                return items, page.metadata.resourceVersion
-            self._paged = self._paged or self._version is None
-            query = {**self._selector, "limit": str(_PAGE), "continue": page.metadata.next}
+        first = self._version is None
+        self._begin_list()
+        try:
+            while True:
+                try:
+                    metadata = await self._page(query)
+                except ApiError as error:
+                    if not error.expired or "continue" not in query:
+                        raise
+                    # A list that expires between its pages is requested again from the first page.
+                    self._begin_list()
+                    query = {**self._selector, "resourceVersion": ""}
+                    continue
+                if not metadata.next:
+                    return metadata.resourceVersion
+                self._paged = self._paged or first
+                query = {**self._selector, "limit": str(_PAGE), "continue": metadata.next}
+        except BaseException:
+            self._break_list()
+            raise
 
-    def _replace(self, items: Sequence[msgspec.Raw], version: str) -> None:
-        """Deliver the difference between the known objects and a list."""
-        before, self._known = self._known, {}
-        changes: list[Change] = []
+    async def _page(self, query: dict[str, str]) -> ListMetadata:
+        parser = ListParser()
+        async with aclosing(self._transport.chunks(self._resource.path(), query=query)) as chunks:
+            async for chunk in chunks:
+                self._deliver_listed(parser.feed(chunk))
+        self._deliver_listed(parser.close())
+        assert parser.metadata is not None
+        return parser.metadata
+
+    def _begin_list(self) -> None:
+        if self._redeliver:
+            self._redeliver = False
+            self._known = {key: (uid, "") for key, (uid, _) in self._known.items()}
+        self._unseen = dict(self._known)
+        self._highest = 0
+
+    def _break_list(self) -> None:
+        """Let the next list be none older than the objects that were delivered of this one."""
+        self._unseen = {}
+        if self._highest > _number(self._version):
+            self._version = str(self._highest)
+
+    async def _end_list(self, version: str) -> None:
+        await self._deliver_deletions()
+        self._heard(version, lists=self.view.lists + 1)
+        self._listed()
+
+    def _deliver_listed(self, items: Sequence[msgspec.Raw]) -> None:
+        changes = []
         for raw in items:
-            head = HEADS.decode(raw).metadata
-            key = head.namespace, head.name
-            known = before.pop(key, None)
-            self._known[key] = head.uid, head.resourceVersion
-            if known != self._known[key]:
-                # A copy: a slice would keep the whole page in memory.
-                changes.append(self._changed(head, raw.copy(), known))
-        changes += (
-            Change(self._resource.kind, namespace, name, uid, None, deleted=True)
-            for (namespace, name), (uid, _) in before.items())
-        self._version = version
-        self._deliver(changes)
+            head = self._head(raw)
+            if head is None:
+                continue
+            key, version = (head.namespace, head.name), (head.uid, head.resourceVersion)
+            self._unseen.pop(key, None)
+            known = self._known.get(key)
+            if known != version:
+                self._known[key] = version
+                self._highest = max(self._highest, _number(head.resourceVersion))
+                changes.append(self._changed(head, raw, known))
+        if changes:
+            self._deliver(changes)
+
+    async def _deliver_deletions(self) -> None:
+        """Deliver the deletion of all known objects that the list does not have."""
+        gone, self._unseen = [(*key, uid) for key, (uid, _) in self._unseen.items()], {}
+        for start in range(0, len(gone), _PAGE):
+            changes = []
+            for namespace, name, uid in gone[start:start + _PAGE]:
+                self._known.pop((namespace, name), None)
+                changes.append(Change(self._resource.kind, namespace, name, uid, None, deleted=True))
+            self._deliver(changes)
+            await asyncio.sleep(0)
 
     def _changed(self, head: HeadMetadata, raw: msgspec.Raw, known: tuple[str, str] | None) -> Change:
         return Change(self._resource.kind, head.namespace, head.name, head.uid, raw,
@@ -214,21 +327,18 @@ class Informer:
         """List by a watch that begins with all objects, and go on with it; falls back to a list if it is refused."""
         query = self._watch_query(self._list_version() if self._version is not None else "") | {
             "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        items: dict[tuple[str, str], msgspec.Raw] = {}
         listed = self.view.lists
+        self._begin_list()
         try:
             async with aclosing(self._frames(query)) as frames:
                 async for frame in frames:
-                    head = self._head(frame)
-                    key = head.namespace, head.name
                     if frame.type in {"ADDED", "MODIFIED"}:
-                        items[key] = frame.object
+                        self._deliver_listed([frame.object])
                     elif frame.type == "DELETED":
-                        items.pop(key, None)
+                        self._deliver_deleted(frame)
                     elif _INITIAL_END in (_BOOKMARK.decode(frame.object).metadata.annotations or {}):
                         self._version_unavailable = False
-                        self._replace(tuple(items.values()), head.resourceVersion)
-                        self._heard(lists=self.view.lists + 1)
+                        await self._end_list(HEADS.decode(frame.object).metadata.resourceVersion)
                         try:
                             await self._follow(frames)
                         except ConnectionFailed as error:
@@ -242,12 +352,15 @@ class Informer:
             if error.expired and self.view.lists > listed:
                 raise _Expired from error
             self._version_unavailable = error.expired or error.too_large_version
-            if self._version_unavailable or error.code == 429 or self.view.lists > listed:
+            if self._version_unavailable or error.code in {404, 429} or self.view.lists > listed:
                 raise
             _LOG.info("the server does not stream lists of %s (%s): they are requested page by page",
                       self._resource.plural, error)
             self._streaming = False
             await self._list()
+        finally:
+            if self.view.lists == listed:
+                self._break_list()
 
     async def _watch(self) -> None:
         """Follow one watch from the current version to its end, or wait after a failure that needs no new list."""
@@ -275,24 +388,36 @@ class Informer:
     async def _follow(self, frames: AsyncIterator[_Frame]) -> bool:
         """Deliver the changes of a watch; return True if there were any."""
         delivered = False
-        async for frame in frames:
-            head = self._head(frame)
-            delivered = True
-            key = head.namespace, head.name
-            if frame.type in {"ADDED", "MODIFIED"}:
-                known = self._known.get(key)
-                self._known[key] = head.uid, head.resourceVersion
-                self._deliver([self._changed(head, frame.object, known)])
-            elif frame.type == "DELETED":
-                self._known.pop(key, None)
-                self._deliver([Change(self._resource.kind, head.namespace, head.name, head.uid, frame.object,
-                                      deleted=True)])
-            elif frame.type != "BOOKMARK":
-                _LOG.warning("a watch of %s sends frames of the unknown type %.50r", self._resource.plural, frame.type)
-                continue
-            self._version = head.resourceVersion or self._version
-            self._heard()
+        self._watching = True
+        try:
+            async for frame in frames:
+                if frame.type not in {"ADDED", "MODIFIED", "DELETED", "BOOKMARK"}:
+                    _LOG.warning("a watch of %s sends frames of the unknown type %.50r", self._resource.plural,
+                                 frame.type)
+                    continue
+                delivered = True
+                if frame.type == "DELETED":
+                    head = self._deliver_deleted(frame)
+                else:
+                    head = self._head(frame.object)
+                    if head is not None and frame.type != "BOOKMARK":
+                        key = head.namespace, head.name
+                        known, self._known[key] = self._known.get(key), (head.uid, head.resourceVersion)
+                        self._deliver([self._changed(head, frame.object, known)])
+                self._heard(head.resourceVersion if head is not None else "")
+        finally:
+            self._watching = False
         return delivered
+
+    def _deliver_deleted(self, frame: _Frame) -> HeadMetadata | None:
+        head = self._head(frame.object)
+        if head is not None:
+            key = head.namespace, head.name
+            self._known.pop(key, None)
+            self._unseen.pop(key, None)
+            self._deliver([Change(self._resource.kind, head.namespace, head.name, head.uid, frame.object,
+                                  deleted=True)])
+        return head
 
     async def _frames(self, query: dict[str, str]) -> AsyncGenerator[_Frame, None]:
         self.view = replace(self.view, watches=self.view.watches + 1)
@@ -304,17 +429,30 @@ class Informer:
                     raise ApiError(status.code, status)
                 yield frame
 
-    def _head(self, frame: _Frame) -> HeadMetadata:
-        return HEADS.decode(frame.object).metadata
+    def _head(self, raw: msgspec.Raw) -> HeadMetadata | None:
+        """Return what identifies an object; None, which is logged, for one that has nothing that does."""
+        try:
+            return HEADS.decode(raw).metadata
+        except (ValueError, RecursionError) as error:
+            _LOG.warning("one of the %s cannot be read, and is left out: %s", self._resource.plural, error)
+            return None
 
     def _watch_query(self, version: str) -> dict[str, str]:
         # Random timeouts, so that not all watches of a client end at once.
-        seconds = random.randint(300, 600)  # noqa: S311
+        seconds = _CATCH_UP_S if self._awaited else random.randint(300, 600)  # noqa: S311
         return {**self._selector, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version,
                 "timeoutSeconds": str(seconds)}
 
-    def _heard(self, **changes: int) -> None:
-        self.view = replace(self.view, synced=True, heard=time.time(), fault="", **changes)
+    def _is_reached(self, version: int) -> bool:
+        return self.view.synced and _number(self._version) >= version
+
+    def _heard(self, version: str, **changes: int) -> None:
+        self._version = version or self._version
+        self.view = replace(self.view, synced=True, heard=time.time(), fault="", absent=False, **changes)
+        if self._awaited:
+            for awaited, reached in self._awaited:
+                if self._is_reached(awaited) and not reached.done():
+                    reached.set_result(None)
 
     def _failed(self, error: BaseException) -> None:
         why = str(error) or type(error).__name__

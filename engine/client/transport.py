@@ -13,6 +13,7 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 
@@ -22,6 +23,7 @@ import msgspec
 from .connection import Connection
 from .faults import ApiFault, of_exception
 from .pacing import TokenBucket
+from .server_clock import ServerClock
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -103,10 +105,17 @@ class Transport:
     def __init__(
         self, connection: Connection, *, user_agent: str = "koord-policy", rate: float = 50.0, burst: int = 100,
         clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], float] = time.time, server_clock: ServerClock | None = None,
     ) -> None:
-        """`rate` and `burst` limit requests per second, watches aside; a rate of 0 means no limit."""
+        """`rate` and `burst` limit requests per second, watches aside; a rate of 0 means no limit.
+
+        `now` returns seconds since the epoch; the Date of each answer is noted in `server_clock`.
+        """
         self.connection = connection
-        self._headers = {"User-Agent": user_agent, "Accept": "application/json"}
+        self.server_clock = server_clock or ServerClock(now)
+        self._now = now
+        # As kube-scheduler: to compress a list costs the server, and this process, more than loopback or a LAN.
+        self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         self._bucket = TokenBucket(rate, burst, clock=clock, sleep=sleep)
         self._clock = clock
         self._sleep = sleep
@@ -146,14 +155,10 @@ class Transport:
             try:
                 return await self._once(
                     method, path, query=query, body=body, content_type=content_type, timeout=timeout)
-            except ApiError as error:
-                if left <= 0 or error.retry_after is None or not (error.code == 429 or error.code >= 500):
+            except (ApiError, ConnectionFailed) as error:
+                delay = None if left <= 0 else _repeat_after(error, method)
+                if delay is None:
                     raise
-                delay = error.retry_after
-            except ConnectionFailed as error:
-                if left <= 0 or method != "GET" or not error.broken:
-                    raise
-                delay = 1.0
             left -= 1
             await self._sleep(delay)
 
@@ -165,30 +170,63 @@ class Transport:
         Does not count against the limit of requests, and repeats nothing. Raises as `request` does, and
         `ConnectionFailed` if nothing arrives for `silence` seconds, or a frame is longer than 64 MiB.
         """
+        pieces: list[bytes] = []
+        size = 0
+        async with aclosing(self._chunks(path, query, silence)) as chunks:
+            async for chunk in chunks:
+                first, *others = chunk.split(b"\n")
+                pieces.append(first)
+                size += len(first)
+                if size > _LONGEST_FRAME:
+                    raise ConnectionFailed(
+                        ApiFault(f"a frame of a watch is longer than {_LONGEST_FRAME >> 20} MiB",
+                                 "is this a Kubernetes API server?"), refused=False, broken=False)
+                for piece in others:
+                    frame = b"".join(pieces)
+                    if frame:
+                        yield frame
+                    pieces, size = [piece], len(piece)
+
+    async def chunks(
+        self, path: str, *, query: Mapping[str, str], silence: float = REQUEST_S, retries: int = RETRIES,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the body of a GET in the pieces in which it arrives, so that a large one is never held as a whole.
+
+        Limits, retries and errors are those of `request`, but nothing is repeated once a piece was yielded, and
+        `silence` limits the seconds without any byte.
+        """
+        left = retries
+        while True:
+            await self._bucket.take()
+            begun = False
+            try:
+                async with aclosing(self._chunks(path, query, silence)) as chunks:
+                    async for chunk in chunks:
+                        begun = True
+                        yield chunk
+            except (ApiError, ConnectionFailed) as error:
+                delay = None if begun or left <= 0 else _repeat_after(error, "GET")
+                if delay is None:
+                    raise
+            else:
+                return
+            left -= 1
+            await self._sleep(delay)
+
+    async def _chunks(self, path: str, query: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
         header = await self.connection.credentials.header()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_DIAL_S, sock_read=silence)
+        sent = self._now()
         try:
             async with (await self._open()).get(
                 self._url(path, query), headers=_authorization(header), timeout=timeout,
                 server_hostname=self.connection.server_name, proxy=self.connection.proxy, allow_redirects=False,
             ) as response:
+                self.server_clock.note(response.headers.get("Date", ""), sent, self._now())
                 if response.status >= 300:
                     raise self._refusal(response, await response.read(), header)
-                pieces: list[bytes] = []
-                size = 0
                 async for chunk in response.content.iter_any():
-                    first, *others = chunk.split(b"\n")
-                    pieces.append(first)
-                    size += len(first)
-                    if size > _LONGEST_FRAME:
-                        raise ConnectionFailed(
-                            ApiFault(f"a frame of a watch is longer than {_LONGEST_FRAME >> 20} MiB",
-                                     "is this a Kubernetes API server?"), refused=False, broken=False)
-                    for piece in others:
-                        frame = b"".join(pieces)
-                        if frame:
-                            yield frame
-                        pieces, size = [piece], len(piece)
+                    yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _failed(error) from error
 
@@ -201,11 +239,13 @@ class Transport:
         if body is not None:
             headers["Content-Type"] = content_type
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=_DIAL_S)
+        sent = self._now()
         try:
             async with (await self._open()).request(
                 method, self._url(path, query), data=body, headers=headers, timeout=limits,
                 server_hostname=self.connection.server_name, proxy=self.connection.proxy, allow_redirects=False,
             ) as response:
+                self.server_clock.note(response.headers.get("Date", ""), sent, self._now())
                 content = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _failed(error) from error
@@ -249,6 +289,13 @@ class Transport:
                 connector=aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=90.0),
                 headers=self._headers, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True)
         return self._session
+
+
+def _repeat_after(error: ApiError | ConnectionFailed, method: str) -> float | None:
+    """Return after how many seconds a request is repeated; None if it is not."""
+    if isinstance(error, ConnectionFailed):
+        return 1.0 if method == "GET" and error.broken else None
+    return error.retry_after if error.code == 429 or error.code >= 500 else None
 
 
 def _authorization(header: str | None) -> dict[str, str]:

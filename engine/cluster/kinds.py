@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from .state import ClusterState
 
 Json = Mapping[str, Any]
+FieldPath: TypeAlias = tuple[str, ...]
+FieldSets: TypeAlias = Mapping[str, frozenset[FieldPath] | None]
+"""The fields that are read of each kind; None for all."""
 
 
 class Objects(tuple[Json, ...]):  # noqa: SLOT001 - a tuple has no room for slots
@@ -35,8 +38,67 @@ class Read:
 
     kind: str
     of: Callable[[Json], bool] | None = None
-    fields: frozenset[tuple[str, ...]] | None = None
-    """The fields that it reads, by their names from the object downwards without positions of lists; None for all."""
+    fields: frozenset[FieldPath] | None = None
+    """The fields that it reads with all that is below them, by their names from the object downwards without positions
+    of lists; None for all. What identifies an object, and what `CLUSTER_READS` has, need not be named."""
+    refines: bool = False
+    """True if its decisions are only better with these objects, so that it is no fault if a source lacks them."""
+
+
+def fields(*paths: str) -> frozenset[FieldPath]:
+    """Return the fields at these paths with dots; `spec.{a,b.c}` is short for `spec.a` and `spec.b.c`."""
+    return frozenset(tuple(each.split(".")) for path in paths for each in _spelled_out(path))
+
+
+def _spelled_out(path: str) -> list[str]:
+    start, brace, rest = path.partition("{")
+    if not brace:
+        return [path]
+    inside, _, end = rest.partition("}")
+    return [found for each in inside.split(",") for found in _spelled_out(f"{start}{each.strip()}{end}")]
+
+
+IDENTITY: Final = fields("apiVersion", "kind", "metadata.{name,namespace,uid,resourceVersion}")
+"""The fields that identify an object and its version: every projection has them."""
+_RESOURCES: Final = "{name,resources,allocatedResources}"
+CLUSTER_READS: Final = (
+    Read("Node", fields=fields(
+        "metadata.{annotations,creationTimestamp,deletionTimestamp,labels}", "spec.{taints,unschedulable}",
+        "status.allocatable",
+    )),
+    Read("Pod", fields=fields(
+        "metadata.{annotations,creationTimestamp,deletionTimestamp,generation,labels,ownerReferences}",
+        "spec.{affinity,hostNetwork,nodeName,nodeSelector,overhead,preemptionPolicy,priority,priorityClassName}",
+        "spec.{resources,schedulerName,schedulingGates,tolerations,topologySpreadConstraints}",
+        "spec.containers.{name,resources,restartPolicy}", "spec.initContainers.{name,resources,restartPolicy}",
+        "status.{allocatedResources,conditions,nominatedNodeName,phase,qosClass,resources,startTime}",
+        f"status.containerStatuses.{_RESOURCES}", f"status.initContainerStatuses.{_RESOURCES}",
+    )),
+    Read("NodeMetric", fields=fields(
+        "metadata.labels", "spec.metricCollectPolicy", "status.{updateTime,nodeMetric,podsMetric}",
+    ), refines=True),
+)
+"""The fields that the cluster and the scheduler itself read, whichever plugins are active.
+
+A NodeMetric's count only if some plugin reads that kind.
+"""
+
+
+def fields_read(reads: Iterable[Read]) -> dict[str, frozenset[FieldPath] | None]:
+    """Return the fields that these read of each kind together, with those of `CLUSTER_READS`.
+
+    Nodes and pods are read in any case, and other kinds only if they are among `reads`.
+    """
+    found: dict[str, frozenset[FieldPath] | None] = {
+        own.kind: own.fields for own in CLUSTER_READS if not own.refines}
+    for read in reads:
+        known = found.get(read.kind, frozenset[FieldPath]())
+        found[read.kind] = None if known is None or read.fields is None else known | read.fields
+    for own in CLUSTER_READS:
+        known = found.get(own.kind)
+        if known is not None and own.fields is not None:
+            found[own.kind] = known | own.fields
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +123,9 @@ def lacking(reads: Mapping[str, Iterable[Read]], cluster: ClusterState) -> tuple
     pods = tuple(cluster.objects("Pod").values())  # a copy: may run in another thread than the owner's
     found: list[Lack] = []
     for plugin, of_plugin in reads.items():
-        kinds = {each.kind for each in of_plugin if cluster.lacks(each.kind) and (
-            each.of is None or any(map(each.of, pods)))}
+        kinds = {each.kind for each in of_plugin
+                 if not each.refines and each.kind not in _ALWAYS and cluster.lacks(each.kind)
+                 and (each.of is None or any(map(each.of, pods)))}
         if kinds:
             found.append(Lack(plugin, tuple(sorted(kinds))))
     return tuple(found)
@@ -76,6 +139,10 @@ def describe(lacks: Iterable[Lack]) -> str:
             by_kind.setdefault(kind, []).append(f"`{lack.plugin}`")
     parts = [f"{kind} (read by {', '.join(sorted(set(names)))})" for kind, names in sorted(by_kind.items())]
     return f"the source of the cluster does not contain {'; '.join(parts)}" if parts else ""
+
+
+_ALWAYS: Final = frozenset({"Node", "Pod"})
+"""A source without any is one of an empty cluster."""
 
 
 def _joined(kinds: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.check.environment import Function
 from koordpolicy.engine.cel.check.patterns import PatternBudget, TooManyStatesError
-from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.cluster.kinds import FieldPath, Read
 from koordpolicy.engine.documents import (
     DeschedulerSpec,
     DeschedulerType,
@@ -50,6 +50,12 @@ from .programs import (
 
 _MEASURED: Final = frozenset(("usage", "estimated", "nodeMetric", "metricAge"))
 """The variables that are read from a NodeMetric."""
+_OBJECTS: Final[Mapping[str, tuple[str, FieldPath]]] = {
+    "node": ("Node", ()), "pod": ("Pod", ()), "existingPod": ("Pod", ()), "container": ("Pod", ("spec", "containers")),
+    "nodeMetric": ("NodeMetric", ()), "nodeSLO": ("NodeSLO", ()),
+}
+"""The variables that are objects, with their kinds and where they are in them."""
+_LABELS: Final = frozenset({("metadata", "labels")})
 _PLUGINS: Final = (Kind.SCHEDULER, Kind.QOS, Kind.DESCHEDULER)
 Make = Callable[[Mapping[str, Any]], Any]
 """Makes an instance from valid params."""
@@ -142,11 +148,15 @@ def _plugin(
 def _reads_of(
     framework: Framework, expressions: Expressions, spec: SchedulerSpec | QoSSpec | DeschedulerSpec,
 ) -> tuple[Read, ...]:
-    fields = frozenset(path[1:] for path in expressions.reads if path[0] == "nodeSLO")
-    return tuple(
-        Read(kind, fields=fields if kind == "NodeSLO" else None)
-        for kind in sorted(set(kinds_of(framework, expressions.reads, spec.match.pods)))
-    )
+    found: dict[str, frozenset[FieldPath] | None] = {"Node": frozenset(), "Pod": frozenset()}
+    for kind in kinds_of(framework, expressions.reads, spec.match.pods):
+        found[kind] = _LABELS if kind == "Namespace" else frozenset()
+    for name, *below in expressions.reads:
+        if name in _OBJECTS:
+            kind, within = _OBJECTS[name]
+            path, known = (*within, *below), found.get(kind, frozenset[FieldPath]())
+            found[kind] = known | {path} if path and known is not None else None
+    return tuple(Read(kind, fields=found[kind]) for kind in sorted(found))
 
 
 def kinds_of(framework: Framework, paths: Iterable[Path], match: PodMatch | None) -> Iterator[str]:

@@ -56,7 +56,7 @@ class Plugin:
     ignored_args: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
     """Returns the reasons why valid args have no effect, by path; None if all have one."""
     reads: tuple[Read, ...] = ()
-    """The kinds of objects that it reads in addition to nodes and pods."""
+    """The kinds of objects that it reads, with their fields. It gets whole nodes and pods unless it names these too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,13 +173,15 @@ class Listing:
             self.faults.setdefault(key, "")
 
 
-def apply(cluster: Cluster, changes: Iterable[Change], listing: Listing | None = None) -> list[Problem]:
+def apply(
+    cluster: Cluster, changes: Iterable[Change], faults: dict[Key, str] | None = None,
+) -> list[Problem]:
     """Apply the changes to the cluster; return the problems of objects that could not be applied.
 
-    A failing object never affects another one. With the `listing` of the changes, failing objects are retried with the
-    next one, and an error is returned only when it is new, not with every listing.
+    A failing object never affects another one. With the `faults` of earlier changes (`Listing.faults`), which are
+    brought up to date, an error is returned only when it is new, not with every change of the object.
     """
-    faults = {} if listing is None else listing.faults
+    faults = {} if faults is None else faults
     problems: list[Problem] = []
     for key, each in changes:
         before = faults.pop(key, None)

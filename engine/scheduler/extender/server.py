@@ -383,7 +383,7 @@ class Server:
         for first in range(0, len(changes), _CHANGES_AT_ONCE):
             few = changes[first:first + _CHANGES_AT_ONCE]
             try:
-                found = await self._in_turn_to_the_end("taking over a listing", apply, cluster, few, listing)
+                found = await self._in_turn_to_the_end("taking over a listing", apply, cluster, few, listing.faults)
             except Exception:
                 listing.retry(changes[first:])
                 raise

@@ -158,7 +158,7 @@ def test_l10_a_streamed_list_is_one_watch_and_no_list():
         frames = [("ADDED", pod("b", 7)), ("ADDED", pod("a", 5)), ("DELETED", pod("b", 8)),
                   bookmark(10, initial_end=True), ("MODIFIED", pod("a", 11))]
         async with api_server(watched(*frames)) as fake, informer(fake, seen, streaming=True) as made:
-            await until(lambda: len(seen) == 2)
+            await until(lambda: len(seen) == 4)
             assert made.view.synced
             assert (made.view.lists, made.view.watches) == (1, 1)
         [query] = fake.queries
@@ -166,7 +166,8 @@ def test_l10_a_streamed_list_is_one_watch_and_no_list():
         assert query == {
             "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": "", "sendInitialEvents": "true",
             "resourceVersionMatch": "NotOlderThan"}
-        assert seen == [("a", "5", False, None), ("a", "11", False, None)]
+        assert seen == [("b", "7", False, None), ("a", "5", False, None), ("b", "8", True, None),
+                        ("a", "11", False, None)]
 
     asyncio.run(run())
 
@@ -186,14 +187,84 @@ def test_l10_where_streamed_lists_are_refused_pages_are_listed_within_one_attemp
     asyncio.run(run())
 
 
-def test_nothing_of_a_streamed_list_that_breaks_before_its_end_is_delivered():
+def test_after_a_streamed_list_that_breaks_the_next_is_none_older_than_what_was_delivered():
     async def run() -> None:
         seen = Seen()
         async with api_server(watched(("ADDED", pod("a", 5)), then="close", after=0.01),
                               watched(("ADDED", pod("b", 6)), bookmark(9, initial_end=True))) as fake, \
-                informer(fake, seen, streaming=True):
-            await until(lambda: seen)
-        assert seen == [("b", "6", False, None)]
+                informer(fake, seen, streaming=True) as made:
+            await until(lambda: len(seen) == 3)
+            assert made.view.lists == 1
+        assert [query["resourceVersion"] for query in fake.queries] == ["", "5"]
+        assert seen == [("a", "5", False, None), ("b", "6", False, None), ("a", None, True, None)]
+
+    asyncio.run(run())
+
+
+def test_an_object_of_a_list_that_has_no_identity_costs_itself():
+    async def run() -> None:
+        seen = Seen()
+        odd = [{"metadata": 7}, {"metadata": {"name": ["x"]}}]
+        async with api_server(pods(10, pod("a", 5), *odd, pod("b", 6)), watched()) as fake, \
+                informer(fake, seen) as made:
+            await fake.until(2)
+            assert made.view.fault == ""
+        assert seen == [("a", "5", False, None), ("b", "6", False, None)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_relist_delivers_all_objects_again_and_what_is_gone(streaming: bool):
+    async def run() -> None:
+        seen = Seen()
+        lists = ([watched(("ADDED", pod("a", 5)), ("ADDED", pod("b", 6)), bookmark(10, initial_end=True)),
+                  watched(("ADDED", pod("a", 5)), bookmark(12, initial_end=True))] if streaming else
+                 [pods(10, pod("a", 5), pod("b", 6)), watched(), pods(12, pod("a", 5)), watched()])
+        async with api_server(*lists) as fake, informer(fake, seen, streaming=streaming) as made:
+            await until(lambda: made.view.lists == 1)
+            made.relist()
+            await until(lambda: made.view.lists == 2)
+            assert made.known() == {("default", "a"): ("uid-a", "5")}
+        assert seen == [("a", "5", False, None), ("b", "6", False, None), ("a", "5", False, None),
+                        ("b", None, True, None)]
+
+    asyncio.run(run())
+
+
+def test_a_version_is_reached_by_the_bookmark_of_a_short_watch_without_a_list():
+    async def run() -> None:
+        seen = Seen()
+        async with api_server(pods(10), watched(), watched(("ADDED", pod("a", 15)), bookmark(17)), watched()) as fake, \
+                informer(fake, seen) as made:
+            await fake.until(2)
+            async with asyncio.timeout(10):
+                await made.reach(16)
+                assert seen == [("a", "15", False, None)]
+                await made.reach(17)
+        first, _, second = fake.queries
+        assert "watch" not in first
+        assert (second["resourceVersion"], second["timeoutSeconds"]) == ("10", "3")
+
+    asyncio.run(run())
+
+
+def test_a_kind_that_the_server_does_not_have_is_absent_and_gone_when_that_is_said_twice():
+    async def run() -> None:
+        delays: list[float] = []
+        seen = Seen()
+        lists: list[int] = []
+        async with api_server(refused(404), refused(404), pods(10, pod("a", 5)), refused(410, "Expired"), refused(404),
+                              refused(404), pods(20), watched()) as fake, \
+                informer(fake, seen, delays=delays, listed=lambda: lists.append(len(seen)), absent_s=30.0) as made:
+            await fake.until(5)
+            await until(lambda: made.view.absent)
+            assert seen == [("a", "5", False, None)]
+            await fake.until(8)
+            assert not made.view.absent
+        assert delays[:2] == [30.0, 30.0]
+        assert seen == [("a", "5", False, None), ("a", None, True, None)]
+        assert lists == [0, 0, 1, 1, 2, 2]
 
     asyncio.run(run())
 

@@ -67,7 +67,7 @@ def test_a_malformed_object_is_reported_once_and_retried_until_it_is_mended():
         [node("a", "3", cpu="y"), node("b")], [node("a", "4", cpu="6"), node("b")],
         [node("a", "4", cpu="6"), node("b")],
     ]
-    told = [[problem.message for problem in apply(cluster, listing.changes(each), listing)] for each in listings]
+    told = [[problem.message for problem in apply(cluster, listing.changes(each), listing.faults)] for each in listings]
     assert [[message.split(":")[2].strip() for message in each] for each in told] == [
         ["`x` is not a quantity"], [], ["`y` is not a quantity"], [], []]
     assert cluster.snapshot().allocatable("cpu").tolist() == [6000, 4000]
@@ -80,7 +80,7 @@ def test_changes_that_did_not_reach_the_cluster_come_again_with_the_next_listing
     listing.retry(lost)
     again = listing.changes(second)
     assert again == lost == [(("Node", "a"), second[0]), (("Node", "c"), second[1]), (("Node", "b"), None)]
-    assert (apply(cluster, again, listing), cluster.names, listing.changes(second)) == ([], ["a", "c"], [])
+    assert (apply(cluster, again, listing.faults), cluster.names, listing.changes(second)) == ([], ["a", "c"], [])
 
 
 class Trap(dict):

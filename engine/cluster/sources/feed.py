@@ -1,0 +1,558 @@
+"""The live feed: changes of a cluster, from informers on the I/O thread to the thread that owns the `Cluster`.
+
+Informers deliver to an inbox; the owner applies it in slices bounded in time, between decisions. Per object the changes
+come in order, deletions by UID; between kinds there is no order, except that nodes come first. Each object is decoded
+by itself, by the projection of its kind, so that an odd one costs itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from koordpolicy.engine.client.informer import Change, Informer
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.list_parser import ListParser
+from koordpolicy.engine.client.projection import Projection
+from koordpolicy.engine.client.resources import BY_KIND, ApiResource
+from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
+from koordpolicy.engine.source import PolicyError
+
+from ..cluster import Cluster
+from ..kinds import IDENTITY, FieldSets
+from .comparer import Difference, Found, describe, differences, uid_of, version_of
+from .listing import Key, KindView, apply, key_of
+
+_LOG: Final = logging.getLogger(__name__)
+
+_SELECTORS: Final[Mapping[str, str]] = {"Pod": "status.phase!=Succeeded,status.phase!=Failed"}
+_NODES_AT_ONCE: Final = 128
+"""New nodes that are added together, as rows are numbered anew each time."""
+_BARRIER_S: Final = 10.0
+_BARRIER_KINDS: Final = ("Pod", "Reservation")
+_BARRIER_RETRY_S: Final = 0.5
+LAG_BUCKETS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class _Item(NamedTuple):
+    """A change of one object: its new state, or None for a deletion."""
+
+    key: Key
+    uid: str
+    object: dict[str, Any] | None
+
+
+class _Batch(NamedTuple):
+    """Changes that arrived together."""
+
+    arrived: float
+    items: Sequence[_Item]
+
+
+class _Listed(NamedTuple):
+    """The end of a list: all changes before it were delivered."""
+
+    kind: str
+    projection: Projection
+    absent: bool
+
+
+class _Stopped(NamedTuple):
+    """The end of the changes of a kind that nobody reads any more."""
+
+    kind: str
+
+
+class _Snapshot(NamedTuple):
+    """UID and version of the objects that an informer had delivered before."""
+
+    kind: str
+    known: Mapping[tuple[str, str], tuple[str, str]]
+
+
+class _ReadObject(NamedTuple):
+    """An object that was read beside its informer."""
+
+    item: _Item
+
+
+class _Reached(NamedTuple):
+    """A barrier: all changes before it were delivered."""
+
+    barrier: Barrier
+    kind: str
+
+
+_Entry: TypeAlias = _Batch | _Listed | _Stopped | _Snapshot | _ReadObject | _Reached
+
+
+@dataclass(frozen=True, slots=True)
+class FeedView:
+    """The state of a feed, for other threads."""
+
+    synced: bool
+    kinds: Mapping[str, KindView]
+    absent: tuple[str, ...]
+    """The kinds that the server does not have."""
+    waiting: int
+    """Entries of the inbox."""
+    lag_s: float
+    """Seconds that the oldest change in the inbox has waited; 0 without one."""
+    applied: int
+    """Changes that were applied since the start."""
+    faulty: int
+    """Objects that could not be decoded or applied, and are as they were before."""
+    mismatches: Mapping[tuple[str, str], int]
+    """Differences that comparisons found, by kind and `Found`."""
+
+
+class Barrier:
+    """Passed when all changes that the API server had accepted before are applied, or after a time limit.
+
+    A new leader must not decide before: it might not see the last bindings of the one before it.
+    """
+
+    def __init__(self, kinds: Iterable[str], deadline: float, clock: Callable[[], float]) -> None:
+        self._left = set(kinds)
+        self._deadline = deadline
+        self._clock = clock
+
+    @property
+    def complete(self) -> bool:
+        """True once all these changes are applied."""
+        return not self._left
+
+    @property
+    def passed(self) -> bool:
+        """True once it is complete, or its time is over."""
+        return self.complete or self._clock() >= self._deadline
+
+    def _apply(self, kind: str) -> None:
+        self._left.discard(kind)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A kind that is followed. Belongs to the event loop."""
+
+    resource: ApiResource
+    informer: Informer
+    projection: Projection
+    future: Future[Any] | None = None
+
+
+class Feed:
+    """Follows a cluster. `apply` and `synced` are for the owner of the cluster, all else for any thread."""
+
+    def __init__(
+        self, io: IoThread, transport: Transport, reads: FieldSets, *, wake: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time, streaming: bool = True,
+        resources: Mapping[str, ApiResource] = BY_KIND,
+    ) -> None:
+        """`reads` are the fields of each kind, see `kinds.fields_read`; kinds without an entry are not followed.
+
+        `transport` belongs to the loop of `io`. `wake` is called there after changes arrived, and must not block.
+        `clock` measures intervals and `now` is this machine's time, both in seconds.
+        """
+        self._io = io
+        self._transport = transport
+        self._wake = wake
+        self._clock = clock
+        self._now = now
+        self._streaming = streaming
+        self._resources = resources
+        self._started = now()
+        # In the event loop:
+        self._followed: dict[str, _Followed] = {}
+        self._required: FieldSets = {}
+        self._previous: FieldSets = {}
+        self._unreadable: dict[Key, str] = {}
+        # Between the threads:
+        self._nodes: deque[_Entry] = deque()
+        self._others: deque[_Entry] = deque()
+        self._signalled = False
+        self._unknown: frozenset[str] = frozenset()
+        # In the owner's thread:
+        self.faults: dict[Key, str] = {}
+        """The objects that could not be applied in their last version, with the error."""
+        self.lags = [0] * (len(LAG_BUCKETS_S) + 1)
+        """The number of changes by the time from arrival to application: up to each of `LAG_BUCKETS_S`, and above."""
+        self.lag_sum_s = 0.0
+        self._applied = 0
+        self._projections: dict[str, Projection] = {}
+        """The projections of the kinds whose lists are applied."""
+        self._absent: frozenset[str] = frozenset()
+        self._synced = False
+        self._healed: dict[Key, int] = {}
+        """The versions that were read beside the informers: older ones may still arrive."""
+        self._work: Iterator[None] = iter(())
+        self._mismatches: Counter[tuple[str, str]] = Counter()
+        self._initial = reads
+
+    # Any thread
+
+    def start(self) -> None:
+        """Begin to follow the cluster."""
+        self.require(self._initial)
+
+    def require(self, reads: FieldSets) -> None:
+        """Follow these kinds and fields from now on, and those of before until `require` is called once more.
+
+        A kind of which more fields are read than before is listed again, and followed with the fields of both;
+        decisions may go on meanwhile. `has` says when all is there. A kind that neither has is no longer followed.
+        """
+        unknown = frozenset(reads) - self._resources.keys()
+        if unknown - self._unknown:
+            _LOG.warning("no objects of %s are followed: it is not known where the API serves them",
+                         ", ".join(sorted(unknown - self._unknown)))
+        self._unknown |= unknown
+        self._io.call_soon(self._require, {kind: fields for kind, fields in reads.items() if kind not in unknown})
+
+    def has(self, reads: FieldSets) -> bool:
+        """Return whether all objects of these kinds are applied with these fields; in the owner's thread."""
+        projections = self._projections
+        return all(kind in projections and projections[kind].covers(_projection(fields))
+                   for kind, fields in reads.items() if kind not in self._unknown)
+
+    def barrier(self, timeout: float = _BARRIER_S) -> Barrier:
+        """Return a barrier over the pods and Reservations as they are now on the API server.
+
+        It costs one small request per kind, and no list.
+        """
+        deadline = self._clock() + timeout
+        barrier = Barrier([kind for kind in _BARRIER_KINDS if kind in self._projections and kind not in self._absent],
+                          deadline, self._clock)
+        self._io.submit(self._raise_barrier(barrier, deadline))
+        return barrier
+
+    def compare(self) -> None:
+        """Compare what the informers delivered with the cluster, once it is applied; heal and count differences."""
+        self._io.call_soon(self._take_snapshots)
+
+    def now(self) -> int:
+        """Return the API server's time in nanoseconds since the epoch, as far as it differs from this machine's."""
+        return self._transport.server_clock.nanoseconds()
+
+    @property
+    def view(self) -> FeedView:
+        """The state of the feed."""
+        return FeedView(
+            self._synced, self.views, tuple(sorted(self._absent)), len(self._nodes) + len(self._others), self.lag_s,
+            self._applied, len(self.faults) + len(self._unreadable), dict(self._mismatches))
+
+    @property
+    def views(self) -> Mapping[str, KindView]:
+        """The state of each kind: when the API server was last heard of it, and the error if it is not followed."""
+        return {kind: KindView(each.informer.view.heard, each.informer.view.fault)
+                for kind, each in tuple(self._followed.items())}
+
+    def oldest_view_age(self) -> float:
+        """Return the seconds since the API server was last heard of the kind of which that is longest ago.
+
+        Kinds that the server does not have do not count. Bookmarks come about once a minute.
+        """
+        heard = [each.informer.view.heard or self._started for each in tuple(self._followed.values())
+                 if not each.informer.view.absent]
+        return max(0.0, self._now() - min(heard)) if heard else 0.0
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds that the oldest change in the inbox has waited; 0 without one."""
+        arrived = [entry.arrived for inbox in (self._nodes, self._others)
+                   for entry in tuple(inbox)[:1] if isinstance(entry, _Batch)]
+        return max(0.0, self._clock() - min(arrived)) if arrived else 0.0
+
+    # The event loop
+
+    def _require(self, reads: FieldSets) -> None:
+        self._previous, self._required = self._required, reads
+        for kind in tuple(self._followed):
+            if kind not in reads and kind not in self._previous:
+                followed = self._followed.pop(kind)
+                if followed.future is not None:
+                    followed.future.cancel()
+                self._put(kind, _Stopped(kind))
+        for kind, fields in reads.items():
+            wanted = _projection(fields)
+            known = self._followed.get(kind)
+            if known is None:
+                self._follow(kind, wanted)
+            elif not known.projection.covers(wanted):
+                known.projection = wanted | _projection(self._previous.get(kind, frozenset()))
+                known.informer.relist()
+
+    def _follow(self, kind: str, projection: Projection) -> None:
+        resource = self._resources[kind]
+        informer = Informer(
+            self._transport, resource, partial(self._deliver, kind), listed=partial(self._note_list, kind),
+            field_selector=_SELECTORS.get(kind), streaming=self._streaming)
+        followed = self._followed[kind] = _Followed(resource, informer, projection)
+        followed.future = self._io.submit(informer.run())
+
+    def _deliver(self, kind: str, changes: Sequence[Change]) -> None:
+        followed = self._followed.get(kind)
+        if followed is None:
+            return
+        items = [item for change in changes if (item := self._decoded(followed, change)) is not None]
+        if items:
+            self._put(kind, _Batch(self._clock(), items))
+
+    def _decoded(self, followed: _Followed, change: Change) -> _Item | None:
+        key = key_of({"kind": change.kind, "metadata": {"namespace": change.namespace, "name": change.name}})
+        if key is None:
+            return None
+        if change.deleted or change.raw is None:
+            self._unreadable.pop(key, None)
+            return _Item(key, change.uid, None)
+        try:
+            item = decode(followed.resource, followed.projection, change.raw)
+        except (ValueError, RecursionError) as error:
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            if self._unreadable.get(key) != why:
+                _LOG.warning("%s `%s`: it cannot be read, and is left as it was: %s", *key, why)
+            self._unreadable[key] = why
+            return None
+        self._unreadable.pop(key, None)
+        return _Item(key, change.uid, item)
+
+    def _note_list(self, kind: str) -> None:
+        followed = self._followed.get(kind)
+        if followed is not None:
+            self._put(kind, _Listed(kind, followed.projection, followed.informer.view.absent))
+
+    def _put(self, kind: str, entry: _Entry) -> None:
+        (self._nodes if kind == "Node" else self._others).append(entry)
+        if not self._signalled:
+            self._signalled = True
+            self._wake()
+
+    async def _raise_barrier(self, barrier: Barrier, deadline: float) -> None:
+        async def reach(kind: str) -> None:
+            followed = self._followed[kind]
+            while True:
+                try:
+                    version = await self._newest_version(followed.resource)
+                    break
+                except (ApiError, ConnectionFailed, PolicyError, ValueError) as error:
+                    _LOG.warning("the newest version of %s cannot be read, trying again: %s",
+                                 followed.resource.plural, error)
+                    await asyncio.sleep(_BARRIER_RETRY_S)
+            await followed.informer.reach(version)
+            self._put(kind, _Reached(barrier, kind))
+
+        kinds = [kind for kind in _BARRIER_KINDS if kind in self._followed]
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock())):
+                await asyncio.gather(*(reach(kind) for kind in kinds))
+        except TimeoutError:
+            _LOG.warning("the newest pods were not seen in time: going on with those that were")
+            self._wake()
+
+    async def _newest_version(self, resource: ApiResource) -> int:
+        """Return the resourceVersion of the newest change of a kind, or a later one."""
+        parser = ListParser()
+        # Without a resourceVersion the list is consistent: it has all that was accepted before.
+        parser.feed(await self._transport.request("GET", resource.path(), query={"limit": "1"}))
+        parser.close()
+        assert parser.metadata is not None
+        return int(parser.metadata.resourceVersion)
+
+    def _take_snapshots(self) -> None:
+        for kind, followed in self._followed.items():
+            if followed.informer.view.synced:
+                self._put(kind, _Snapshot(kind, followed.informer.known()))
+
+    async def _read(self, key: Key, uid: str) -> None:
+        """Read one object beside its informer, and deliver it."""
+        kind, name = key
+        followed = self._followed.get(kind)
+        if followed is None:
+            return
+        namespace, _, own = name.rpartition("/")
+        item: dict[str, Any] | None = None
+        try:
+            raw = await self._transport.request("GET", followed.resource.path(namespace, own))
+            item = decode(followed.resource, followed.projection, raw)
+        except (ApiError, ConnectionFailed, PolicyError, ValueError, RecursionError) as error:
+            if not isinstance(error, ApiError) or error.code != 404:
+                _LOG.warning("%s `%s` cannot be read: %s", kind, name, error)
+                return
+        self._put(kind, _ReadObject(_Item(key, uid if item is None else uid_of(item), item)))
+
+    # The owner's thread
+
+    @property
+    def synced(self) -> bool:
+        """True once `apply` has applied the first list of each kind that is followed, and that the server has."""
+        return self._synced
+
+    def apply(self, cluster: Cluster, budget: float) -> bool:
+        """Apply changes for about `budget` seconds; return whether there are more."""
+        self._signalled = False
+        clock = self._clock
+        deadline = clock() + budget
+        more = True
+        while more and clock() < deadline:
+            more = self._apply_some(cluster)
+        return more
+
+    def _apply_some(self, cluster: Cluster) -> bool:
+        """Apply one change, or some new nodes; return False if there is none."""
+        for _ in self._work:
+            return True
+        if self._nodes:
+            self._work = self._node_steps(cluster)
+        elif self._others and "Node" in self._projections:
+            # Not before the nodes: a pod whose node is not known is looked at again for each node that is added.
+            self._work = self._steps(cluster, self._others.popleft())
+        else:
+            return False
+        return True
+
+    def _node_steps(self, cluster: Cluster) -> Iterator[None]:
+        """Apply what the inbox has of nodes, new ones together."""
+        added: list[_Item] = []
+        while self._nodes and isinstance(self._nodes[0], _Batch):
+            batch = self._nodes.popleft()
+            assert isinstance(batch, _Batch)
+            for item in batch.items:
+                is_new = item.object is not None and item.key[1] not in cluster.index
+                if is_new:
+                    added.append(item)
+                if added and (not is_new or len(added) >= _NODES_AT_ONCE):
+                    self._add_nodes(cluster, added)
+                    added = []
+                    yield
+                if not is_new:
+                    self._apply_item(cluster, item)
+                    yield
+            self._note_lag(batch)
+        if added:
+            self._add_nodes(cluster, added)
+            yield
+        elif self._nodes:
+            yield from self._steps(cluster, self._nodes.popleft())
+
+    def _steps(self, cluster: Cluster, entry: _Entry) -> Iterator[None]:
+        match entry:
+            case _Batch(_, items):
+                for item in items:
+                    self._apply_item(cluster, item)
+                    yield
+                self._note_lag(entry)
+            case _ReadObject(item):
+                if item.object is not None:
+                    self._healed[item.key] = version_of(item.object)
+                self._apply_item(cluster, item)
+            case _Listed(kind, projection, absent):
+                self._end_list(cluster, kind, projection, absent=absent)
+            case _Stopped(kind):
+                yield from self._drop(cluster, kind)
+            case _Snapshot(kind, known):
+                yield from self._compare(cluster, kind, known)
+            case _Reached(barrier, kind):
+                barrier._apply(kind)  # noqa: SLF001 - of this module
+
+    def _add_nodes(self, cluster: Cluster, items: Sequence[_Item]) -> None:
+        objects = [item.object for item in items if item.object is not None]
+        if cluster.upsert_all(objects):  # one of them is odd: each by itself, so that the error is noted with its name
+            for item in items:
+                if item.key[1] not in cluster.index:
+                    self._apply_item(cluster, item)
+        self._applied += len(items)
+
+    def _apply_item(self, cluster: Cluster, item: _Item) -> None:
+        key, uid, new = item
+        known = cluster.object(*key)
+        known_uid = "" if known is None else uid_of(known)
+        is_other = bool(uid and known_uid and uid != known_uid)
+        healed = self._healed.pop(key, None)
+        if healed is not None and new is not None and not is_other and version_of(new) < healed:
+            self._healed[key] = healed
+            return
+        if new is None and is_other:
+            return  # what is there now is a later object of the same name
+        changes: list[tuple[Key, Mapping[str, Any] | None]] = [(key, new)]
+        if is_other:
+            # Not one change: what others hold of the former object must be dropped.
+            changes.insert(0, (key, None))
+        for problem in apply(cluster, changes, self.faults):
+            _LOG.warning("%s", problem.message)
+        self._applied += 1
+
+    def _end_list(self, cluster: Cluster, kind: str, projection: Projection, *, absent: bool) -> None:
+        was_absent = kind in self._absent
+        self._projections[kind] = projection
+        self._absent = self._absent | {kind} if absent else self._absent - {kind}
+        self._set_kinds(cluster)
+        if self._synced:
+            if absent and not was_absent:
+                _LOG.warning("%s", self._without((kind,)))
+            elif was_absent and not absent:
+                _LOG.info("the cluster has %s now", self._resources[kind].plural)
+        elif all(each in self._projections for each in self._initial if each not in self._unknown):
+            self._synced = True
+            if self._absent:
+                _LOG.info("%s", self._without(sorted(self._absent)))
+
+    def _without(self, kinds: Iterable[str]) -> str:
+        names = ", ".join(f"{self._resources[kind].plural} ({self._resources[kind].api_version})" for kind in kinds)
+        return f"the cluster has no {names}; going on without, until it has"
+
+    def _set_kinds(self, cluster: Cluster) -> None:
+        cluster.kinds = frozenset(self._projections) - self._absent
+
+    def _drop(self, cluster: Cluster, kind: str) -> Iterator[None]:
+        self._projections.pop(kind, None)
+        for name in tuple(cluster.objects(kind)):
+            self._apply_item(cluster, _Item((kind, name), "", None))
+            yield
+        self._absent -= {kind}
+        self._set_kinds(cluster)
+
+    def _note_lag(self, batch: _Batch) -> None:
+        if self._synced:
+            lag = max(0.0, self._clock() - batch.arrived)
+            self.lags[bisect_left(LAG_BUCKETS_S, lag)] += len(batch.items)
+            self.lag_sum_s += lag * len(batch.items)
+
+    def _compare(
+        self, cluster: Cluster, kind: str, known: Mapping[tuple[str, str], tuple[str, str]],
+    ) -> Iterator[None]:
+        found: list[Difference] = []
+        for each in differences(cluster, kind, known):
+            if each is None:
+                yield
+            elif each.key not in self.faults and each.key not in self._healed and each.key not in self._unreadable:
+                found.append(each)
+                self._mismatches[kind, each.found.value] += 1
+                if each.found is Found.REDUNDANT:
+                    self._apply_item(cluster, _Item(each.key, "", None))
+                else:
+                    self._io.submit(self._read(each.key, each.uid))
+        if found:
+            _LOG.error("Cache mismatch: %s", describe(found))
+
+
+def decode(resource: ApiResource, projection: Projection, raw: msgspec.Raw | bytes) -> dict[str, Any]:
+    """Return the projection of an object, with its `apiVersion` and `kind`, which objects of lists do not have.
+
+    Raises `ValueError` or `RecursionError` if it cannot be decoded.
+    """
+    item = projection.decode(raw)
+    item["apiVersion"], item["kind"] = resource.api_version, resource.kind
+    return item
+
+
+def _projection(fields: frozenset[tuple[str, ...]] | None) -> Projection:
+    return Projection(None if fields is None else fields | IDENTITY)
