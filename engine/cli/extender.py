@@ -6,19 +6,17 @@ import argparse
 import asyncio
 import faulthandler
 import logging
-import math
 import os
 import signal
 import socket
 import ssl
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.framework.points import Framework
 
@@ -28,16 +26,17 @@ from .composition import (
     check_enabled,
     choice_of,
     cluster_from,
-    discovered_plugins,
     moment_of,
     objects_of,
     report_idle,
     scheduling_lacks,
     warn_of_lacks,
 )
+from .ending import Ending, leave
 from .exits import Exit, Stop
 from .logs import VisibleFormatter
 from .numbers import number
+from .reloading import PolicyLoader, load_vetted
 from .terminal import warn, write
 
 if TYPE_CHECKING:
@@ -67,14 +66,12 @@ ASSUMED_SECONDS: Final = 60.0
 _GRACE_SECONDS: Final = 20.0
 _CLOSE_SHARE: Final = 0.25
 """The part of the grace period for closing what is loaded; the rest is for calls in progress."""
-_SAME_SIGNAL_SECONDS: Final = 0.5
 _SWITCH_INTERVAL_S: Final = 0.001
 _HEARTBEAT_SECONDS: Final = 1.0
-_OPTIONS: Final = ("bind", "priorities", "state_dir", "invalid_at_start", "reload_unit",
-                   "max_error_rate", "refresh", "assume", "bind_pods",
+_OPTIONS: Final = ("bind", "priorities", "refresh", "assume", "bind_pods",
                    "tls_cert", "tls_key", "client_ca", "health_bind",
                    "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
-                   "grace_period", "compile_timeout", "allow_empty")
+                   "grace_period")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,19 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--priorities", choices=("MinMax", "Max"),
                        help="how totals become 0..10 over the nodes of a request: the whole range between the lowest "
                             "and the highest, or in proportion to the highest (default: MinMax)")
-    group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are stored")
-    group.add_argument("--invalid-at-start", choices=("refuse", "last-good"),
-                       help="what to do when the policies are invalid at start (default: refuse)")
-    group.add_argument("--allow-empty", action="store_const", const=True,
-                       help="a `--policies` path may hold no policy; without it, the last good policies of one that is "
-                            "emptied stay active, and the server is not ready")
-    group.add_argument("--reload-unit", choices=("source", "file"),
-                       help="what stays in its previous version as a whole if anything in it is wrong: a `--policies` "
-                            "path, or one file together with the PolicyParams that its documents reference "
-                            "(default: source)")
-    group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
-                       help="roll policies back if more than this part (0..1) of their first 100 calls had failing "
-                            "expressions")
     group.add_argument("--refresh", metavar="SECONDS", type=_seconds,
                        help=f"how often a live cluster is listed again; 0 for never (default: {_REFRESH_SECONDS:g})")
     group.add_argument("--assume", metavar="SECONDS", type=_seconds,
@@ -132,9 +116,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--decision-timeout", metavar="SECONDS", type=_positive,
                        help="how long a call waits for its answer: then it is a 503, the server is not ready, and a "
                             "document that is to blame is rolled back (default: 3)")
-    group.add_argument("--compile-timeout", metavar="SECONDS", type=_seconds,
-                       help="how long a file of policies may take to be checked, in a process of its own; 0 compiles "
-                            "without that process (default: 10)")
     group.add_argument("--stuck-timeout", metavar="SECONDS", type=_positive,
                        help="how long after `--decision-timeout` /healthz fails too, so that the kubelet restarts the "
                             "server (default: 30)")
@@ -205,49 +186,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         sys.setswitchinterval(interval)
     if server.abandoned:
         # A thread that does not return may keep the interpreter from ending in order.
-        _leave(Exit.OK)
+        leave(Exit.OK)
     return Exit.OK
-
-
-class Ending:
-    """Stops the server at a signal, and ends the process if that takes longer than `grace` seconds.
-
-    A further signal ends the process at once, unless it comes together with the first: `timeout` and some init
-    processes signal a process and its group. `clock` returns seconds; `give_up` ends the process.
-    """
-
-    def __init__(
-        self, stop: asyncio.Event, grace: float, *, clock: Callable[[], float] = time.monotonic,
-        give_up: Callable[[str], None] | None = None,
-    ) -> None:
-        self._stop = stop
-        self._clock = clock
-        self._give_up = give_up or _give_up
-        self._since = math.inf
-        self.timer = threading.Timer(grace, self._give_up, (f"the grace period of {grace:g} s is over",))
-        """Ends the process after the grace period."""
-        self.timer.daemon = True
-
-    def __call__(self) -> None:
-        """Handle a signal."""
-        if not self._stop.is_set():
-            self._since = self._clock()
-            self._stop.set()
-            self.timer.start()
-        elif self._clock() - self._since >= _SAME_SIGNAL_SECONDS:
-            self._give_up("a second signal came")
-
-
-def _give_up(why: str) -> None:
-    logging.getLogger(__name__).error("ended before everything was closed: %s", why)
-    _leave(Exit.UNEXPECTED)
-
-
-def _leave(code: Exit) -> Never:
-    """End the process without waiting for its threads; files on the disk are consistent at any time."""
-    logging.shutdown()
-    _flush()
-    os._exit(code)
 
 
 async def _beat(most: float) -> None:
@@ -290,29 +230,13 @@ def loader(
     """
 
     def load() -> Loaded:
-        from koordpolicy.engine.reload.vet import SECONDS, Vetter  # noqa: PLC0415 - as above
-
-        if options.compile_timeout == 0:
-            return load_with(None)
-        vetter = Vetter(seconds=options.compile_timeout or SECONDS)
-        try:
-            vetter.start()  # imports its modules concurrently with this process
-            return load_with(vetter)
-        except BaseException:
-            vetter.close()
-            raise
+        return load_vetted(options, load_with)
 
     def load_with(vetter: Vetter | None) -> Loaded:
-        from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415
-        from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
+        from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415 - as above
         from koordpolicy.engine.framework.registry import Live  # noqa: PLC0415
-        from koordpolicy.engine.reload.build import Builder  # noqa: PLC0415
-        from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc  # noqa: PLC0415
-        from koordpolicy.engine.reload.reloader import Reloader  # noqa: PLC0415
-        from koordpolicy.engine.reload.select import ReloadUnit  # noqa: PLC0415
         from koordpolicy.engine.reload.settings import ReloadSettings  # noqa: PLC0415
         from koordpolicy.engine.reload.startup import InvalidAtStart  # noqa: PLC0415
-        from koordpolicy.engine.reload.vet import SECONDS, VettedBuild  # noqa: PLC0415
         from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.placements import Placements  # noqa: PLC0415
@@ -321,31 +245,16 @@ def loader(
         from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
         from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles  # noqa: PLC0415
 
-        seconds: float = options.compile_timeout or SECONDS
-
-        live, discovered = Live(), discovered_plugins(builtins)
+        policies = PolicyLoader(options, builtins, vetter, settle)
+        live, plugins = policies.live, policies.discovered.plugins
         enabled = tuple(map(choice_of, options.enable or ()))
         names = tuple(choice.name for choice in enabled)
         args = {choice.name: choice.args for choice in enabled if choice.args}
         settings = Settings((ProfileSpec(options.profile or DEFAULT_PROFILE, args=args),), seed=options.seed,
                             kubernetes=options.kubernetes)
-        low_latency = LowLatencyGc()
-
-        def policy_builder() -> Builder | VettedBuild:
-            builder = Builder(partial(compile_documents, extensions=discovered.functions), seconds=seconds,
-                              pause=low_latency.pause)
-            return builder if vetter is None else VettedBuild(builder, vetter)
-
-        reloader = Reloader(
-            live, options.policies, policy_builder(),
-            ReloadSettings(
-                unit=ReloadUnit(options.reload_unit or "source"),
-                invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
-                allow_empty=bool(options.allow_empty), max_error_rate=options.max_error_rate),
-            python_plugins=_enabled(discovered.plugins, names), check=partial(check_profiles, settings.profiles),
-            state_dir=options.state_dir, low_latency=low_latency, settle=settle,
-        )
-        report_idle(reloader.begin(time.monotonic()), {settings.profiles[0].name}, names)
+        check = partial(check_profiles, settings.profiles)
+        reloader = policies.begin(_enabled(plugins, names), check)
+        report_idle(live.registry, {settings.profiles[0].name}, names)
         cluster, clock, refresh = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns, None
         if options.cluster is not None:
             live_cluster = options.cluster.partition(":")[0] == LIVE_CLUSTER
@@ -358,7 +267,7 @@ def loader(
                 clock = lambda: moment  # noqa: E731
             if listed is not None and options.refresh != 0:
                 refresh = Refresh(_listing_of(options.cluster), _followed(listed, objects),
-                                  options.refresh or _REFRESH_SECONDS, low_latency)
+                                  options.refresh or _REFRESH_SECONDS, policies.low_latency)
         warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
@@ -367,11 +276,9 @@ def loader(
             # The same plugins with other documents, over the same cluster, in the thread that owns it.
             beside = Live()
             below = Scheduler(cluster, beside, settings, clock=clock)
-            follows = Reloader(
-                beside, [options.shadow], policy_builder(), ReloadSettings(invalid_at_start=InvalidAtStart.WAIT),
-                python_plugins=_enabled(discovered.plugins, names), check=partial(check_profiles, settings.profiles),
-                low_latency=low_latency, settle=settle, log=logging.getLogger("koordpolicy.shadow"),
-            )
+            follows = policies.reloader(
+                beside, [options.shadow], ReloadSettings(invalid_at_start=InvalidAtStart.WAIT),
+                _enabled(plugins, names), check, log=logging.getLogger("koordpolicy.shadow"))
             share = SHARE if options.shadow_share is None else options.shadow_share
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)
             follows.stage_with(below.hot_swap.stage)

@@ -1,8 +1,10 @@
-"""Schedule the pending pods of a cluster under policies, and report the node of each and the reasons.
+"""Schedule the pods of a cluster under policies.
 
-Pods are scheduled in kube-scheduler's order: by priority, then by arrival. Each placement counts for later pods.
-Nothing is written to the cluster: pods are bound in memory. With `--extender`, kube-scheduler places the pods and calls
-this command for decisions.
+Of a dump, or a live cluster with `--dry-run`, the pending pods are scheduled once, and the node of each is reported
+with the reasons: pods are bound in memory, in kube-scheduler's order (by priority, then by arrival), and each placement
+counts for later pods. For a live cluster without `--dry-run` this command is a scheduler like kube-scheduler: it
+watches the cluster, binds pods, and follows changes of the policies until SIGTERM. With `--extender`, kube-scheduler
+places the pods and calls this command for decisions.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
 from koordpolicy.engine.scheduler.explain.explanation import requested
 from koordpolicy.engine.scheduler.verdict.diagnosis import diagnosis_of
 
-from . import extender
+from . import extender, live, reloading
 from .composition import (
     LIVE_CLUSTER,
     add_choice,
@@ -51,8 +53,9 @@ examples:
   koord-policy scheduler --cluster kube:staging --policies policies/scheduler --dry-run
   kubectl get nodes,pods,nodemetrics -A -o json > dump.json && koord-policy scheduler --cluster dump.json --output json
 
+{live.EXAMPLES}
 {extender.EXAMPLES}
-exit codes: 0 whatever was placed, 2 usage, 3 policies or the dump are invalid
+exit codes: 0 whatever was placed, or after SIGTERM, 1 the Lease was lost, 2 usage, 3 policies or the dump are invalid
 """
 
 _NODES_SCORED = 5
@@ -64,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, required=False)
     add_policies(parser)
     parser.add_argument("--dry-run", action="store_true",
-                        help="needed with a live cluster: pods are bound in memory only")
+                        help="of a live cluster: schedule its pending pods once, in memory only")
     add_choice(parser)
     parser.add_argument("--log", metavar="PLUGIN=LEVEL", action="append", default=[], type=log_level,
                         help="what a plugin writes to its log, on standard error, from that level on (debug, info, "
@@ -79,27 +82,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug-diagnosis", action="store_true",
                         help="write the diagnosis of every pod without a node to standard error, as JSON")
     add_output(parser)
+    live.add_arguments(parser)
     extender.add_arguments(parser)
+    reloading.add_arguments(parser)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if options.extender:
+        live.refuse_options(options)
         return extender.run(options, builtins)
     extender.refuse_options(options)
     if options.cluster is None:
         raise Stop("which cluster? name a dump or kube[:CONTEXT] with `--cluster` (only `--extender` can do without)")
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
-        raise Stop("binding pods of a live cluster is not available yet: add `--dry-run` to see what would be done")
+        return live.run(options, builtins)
+    live.refuse_options(options)
+    reloading.refuse_options(options)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
-    live = live_of(options.policies, builtins)
-    start_logs(options.log, [plugin.name for plugin in live.registry.of_framework(Framework.SCHEDULER)], wanted=bool(
+    policies = live_of(options.policies, builtins)
+    plugins = [plugin.name for plugin in policies.registry.of_framework(Framework.SCHEDULER)]
+    start_logs(options.log, plugins, wanted=bool(
         options.trace or options.debug_filters or options.debug_scores or options.debug_diagnosis))
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)
-    settings = settings_of(options, live.registry, cluster)
-    lacks = warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
-    verdicts = schedule_pending(cluster, live, now, settings, debug)
+    settings = settings_of(options, policies.registry, cluster)
+    lacks = warn_of_lacks(scheduling_lacks(settings, policies.registry, cluster))
+    verdicts = schedule_pending(cluster, policies, now, settings, debug)
     if options.output == "json":
         write_json({
             **lacks,

@@ -149,12 +149,13 @@ class ClusterWriter:
 
     async def merge_patch(
         self, target: ObjectReference, patch: Mapping[str, Any], *, subresource: str | None = None,
-        resource_version: str | None = None,
+        resource_version: str | None = None, strategic: bool = False,
     ) -> WriteResult:
         """Change an object by a JSON merge patch, in which lists are replaced as a whole and None deletes a field.
 
-        With `resource_version` the object must not have changed since: a conflict is returned at once then. Otherwise
-        repeats are those of `patch_pod_status`.
+        If `strategic`, the patch is a strategic merge patch, which only Kubernetes' own kinds have: lists such as
+        conditions are merged by their keys. With `resource_version` the object must not have changed since: a conflict
+        is returned at once then. Otherwise repeats are those of `patch_pod_status`.
         """
         metadata = dict(patch.get("metadata") or {})
         if target.uid:
@@ -162,9 +163,10 @@ class ClusterWriter:
         if resource_version is not None:
             metadata["resourceVersion"] = resource_version
         body = {**patch, **({"metadata": metadata} if metadata else {})}
+        content_type = _STRATEGIC if strategic else MERGE_PATCH
         if resource_version is not None:
-            return await self._once("PATCH", target.path(subresource), body, MERGE_PATCH)
-        return await self._repeated("PATCH", target.path(subresource), body, MERGE_PATCH)
+            return await self._once("PATCH", target.path(subresource), body, content_type)
+        return await self._repeated("PATCH", target.path(subresource), body, content_type)
 
     async def delete(
         self, target: ObjectReference, *, grace_s: int | None = None, propagation: str | None = None,

@@ -388,9 +388,9 @@ class _Onlooker:
         node = known.node_name if (known := self._cluster.pod(pod.key)) is not None else pod.node_name
         self.evictions.append(PredictedEviction(pod.key, node, Framework.SCHEDULER.value, _PREEMPTION, "", reason))
 
-    def preempt(self, pod: PodInfo, reason: str) -> None:
+    def preempt(self, pod: PodInfo, preemptor: PodInfo, node: str) -> None:
         """Remember the pod, which stays."""
-        self.evict(pod, reason)
+        self.evict(pod, f"preempted by {preemptor.key} on {node}")
 
 
 def _place(

@@ -100,10 +100,18 @@ class Nominator(Protocol):
         ...
 
 
+class StalePodError(OSError):
+    """A binding was refused as the pod is not what the scheduler knows: gone, replaced, being deleted, or assigned.
+
+    The pod is not tried again before the cluster reports what it is now.
+    """
+
+
 class Client(Protocol):
     """Writes to the API server, or to its substitute in simulations and tests; all methods raise `OSError` on failure.
 
-    A scheduler with workers calls `bind` and `patch` in any thread, several at once.
+    A scheduler with workers calls `bind` and `patch` in any thread, several at once. In the deciding thread a client of
+    a live cluster waits for nothing: it queues the write, logs its failure, and returns None.
     """
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -121,8 +129,8 @@ class Client(Protocol):
         """Evict the pod if its disruption budgets allow it."""
         ...
 
-    def preempt(self, pod: PodInfo, reason: str) -> None:
-        """Delete the pod in favour of another one, even if that violates its disruption budgets.
+    def preempt(self, pod: PodInfo, preemptor: PodInfo, node: str) -> None:
+        """Delete the pod on that node in favour of the preemptor, even if that violates its disruption budgets.
 
         As in kube-scheduler, the choice of victims has respected budgets as far as possible. The condition
         `DisruptionTarget` with the reason `PreemptionByScheduler`, set before, marks pods that are being preempted.
@@ -145,6 +153,27 @@ class Simulated(Protocol):
     """A client without a live cluster: no controller, kubelet or provisioner acts on what is written."""
 
     simulated: bool
+
+
+@runtime_checkable
+class AsyncBinder(Protocol):
+    """A client that binds in an event loop, so that a binding occupies no thread while it waits for its answer."""
+
+    async def bind_async(self, pod: PodInfo, node: str, annotations: Mapping[str, str]) -> None:
+        """Bind the pod to the node, and merge the annotations into the pod's in the same write.
+
+        Raises `StalePodError` if the pod is not what the scheduler knows, `OSError` on any other failure.
+        """
+        ...
+
+
+@runtime_checkable
+class ClearsNominations(Protocol):
+    """A client that writes the nominated nodes of pods."""
+
+    def clear_nomination(self, pod: PodInfo) -> None:
+        """Clear `status.nominatedNodeName` of a pod that lost it to a pod of higher priority; never waits."""
+        ...
 
 
 class Nothing:
@@ -196,7 +225,7 @@ class Nothing:
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Nothing is written."""
 
-    def preempt(self, pod: PodInfo, reason: str) -> None:
+    def preempt(self, pod: PodInfo, preemptor: PodInfo, node: str) -> None:
         """Nothing is written."""
 
 

@@ -12,7 +12,7 @@ their own. There is no AddPod or RemovePod: the framework calls `pre_filter` aga
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
@@ -89,7 +89,9 @@ class Deferred:
     the queue. Its result or exception counts as the plugin's own. Of a preBind, the result may be `AwaitObjects`.
     """
 
-    call: Callable[[], Refusal | Skip | AwaitObjects | None]
+    call: Callable[[], Refusal | Skip | AwaitObjects | None | Awaitable[Refusal | Skip | AwaitObjects | None]]  # noqa: RUF036
+    asynchronous: bool = False
+    """True if `call` is a coroutine function: it runs in the client's event loop, which it must not block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,13 @@ class AwaitObjects:
     """Nanoseconds after which the binding cycle ends with an error."""
     timed_out: str
     """The message of that error."""
+
+
+class BindAnnotations:
+    """The key of the cycle state for annotations that the binding must carry, by name (`Mapping[str, str]`).
+
+    They are set only if every bind plugin of the profile has `sends_annotations = True`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +315,12 @@ class AfterFilter(Protocol):
         ...
 
 
+STALE_POD: Final = "stale-pod"
+"""The rule of a refusal to bind a pod that is not what the scheduler knows (see `StalePodError`).
+
+The pod is not tried again before the cluster reports what it is now.
+"""
+
 NO_CANDIDATE: Final = "candidates"
 """The rule of a postFilter's refusal if preemption found no candidate node.
 
@@ -493,7 +508,11 @@ class ApplyPatch(Protocol):
 
 @runtime_checkable
 class Bind(Protocol):
-    """Binds a pod to its node; the first plugin that does not skip decides."""
+    """Binds a pod to its node; the first plugin that does not skip decides.
+
+    A plugin with `sends_annotations = True` writes the `BindAnnotations` of the cycle state with the binding, or skips
+    all pods that have any. If all bind plugins do, the changes of preBinds that only add annotations need no patch.
+    """
 
     def bind(self, state: CycleState, pod: PodInfo, node: str) -> Refusal | Skip | Deferred | None:
         """Bind, or return why that failed."""

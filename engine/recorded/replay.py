@@ -359,6 +359,6 @@ class _Client:
         """Send the pod back to the queue."""
         self._owner.evict(pod.key, "preemption", "", reason)
 
-    def preempt(self, pod: PodInfo, reason: str) -> None:
+    def preempt(self, pod: PodInfo, preemptor: PodInfo, node: str) -> None:
         """Send the pod back to the queue."""
-        self.evict(pod, reason)
+        self.evict(pod, f"preempted by {preemptor.key} on {node}")

@@ -307,10 +307,10 @@ class FakeClient:
         self._fail()
         self.evicted[pod.key] = reason
 
-    def preempt(self, pod: PodInfo, reason: str) -> None:
+    def preempt(self, pod: PodInfo, preemptor: PodInfo, node: str) -> None:
         """Record a victim."""
         self._fail()
-        self.preempted[pod.key] = reason
+        self.preempted[pod.key] = f"preempted by {preemptor.key} on {node}"
 
     def delete(self, item: Json) -> None:
         """Delete an object from the cluster."""

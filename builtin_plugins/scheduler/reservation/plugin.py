@@ -65,6 +65,7 @@ class Reservation:
     """The plugin at all of its extension points; arguments: see docs/plugins/reservation.md."""
 
     name = "Reservation"
+    sends_annotations = True  # it binds reserve pods only
     check_args = staticmethod(check_args)
     ignored_args = staticmethod(ignored_args)
 

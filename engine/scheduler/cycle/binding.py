@@ -2,7 +2,8 @@
 
 A binding cycle is a generator that runs in the owner's thread, top to bottom, and yields each piece of input and
 output: an `Executor` does that, and the generator goes on with the result. It also yields what it waits for: objects of
-the cluster that others change (`ObjectWaits`).
+the cluster that others change (`ObjectWaits`). Annotations that preBinds add travel in the binding itself where the
+client and the bind plugins can do that, so that a pod costs one write.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ from __future__ import annotations
 import copy
 import enum
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.border import describe, must_be_survived
-from koordpolicy.engine.framework.handle import Client
+from koordpolicy.engine.framework.handle import AsyncBinder, Client, StalePodError
 from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Point, Refusal
 from koordpolicy.engine.framework.scheduler import (
+    STALE_POD,
     ApplyPatch,
     AwaitObjects,
+    BindAnnotations,
     CycleState,
     Deferred,
     PreBind,
@@ -71,7 +74,14 @@ class _Awaited:
         return Refusal("timeout", self.objects.timed_out, Code.ERROR), ()
 
 
-_Step: TypeAlias = tuple[Point, Callable[[], _Result] | _Awaited]
+@dataclass(frozen=True, slots=True)
+class _Coroutine:
+    """A call for an event loop."""
+
+    call: Callable[[], Awaitable[_Result]]
+
+
+_Step: TypeAlias = tuple[Point, Callable[[], _Result] | _Awaited | _Coroutine]
 _Steps: TypeAlias = Generator[_Step, _Result, None]
 """A running binding cycle: yields a call for the executor or objects to wait for, and receives the result."""
 
@@ -333,7 +343,10 @@ class BindingCycles:
                         self._waits.add(binding, step.objects.objects | own, step.objects.timeout)
                         return False
                     continue
-                result = self._executor.submit(step)
+                if isinstance(step, _Coroutine):
+                    result = self._executor.submit_async(step.call)
+                else:
+                    result = self._executor.submit(step)
                 if isinstance(result, Job):
                     self._await_job(binding, result)
                     return False
@@ -432,7 +445,9 @@ def _bind_pod(
         # If no plugin writes into the draft there is nothing to send, so none is made.
         preparing = _preparing(binding) if reservation is None else ()
         if reservation is not None or preparing:
-            yield from _run_pre_bind_plugins(binding, original, preparing, reserves=reservation is not None)
+            in_binding = isinstance(client, AsyncBinder) and _sends_annotations(profile)
+            yield from _run_pre_bind_plugins(
+                binding, original, preparing, reserves=reservation is not None, in_binding=in_binding)
     if binding.rejection is None:
         yield from _run_bind_plugins(binding, client)
 
@@ -464,8 +479,23 @@ def _preparing(binding: BindingCycle) -> tuple[Active, ...]:
     return tuple(active for active in found if active.name not in idle) if idle else found
 
 
+def _sends_annotations(profile: Profile) -> bool:
+    return all(getattr(active.ask, "sends_annotations", False) for active in profile.at[Point.BIND])
+
+
+def _added_annotations(original: Mapping[str, Any], draft: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the annotations that a draft adds or changes; None if it differs in anything else than these."""
+    metadata, changed = original.get("metadata") or {}, draft.get("metadata") or {}
+    no = {"annotations": None}
+    if {**original, "metadata": {**metadata, **no}} != {**draft, "metadata": {**changed, **no}}:
+        return None
+    old, new = metadata.get("annotations") or {}, changed.get("annotations") or {}
+    return {name: text for name, text in new.items() if old.get(name) != text} if old.keys() <= new.keys() else None
+
+
 def _run_pre_bind_plugins(
     binding: BindingCycle, original: Mapping[str, Any], preparing: Sequence[Active], *, reserves: bool,
+    in_binding: bool,
 ) -> _Steps:
     draft: dict[str, Any] = copy.deepcopy(dict(original))
     profile, state, pod, node = binding.profile, binding.state, binding.pod, binding.node
@@ -481,6 +511,9 @@ def _run_pre_bind_plugins(
             yield from _run(binding, active, Point.PRE_BIND, partial(active.ask.pre_bind, state, pod, draft, node))
             if binding.rejection is not None:
                 return
+        if in_binding and (added := _added_annotations(original, draft)) is not None:
+            state[BindAnnotations] = added
+            return
     for active in profile.having(ApplyPatch):
         call = partial(active.ask.apply_patch, state, original, draft)
         if (yield from _run(binding, active, Point.PRE_BIND, call, skips=True)):
@@ -494,7 +527,11 @@ def _run_bind_plugins(binding: BindingCycle, client: Client) -> _Steps:
         if (yield from _run(binding, active, Point.BIND, call, skips=True)):
             return
     # The framework binds the pods of a profile without a bind plugin.
-    refusal, _ = yield Point.BIND, partial(_bind, client, pod, node)
+    if isinstance(client, AsyncBinder):
+        annotations = binding.state.get(BindAnnotations) or {}
+        refusal, _ = yield Point.BIND, _Coroutine(partial(_bind_async, client, pod, node, annotations))
+    else:
+        refusal, _ = yield Point.BIND, partial(_bind, client, pod, node)
     if refusal is not None:
         binding.reject("bind", Point.BIND, refusal)
 
@@ -503,8 +540,21 @@ def _bind(client: Client, pod: PodInfo, node: str) -> _Result:
     try:
         client.bind(pod, node)
     except Exception as error:  # the API server, or what stands for it
-        return Refusal("", describe(error), Code.ERROR, EvaluationError(describe(error))), ()
+        return _not_bound(error), ()
     return None, ()
+
+
+async def _bind_async(client: AsyncBinder, pod: PodInfo, node: str, annotations: Mapping[str, str]) -> _Result:
+    try:
+        await client.bind_async(pod, node, annotations)
+    except Exception as error:  # the API server, or what stands for it
+        return _not_bound(error), ()
+    return None, ()
+
+
+def _not_bound(error: Exception) -> Refusal:
+    rule = STALE_POD if isinstance(error, StalePodError) else ""
+    return Refusal(rule, describe(error), Code.ERROR, EvaluationError(describe(error)))
 
 
 def _run(
@@ -521,7 +571,11 @@ def _run(
         result, failures = _call(active, point, call, (*kinds, Deferred))
         if isinstance(result, Deferred):
             binding.failures += failures
-            result, failures = yield point, partial(_call, active, point, result.call, kinds)
+            deferred: Callable[[], Any] = result.call
+            if result.asynchronous:
+                result, failures = yield point, _Coroutine(partial(_call_async, active, point, deferred, kinds))
+            else:
+                result, failures = yield point, partial(_call, active, point, deferred, kinds)
     binding.failures += failures
     while isinstance(result, AwaitObjects) and binding.rejection is None:
         result, failures = yield point, _Awaited(active, point, result)
@@ -536,3 +590,17 @@ def _run(
 def _call(active: Active, point: Point, call: Callable[[], Any], kinds: tuple[type, ...]) -> _Result:
     failures: list[Failure] = []
     return guarded(failures, active, point, call, kinds=kinds), failures
+
+
+async def _call_async(
+    active: Active, point: Point, call: Callable[[], Awaitable[Any]], kinds: tuple[type, ...],
+) -> _Result:
+    try:
+        answer = await call()
+    except BaseException as error:  # the border between framework and plugin
+        return _call(active, point, partial(_raise, error), kinds)
+    return _call(active, point, lambda: answer, kinds)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -1,13 +1,20 @@
-"""Executors of the input and output of binding cycles: inline in the owner's thread, or on workers."""
+"""Executors of the input and output of binding cycles: inline in the owner's thread, or beside it.
+
+Beside it, coroutines run in the event loop of the API client, and calls that block on worker threads.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, Protocol
+
+from koordpolicy.engine.client.io_thread import IoThread
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -26,10 +33,11 @@ class _State(enum.Enum):
 class Job:
     """One call that does input and output, with its result, or the exception that it raised."""
 
-    __slots__ = ("call", "error", "result", "state")
+    __slots__ = ("asynchronous", "call", "error", "result", "state")
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], *, asynchronous: bool = False) -> None:
         self.call = call
+        self.asynchronous = asynchronous
         self.result: Any = None
         self.error: BaseException | None = None
         self.state = _State.QUEUED
@@ -48,6 +56,10 @@ class Executor(Protocol):
 
     def submit(self, call: Callable[[], Any]) -> Any:
         """Make the call and return its result, or return the `Job` that `completed` yields later."""
+        ...
+
+    def submit_async(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Call a coroutine function and await its result, in an event loop; otherwise as `submit`."""
         ...
 
     def completed(self) -> Iterator[Job]:
@@ -74,6 +86,10 @@ class InlineExecutor:
         """Make the call, and return or raise what it returns or raises."""
         return call()
 
+    def submit_async(self, call: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ARG002
+        """Raise `RuntimeError`: the owner's thread has no event loop."""
+        raise RuntimeError("a client that binds in an event loop needs an executor that has one")
+
     def completed(self) -> Iterator[Job]:
         """Yield nothing: `submit` makes all calls."""
         return iter(())
@@ -87,23 +103,32 @@ class InlineExecutor:
 
 
 class WorkerExecutor:
-    """Runs jobs on daemon threads: a hanging job neither blocks the owner nor keeps the process from ending.
+    """Runs coroutines in an event loop, and all other jobs on daemon threads, which are started when they are needed.
 
-    The threads of `concurrent.futures.ThreadPoolExecutor` are joined when the interpreter ends, and are not replaced.
+    A hanging job neither blocks the owner nor keeps the process from ending. The threads of
+    `concurrent.futures.ThreadPoolExecutor` are joined when the interpreter ends, and are not replaced.
     """
 
     inline = False
 
     def __init__(
         self, workers: int = WORKERS, *, most_hanging: int = MOST_HANGING, wake: Callable[[], None] = lambda: None,
+        io: IoThread | None = None,
     ) -> None:
-        """`wake` is called in a worker's thread after each completed job, which `completed` then yields.
+        """`wake` is called after each completed job, in its thread; `completed` then yields the job.
 
-        A worker whose job is abandoned is replaced, at most `most_hanging` times at once.
+        Coroutines need the running thread `io`, which is closed by its owner. A worker whose job is abandoned is
+        replaced, at most `most_hanging` times at once.
         """
         self._workers = workers
         self._most_hanging = most_hanging
         self._wake = wake
+        self._io = io
+        self._coroutines: deque[Job] = deque()
+        """The jobs that the event loop has not begun."""
+        self._handed_over = False
+        """True from the hand-over of coroutines to the event loop until it begins them: one call hands over many."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._lock = threading.Lock()
         self._queued: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._completed: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -130,6 +155,41 @@ class WorkerExecutor:
             self._start_workers()
         return job
 
+    def submit_async(self, call: Callable[[], Awaitable[Any]]) -> Job:
+        """Queue the coroutine function for the event loop.
+
+        Raises:
+            RuntimeError: there is no event loop, or the executor is closed.
+        """
+        if self._io is None or self._closed:
+            raise RuntimeError("the executor has no event loop" if self._io is None else "the executor is closed")
+        job = Job(call, asynchronous=True)
+        self._coroutines.append(job)
+        if not self._handed_over:
+            self._handed_over = True
+            self._io.call_soon(self._begin_coroutines)
+        return job
+
+    def _begin_coroutines(self) -> None:
+        self._handed_over = False  # before the jobs are taken: the next one is handed over by a call of its own
+        while self._coroutines:
+            task = asyncio.get_running_loop().create_task(self._await(self._coroutines.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _await(self, job: Job) -> None:
+        with self._lock:
+            if job.state is _State.ABANDONED:
+                return
+            job.state = _State.RUNNING
+        try:
+            job.result = await job.call()
+        except BaseException as error:  # also the end of the event loop: the owner must not wait for ever
+            job.error = error
+        job.state = _State.DONE
+        self._completed.put(job)
+        self._call_wake()
+
     def completed(self) -> Iterator[Job]:
         """Yield the jobs that were completed since the last call, in the order of their completion."""
         while True:
@@ -139,9 +199,14 @@ class WorkerExecutor:
                 return
 
     def abandon(self, job: Job) -> bool:
-        """Cancel a job: a queued one never runs, and the worker of a running one is replaced."""
+        """Cancel a job: a queued one never runs, and the worker of a running one is replaced.
+
+        A coroutine that runs goes on: its request may have reached the server.
+        """
         with self._lock:
             running = job.state is _State.RUNNING
+            if job.asynchronous and running:
+                return True
             if running:
                 self._hanging += 1
                 self._start_workers()

@@ -17,12 +17,20 @@ from koordpolicy.engine.framework.discovery import methods_of
 from koordpolicy.engine.framework.handle import Client, Count
 from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal
 from koordpolicy.engine.framework.registry import Live
-from koordpolicy.engine.framework.scheduler import AfterError, BeforeError, Depends, Hinted, NextPod, QueuedPod
+from koordpolicy.engine.framework.scheduler import (
+    STALE_POD,
+    AfterError,
+    BeforeError,
+    Depends,
+    Hinted,
+    NextPod,
+    QueuedPod,
+)
 
 from ..extensions.controllers import ControllerRuns
-from ..extensions.reservations import follow
+from ..extensions.reservations import follow, is_reserve_pod
 from ..observe.monitor import Monitor
-from ..profiles.profile import Active, Profile
+from ..profiles.profile import Active, Profile, ProfileSpec
 from ..profiles.rowwise import has
 from ..queue.nominator import nominated_node
 from ..queue.scheduling_queue import LONGEST_WAIT, Hint, PathHint, SchedulingQueue, any_change, by_priority
@@ -33,6 +41,20 @@ from .plugin_runner import guarded
 from .schedule_one import Scheduler, Settings
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt to schedule a pod that has ended: the pod is bound, or it was requeued, or dropped."""
+
+    queued: QueuedPod
+    """The pod as it was taken from the queue, with the number of its attempts, this one included."""
+    verdict: Verdict
+    """The final verdict; of a pod without a node it is valid until the cluster changes."""
+    began: int
+    """When the pod was taken from the queue, in nanoseconds since the epoch."""
+    pod: PodInfo | None = None
+    """The pod as the cluster has it, if it was requeued; None if it is bound, or gone, or another of its name."""
+
+
 class SchedulingLoop:
     """A scheduler with its queue; for one thread, which owns both and the cluster."""
 
@@ -41,8 +63,11 @@ class SchedulingLoop:
         client: Client | None = None, count: Count | None = None, monitor: Monitor | None = None,
         longest_wait: int = LONGEST_WAIT, concluded: Callable[[Verdict], None] = lambda _: None,
         explained: bool = False, executor: Executor | None = None,
+        observe: Callable[[Attempt], None] = lambda _: None,
     ) -> None:
         """The arguments that are not described here are those of `Scheduler`.
+
+        `observe` is called with each attempt that ended; it must not change the cluster.
 
         With `explained`, verdicts about placed pods stay valid too (see `Verdict.explained`).
 
@@ -62,16 +87,18 @@ class SchedulingLoop:
                                    concluded=self._concluded, executor=executor)
         self.queue.sort_by(self._key)
         self.failures: list[Failure] = []
-        """The failures of plugins outside of decisions."""
+        """The last failures of plugins outside of decisions."""
+        self._observe = observe
         self._clock = clock
         self._monitor = monitor
         self._tell = concluded
         self._explained = explained
         self._active = self.scheduler.hot_swap.active
-        self._held: dict[tuple[str, str], QueuedPod] = {}
-        """The pods that wait for a permit or are being bound, by key and UID."""
+        self._held: dict[tuple[str, str], tuple[QueuedPod, int]] = {}
+        """The pods that wait for a permit or are being bound, by key and UID, with the start of their attempt."""
         self._controllers = ControllerRuns()
         names = frozenset(profile.name for profile in self.scheduler.profiles)
+        self._own_names = None if self.scheduler.settings.foreign_pods else names
         follow(cluster, lambda name: not name or name in names)
         self.scheduler.refresh()  # plugins that gate pods need all objects first
         cluster.listen(self._note)
@@ -83,6 +110,7 @@ class SchedulingLoop:
         """Schedule the next pod and return its verdict; None if no pod is ready."""
         active = self.scheduler.refresh()
         self.scheduler.process_bindings()
+        del self.failures[:-_MOST_FAILURES]
         self._controllers.run(active.profiles.values(), self._clock())
         if active is not self._active:
             self._active = active
@@ -93,7 +121,7 @@ class SchedulingLoop:
             queued = self._next()
         if queued is None:
             return None
-        pod = queued.pod
+        pod, began = queued.pod, self._clock()
         if self._monitor is not None:
             self._monitor.start(pod.key, active.profile_of(pod).name)
         nominated = self.scheduler.nominations.recorded_node_of(pod)
@@ -101,9 +129,9 @@ class SchedulingLoop:
         if nominated is not None and verdict.node is None:
             self._note_freed(pod, nominated)
         if verdict.waiting or verdict.binding:
-            self._held[pod.key, pod.uid] = queued
+            self._held[pod.key, pod.uid] = queued, began
         else:
-            self._conclude(queued, verdict)
+            self._conclude(queued, verdict, began)
         if self._monitor is not None:
             self._monitor.complete(pod.key)
         return verdict if verdict.scheduled else verdict.explained()
@@ -112,6 +140,27 @@ class SchedulingLoop:
         """Schedule pods until none is ready."""
         while (verdict := self.schedule_one()) is not None:
             yield verdict
+
+    def is_ours(self, pod: PodInfo) -> bool:
+        """Return whether the pod is scheduled here: `Settings.foreign_pods` says which are."""
+        if self._own_names is None:
+            return True
+        name = (pod.object.get("spec") or {}).get("schedulerName") or ProfileSpec().name
+        return name in self._own_names or is_reserve_pod(pod)
+
+    def lost(self) -> tuple[PodInfo, ...]:
+        """Return the pods without a node that are scheduled here, and are neither in the queue nor being bound.
+
+        There are none, unless the cluster and the queue disagree: a pod may be here for a moment while the report of
+        its binding is under way. Takes time in proportion to the pods of the cluster.
+        """
+        known = {pod.key for pod in self.queue.pods()}
+        known.update(key for key, _ in self._held)
+        return tuple(pod for pod in self.scheduler.cluster.pending if pod.key not in known and self.is_ours(pod))
+
+    def enqueue(self, pod: PodInfo) -> None:
+        """Add a pod to the queue that `lost` returned."""
+        self._enqueue(pod)
 
     def gated_verdicts(self) -> tuple[Verdict, ...]:
         """Return a verdict for each gated pod: the plugin that gates it, and why."""
@@ -194,7 +243,7 @@ class SchedulingLoop:
     def _nominate_as_status_says(self, pod: PodInfo) -> None:
         """Nominate a pod for the node that its status names."""
         node = nominated_node(pod)
-        if node:
+        if node and self.is_ours(pod):
             self.scheduler.nominations.nominate(pod, node)
 
     def _reconsider(self) -> bool:
@@ -206,7 +255,7 @@ class SchedulingLoop:
 
     def _enqueue(self, pod: PodInfo, but: str = "") -> None:
         self.gated.pop(pod.key, None)
-        if (pod.object.get("metadata") or {}).get("deletionTimestamp"):
+        if (pod.object.get("metadata") or {}).get("deletionTimestamp") or not self.is_ours(pod):
             return
         profile = self._profile_of(pod)
         for active in profile.at[Point.PRE_ENQUEUE]:
@@ -259,34 +308,38 @@ class SchedulingLoop:
     # Out of it
 
     def _concluded(self, verdict: Verdict) -> None:
-        queued = self._held.pop((verdict.pod.key, verdict.pod.uid), None)
-        if queued is not None:
-            self._conclude(queued, verdict)
+        held = self._held.pop((verdict.pod.key, verdict.pod.uid), None)
+        if held is not None:
+            self._conclude(held[0], verdict, held[1])
         self._tell(verdict)
 
-    def _conclude(self, queued: QueuedPod, verdict: Verdict) -> None:
-        if verdict.node is not None:
-            self.queue.done(queued.pod)
-            return
-        profile = self._profile_of(queued.pod)
+    def _conclude(self, queued: QueuedPod, verdict: Verdict, began: int) -> None:
+        requeued: PodInfo | None = None
         try:
-            self._handle_failure(profile, queued, verdict)
+            if verdict.node is None:
+                requeued = self._handle_failure(self._profile_of(queued.pod), queued, verdict)
         finally:
             self.queue.done(queued.pod)
+        self._observe(Attempt(queued, verdict, began, requeued))
 
-    def _handle_failure(self, profile: Profile, queued: QueuedPod, verdict: Verdict) -> None:
+    def _handle_failure(self, profile: Profile, queued: QueuedPod, verdict: Verdict) -> PodInfo | None:
+        """Call the error handlers, and requeue the pod; return it as it was requeued, or None if it was not."""
+        requeued: PodInfo | None = None
         refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.message())
         for active in profile.having(BeforeError):
             if guarded(self.failures, active, Point.POST_FILTER, active.ask.before_error, queued.pod, refusal) is True:
                 break
         else:
             current = self.scheduler.cluster.pod(queued.pod.key)
-            if current is not None and not current.node_name and same_pod(current, queued.pod):
+            stale = refusal.rule == STALE_POD and refusal.code is Code.ERROR
+            if current is not None and not current.node_name and same_pod(current, queued.pod) and not stale:
                 hints = None if refusal.code is Code.ERROR else self._hints_of(profile, verdict)
                 self.queue.failed(replace(queued, pod=current), hints)
+                requeued = current
         for active in profile.having(AfterError):
             if guarded(self.failures, active, Point.POST_FILTER, active.ask.after_error, queued.pod, refusal) is True:
-                return
+                break
+        return requeued
 
     def _hints_of(self, profile: Profile, verdict: Verdict) -> list[Hint]:
         """Return the requeue hints of the pod: the dependencies of each plugin that refused it."""
@@ -325,6 +378,7 @@ _KNOWN = frozenset((name,) for name in (
     "existingPodInfo", "objects",
 ))
 """The first elements of known paths; changes of other paths are not tracked."""
+_MOST_FAILURES = 100
 _AFTER_ASSUMING = frozenset((Point.PERMIT, Point.PRE_BIND, Point.BIND))
 
 

@@ -33,9 +33,9 @@ class OwnCluster:
         self.evicted.append((pod.key, reason))
         self._cluster.delete("Pod", pod.key)
 
-    def preempt(self, pod: PodInfo, reason: str) -> None:
+    def preempt(self, pod: PodInfo, preemptor: PodInfo, node: str) -> None:
         """Remove the pod; disruption budgets are not enforced here."""
-        self.evict(pod, reason)
+        self.evict(pod, f"preempted by {preemptor.key} on {node}")
 
     def delete(self, item: Mapping[str, Any]) -> None:
         """Remove an object."""

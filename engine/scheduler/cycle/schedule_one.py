@@ -22,7 +22,7 @@ from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import describe, must_be_survived
-from koordpolicy.engine.framework.handle import NOTHING, Client, Count, Handle, Queue
+from koordpolicy.engine.framework.handle import NOTHING, ClearsNominations, Client, Count, Handle, Queue
 from koordpolicy.engine.framework.instances import Lease
 from koordpolicy.engine.framework.points import Code, Point, Refusal
 from koordpolicy.engine.framework.registry import Live
@@ -191,6 +191,8 @@ class Settings:
     longest_backoff: int = 10_000_000_000
     binding_timeout: int = 60_000_000_000
     """The timeout of a binding cycle, in nanoseconds; the pod is tried again after it."""
+    foreign_pods: bool = True
+    """Schedule pods, too, whose `spec.schedulerName` is the name of no profile: by the first one."""
     kubernetes: Release | None = None
     """The release of Kubernetes whose kube-scheduler the plugins of all profiles follow, where releases differ.
 
@@ -319,6 +321,8 @@ class Scheduler:
             verdict = verdict.explained()
         if verdict.node is None:
             return self._preempt(verdict)
+        if profile.warns:
+            verdict = verdict.warned()
         binding = BindingCycle(pod, profile, state, verdict)
         if self._resize(binding, snapshot) and self._reserve(binding, snapshot) and self._assume(binding):
             if self._permit(binding):
@@ -384,6 +388,8 @@ class Scheduler:
         for other in self.nominations.nominated(nomination.node):
             if other.priority < verdict.pod.priority:
                 self.nominations.clear(other)
+                if isinstance(self.client, ClearsNominations):
+                    self.client.clear_nomination(other)
         self.nominations.nominate(verdict.pod, nomination.node)
         for victim in nomination.victims:
             if self.waiting.reject(victim.key, "preemption", "preempted"):
@@ -391,7 +397,7 @@ class Scheduler:
             if self._bindings.cancel(victim.key, "preemption", "preempted"):
                 continue
             try:
-                self.client.preempt(victim, f"preempted by {verdict.pod.key} on {nomination.node}")
+                self.client.preempt(victim, verdict.pod, nomination.node)
             except Exception as error:  # the API server, or its substitute
                 self.nominations.withdraw(verdict.pod)
                 refusal = Refusal("", describe(error), Code.ERROR)

@@ -128,6 +128,8 @@ class Profile:
             each.name for each in found if each.enforced and has(each.ask, *methods_of(Cacheable))
         ) for point, found in at.items()}
         """By point, the plugins with a cache key, whose results are cached."""
+        self.warns = any(each.plugin.enforcement is Enforcement.WARN for each in (*self.filters, *self.pre_filters))
+        """True if the profile has filters that only warn."""
 
     @classmethod
     def of(cls, spec: ProfileSpec, registry: Registry, instances: Adoption) -> Profile:

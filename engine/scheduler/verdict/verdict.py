@@ -193,6 +193,8 @@ class Verdict:
     binding: bool = False
     """True if the pod has its node and its binding cycle runs while further pods are decided."""
     failures: tuple[Failure, ...] = ()
+    warnings: tuple[tuple[str, Refusal], ...] = ()
+    """The refusals of the selected node by filters that only warn, by plugin; for pods that were reserved there."""
     reported: tuple[RefusedNodes, ...] | None = None
     """The explanations, once they were computed; see `explained`."""
     written: str | None = None
@@ -244,6 +246,16 @@ class Verdict:
             (step.plugin, step.answer.explain(row)) for step in self.filters
             if step.enforcement is Enforcement.ENFORCE and _holds(step.refused, row)
         )
+
+    def warned(self) -> Verdict:
+        """Return this verdict with the refusals of the selected node by filters that only warn."""
+        if self.node is None:
+            return self
+        found = tuple(
+            (step.plugin, step.answer.explain(self.row)) for step in self.filters
+            if step.enforcement is Enforcement.WARN and _holds(step.refused, self.row)
+        )
+        return replaced(self, warnings=found) if found else self
 
     def score_of(self, node: str) -> dict[str, int]:
         """Return a node's score per plugin, unweighted; empty if it did not pass or no plugin scored.

@@ -72,13 +72,6 @@ def test_random_ties_follow_the_seed(run: Run, tmp_path: Path):
     assert len(set(drawn)) > 1
 
 
-def test_a_live_cluster_is_only_read(run: Run):
-    done = run("scheduler", "--cluster", "kube:nowhere")
-    assert (done.exit, done.err) == (2, (
-        "koord-policy: binding pods of a live cluster is not available yet: add `--dry-run` to see what would be done\n"
-    ))
-
-
 def test_malformed_objects_are_told_and_all_others_are_used(run: Run, tmp_path: Path):
     bare = node("bare")
     del bare["status"]

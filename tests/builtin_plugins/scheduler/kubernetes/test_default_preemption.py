@@ -219,8 +219,8 @@ def test_victims_go_also_where_that_breaks_their_budgets():
         def evict(self, pod, reason):
             raise OSError("429: the budget allows no disruption")
 
-        def preempt(self, pod, reason):
-            self.gone[pod.key] = reason
+        def preempt(self, pod, preemptor, node):
+            self.gone[pod.key] = (preemptor.key, node)
 
     guarded = pod("guarded", 4, 1, "a", labels={"app": "web"})
     cluster = Cluster([node("a"), guarded, budget("web", 0, {"app": "web"}), NEW])
@@ -229,7 +229,7 @@ def test_victims_go_also_where_that_breaks_their_budgets():
         cluster, Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0, client=Api(),
     )
     assert loop.schedule_one().nomination == Nomination("a", tuple(cluster.snapshot().pods(0)))
-    assert loop.scheduler.client.gone == {"default/guarded": "preempted by default/new on a"}
+    assert loop.scheduler.client.gone == {"default/guarded": ("default/new", "a")}
 
 
 def test_an_empty_selector_guards_nothing(preempt):

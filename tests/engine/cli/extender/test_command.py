@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from koordpolicy.engine.cli import extender
+from koordpolicy.engine.cli.ending import Ending
 
 from .serving import Client, document, question, serving
 
 
 def test_a_signal_that_comes_twice_at_once_is_one_and_a_later_one_ends_the_process():
     stop, times, ended = asyncio.Event(), [5.0, 5.4, 5.5], []
-    ending = extender.Ending(stop, 3600, clock=lambda: times.pop(0), give_up=ended.append)
+    ending = Ending(stop, 3600, clock=lambda: times.pop(0), give_up=ended.append)
     ending()
     ending()
     assert (stop.is_set(), ending.timer.is_alive(), ended) == (True, True, [])
@@ -55,7 +55,8 @@ def test_options_that_cannot_be_meant_are_refused(run, words, message):
 
 def test_options_of_the_extender_go_with_it(run):
     done = run("scheduler", "--cluster", "c.yaml", "--state-dir", "s")
-    assert (done.exit, done.err) == (2, "koord-policy: `--state-dir` goes with `--extender`\n")
+    assert (done.exit, done.err) == (
+        2, "koord-policy: `--state-dir` goes with `--extender`, or a live cluster without `--dry-run`\n")
     assert "which cluster?" in run("scheduler").err
 
 

@@ -304,7 +304,7 @@ def test_a_queue_sort_that_fails_or_cannot_be_compared_loses_no_pod(start):
 
 def test_a_victim_that_cannot_be_deleted_ends_the_attempt_and_no_node_is_nominated(start, clock):
     class Api:
-        def preempt(self, pod, reason):
+        def preempt(self, pod, preemptor, node):
             raise OSError("500: etcd is gone")
 
         def bind(self, pod, node):

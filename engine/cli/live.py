@@ -1,0 +1,282 @@
+"""The part of `koord-policy scheduler` that schedules and binds the pods of a live cluster."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from .composition import DEFAULT_PROFILE, check_enabled, choice_of, need_file, report_idle
+from .durations import seconds
+from .ending import Ending, leave
+from .exits import Exit, Stop
+from .logs import VisibleFormatter
+from .numbers import number
+from .reloading import PolicyLoader, load_vetted
+from .terminal import warn, write
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.client.io_thread import IoThread
+    from koordpolicy.engine.client.leader_election import LeaseSettings
+    from koordpolicy.engine.framework.registry import Registry
+    from koordpolicy.engine.reload.reloader import Reloader
+    from koordpolicy.engine.reload.vet import Vetter
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+    from koordpolicy.engine.scheduler.live.feed import Feed
+    from koordpolicy.engine.scheduler.live.server import LiveServer, ServerSettings
+
+    from . import Builtins
+
+EXAMPLES: Final = """\
+as a scheduler of a live cluster:
+  koord-policy scheduler --cluster kube --policies policies/scheduler --scheduler-name koord-policy
+  koord-policy scheduler --cluster kube:staging --policies /etc/policies --config scheduler.yaml \\
+      --leader-elect-resource-namespace scheduling --state-dir /var/lib/koord-policy
+"""
+
+_GRACE_S: Final = 10.0
+_SWITCH_INTERVAL_S: Final = 0.0005
+_LEASE_NAME: Final = "koord-policy-scheduler"
+_LEASE_NAMESPACE: Final = "kube-system"
+_LEASE_OPTIONS: Final = (
+    "leader_elect_lease_duration", "leader_elect_renew_deadline", "leader_elect_retry_period",
+    "leader_elect_resource_name", "leader_elect_resource_namespace")
+OPTIONS: Final = ("scheduler_name", "leader_elect", *_LEASE_OPTIONS, "bind_timeout", "kube_api_qps", "kube_api_burst")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a scheduler of a live cluster."""
+    group = parser.add_argument_group(
+        "live cluster", "without `--dry-run` the pods of a live cluster are bound until SIGTERM. See docs/live.md")
+    group.add_argument("--scheduler-name", metavar="NAME", action="append",
+                       help="schedule the pods whose `spec.schedulerName` this is, with the default plugins and all "
+                            "policies; may be repeated. With `--config` the profiles of the file say which (default: "
+                            f"{DEFAULT_PROFILE}, which is also kube-scheduler's: do not let both run with one name)")
+    group.add_argument("--leader-elect", metavar="BOOL", nargs="?", const=True, type=_boolean,
+                       help="schedule only while this process holds the Lease, and end with exit code 1 when it is "
+                            "lost; `--leader-elect=false` for a single process (default: true)")
+    group.add_argument("--leader-elect-lease-duration", metavar="TIME", type=seconds,
+                       help="how long others wait before they take over a Lease that is not renewed (default: 15s)")
+    group.add_argument("--leader-elect-renew-deadline", metavar="TIME", type=seconds,
+                       help="how long the leader tries to renew the Lease before it gives up (default: 10s)")
+    group.add_argument("--leader-elect-retry-period", metavar="TIME", type=seconds,
+                       help="the time between two attempts to acquire or renew the Lease (default: 2s)")
+    group.add_argument("--leader-elect-resource-name", metavar="NAME",
+                       help=f"the name of the Lease (default: {_LEASE_NAME})")
+    group.add_argument("--leader-elect-resource-namespace", metavar="NAMESPACE",
+                       help=f"its namespace (default: {_LEASE_NAMESPACE})")
+    group.add_argument("--bind-timeout", metavar="TIME", type=seconds,
+                       help="how long the binding of a pod may take before the pod is tried again (default: 60s)")
+    group.add_argument("--kube-api-qps", metavar="N", type=_rate,
+                       help="requests per second to the API server, watches aside; events have a limit of their own, "
+                            "of the same size; 0 for no limit (default: 50)")
+    group.add_argument("--kube-api-burst", metavar="N", type=_burst,
+                       help="requests that may be sent at once after a pause (default: 100)")
+
+
+def refuse_options(options: argparse.Namespace) -> None:
+    """Raise `Stop` for options that mean nothing where no pods of a live cluster are bound."""
+    for name in OPTIONS:
+        if getattr(options, name) is not None:
+            raise Stop(f"`--{name.replace('_', '-')}` goes with a live cluster, without `--dry-run` and `--extender`")
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Schedule and bind the pods of a live cluster until a signal ends it."""
+    from koordpolicy.engine.scheduler.live.owner import Ended  # noqa: PLC0415 - only this command pays for it
+
+    if options.output != "text" or options.now is not None:
+        raise Stop("`--output` and `--now` mean nothing to a scheduler of a live cluster: add `--dry-run`, or look at "
+                   "its events and logs")
+    if options.config is not None and (options.scheduler_name or options.profile):
+        raise Stop("`--scheduler-name` and `--profile` go without `--config`: its profiles have names")
+    _start_logs(options)
+    loaded = load_vetted(options, partial(_load, options, builtins))
+    server = loaded.server
+    stop = _StopFlag(server.stop)
+    ending = Ending(stop, _GRACE_S)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: ending())
+    interval = sys.getswitchinterval()
+    # Requests and watches wait for a decision that computes this long, instead of 5 ms.
+    sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_S))
+    try:
+        loaded.reloader.start()
+        ended = server.run()
+    finally:
+        sys.setswitchinterval(interval)
+        loaded.close()
+    if ended is Ended.LOST_LEASE:
+        logging.getLogger(__name__).error("the Lease was lost: another scheduler may lead now")
+        # Threads that hang must not keep a process alive that others believe to be gone.
+        leave(Exit.UNEXPECTED)
+    return Exit.OK
+
+
+class _StopFlag:
+    """The flag that a signal sets; implements `ending.Stoppable`."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._set = threading.Event()
+
+    def is_set(self) -> bool:
+        return self._set.is_set()
+
+    def set(self) -> None:
+        self._set.set()
+        self._stop()
+
+
+class _Loaded:
+    """The server, and what keeps its policies up to date."""
+
+    def __init__(self, server: LiveServer, reloader: Reloader, vetter: Vetter | None) -> None:
+        self.server = server
+        self.reloader = reloader
+        self._vetter = vetter
+
+    def close(self) -> None:
+        """End the compiling process, so that nothing waits for it, and then the reloading thread."""
+        if self._vetter is not None:
+            self._vetter.close()
+        self.reloader.close()
+
+
+def _load(options: argparse.Namespace, builtins: Builtins, vetter: Vetter | None) -> _Loaded:
+    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Debug  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.live.server import LiveServer  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles  # noqa: PLC0415
+
+    profiles: tuple[ProfileSpec, ...] = ()
+    policies = PolicyLoader(options, builtins, vetter)
+    reloader = policies.begin(policies.discovered.plugins, lambda registry: check_profiles(profiles, registry))
+    registry = policies.live.registry
+    settings = _settings(options, registry)
+    profiles = settings.profiles
+    check_profiles(profiles, registry)
+    report_idle(registry, {profile.name for profile in profiles})
+    connect = partial(load_connection, options.cluster.partition(":")[2] or None)
+
+    def ready(server: LiveServer) -> None:
+        loop = server.scheduler.loop
+        assert loop is not None
+        reloader.stage_with(loop.scheduler.hot_swap.stage)
+        _say_ready(server, policies.live.registry)
+
+    debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
+    server = LiveServer(connect, policies.live, settings, feed=_feed_of(connect), server=server_settings(options),
+                        count=Counters(), debug=debug, ready=ready)
+    return _Loaded(server, reloader, vetter)
+
+
+def _feed_of(connect: Callable[[], object]) -> Callable[[IoThread, Callable[[], None]], Feed]:
+    from koordpolicy.engine.client.connection import Connection  # noqa: PLC0415
+    from koordpolicy.engine.client.transport import Transport  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.live.informer_feed import InformerFeed  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.live.server import USER_AGENT  # noqa: PLC0415
+
+    def make(io: IoThread, wake: Callable[[], None]) -> Feed:
+        connection = connect()
+        assert isinstance(connection, Connection)
+        transport = Transport(connection, user_agent=f"{USER_AGENT}/watch", rate=0)
+        io.on_close(transport.close)
+        return InformerFeed(io, transport, wake)
+
+    return make
+
+
+def _settings(options: argparse.Namespace, registry: Registry) -> Settings:
+    """Return the profiles and the queue of the options."""
+    from koordpolicy.engine.framework.points import Framework  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.profiles import configuration  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec  # noqa: PLC0415
+    from koordpolicy.engine.source import in_order, render  # noqa: PLC0415
+
+    timeout = int((options.bind_timeout or 60.0) * 1e9)
+    if options.config is None:
+        enabled = tuple(map(choice_of, options.enable or ()))
+        check_enabled((choice.name for choice in enabled), registry.of_framework(Framework.SCHEDULER))
+        names = options.scheduler_name or [options.profile or DEFAULT_PROFILE]
+        return Settings(
+            tuple(ProfileSpec(name, enabled) for name in dict.fromkeys(names)), tie_break=options.tie_break,
+            seed=options.seed, binding_timeout=timeout, foreign_pods=False, kubernetes=options.kubernetes)
+    if options.enable:
+        raise Stop("`--enable` goes without `--config`: name the plugin in the configuration")
+    need_file(options.config, "`--config` takes a KubeSchedulerConfiguration")
+    found = configuration.load(options.config, registry)
+    if found.warnings:
+        warn(render(in_order(found.warnings)))
+    return Settings(
+        found.profiles, tie_break=options.tie_break, seed=options.seed, initial_backoff=found.initial_backoff,
+        longest_backoff=found.longest_backoff, binding_timeout=timeout, foreign_pods=False,
+        kubernetes=options.kubernetes)
+
+
+def server_settings(options: argparse.Namespace) -> ServerSettings:
+    """Return the limits of the client and the Lease; raises `Stop` if times of the Lease contradict each other."""
+    from koordpolicy.engine.scheduler.live.server import BURST, QPS, ServerSettings  # noqa: PLC0415
+
+    qps = QPS if options.kube_api_qps is None else options.kube_api_qps
+    return ServerSettings(qps=qps, burst=options.kube_api_burst or BURST, lease=_lease(options))
+
+
+def _lease(options: argparse.Namespace) -> LeaseSettings | None:
+    from koordpolicy.engine.client.leader_election import LeaseSettings, new_identity  # noqa: PLC0415
+
+    if options.leader_elect is False:
+        for name in _LEASE_OPTIONS:
+            if getattr(options, name) is not None:
+                raise Stop(f"`--{name.replace('_', '-')}` goes without `--leader-elect=false`")
+        return None
+    times = {"lease_s": options.leader_elect_lease_duration, "renew_s": options.leader_elect_renew_deadline,
+             "retry_s": options.leader_elect_retry_period}
+    try:
+        return LeaseSettings(
+            options.leader_elect_resource_namespace or _LEASE_NAMESPACE,
+            options.leader_elect_resource_name or _LEASE_NAME, new_identity(),
+            **{name: value for name, value in times.items() if value is not None})
+    except ValueError as error:
+        raise Stop(f"`--leader-elect-...`: {error}") from None
+
+
+def _start_logs(options: argparse.Namespace) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    root = "koordpolicy.scheduler"
+    for plugin, level in options.log:
+        logging.getLogger(root if plugin == "*" else f"{root}.{plugin}").setLevel(level)
+
+
+def _say_ready(server: LiveServer, registry: Registry) -> None:
+    loop = server.scheduler.loop
+    assert loop is not None
+    names = ", ".join(profile.name for profile in loop.scheduler.profiles)
+    lease = server.settings.lease
+    waits = f"; waits for the Lease {lease.namespace}/{lease.name}" if lease is not None else ""
+    write(f"ready: generation {registry.generation}, schedules pods of {names}; "
+          f"{len(server.scheduler.cluster.names)} nodes{waits}")
+    sys.stdout.flush()  # the parent process may wait for this line, also through a pipe
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise argparse.ArgumentTypeError(f"`{text}` is not true or false")
+    return text.lower() == "true"
+
+
+def _rate(text: str) -> float:
+    return number(text, "number of requests per second, or 0 for no limit", lambda value: 0 <= value <= 1e6)
+
+
+def _burst(text: str) -> int:
+    return int(number(text, "whole number above 0", lambda value: value >= 1 and value == int(value)))

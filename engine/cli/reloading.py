@@ -1,0 +1,146 @@
+"""The policies of a server: the options of reloading, and what loads policies and keeps them up to date."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from .composition import discovered_plugins
+from .exits import Stop
+from .numbers import number
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.framework.registry import Live, Plugin
+    from koordpolicy.engine.reload.build import Builder
+    from koordpolicy.engine.reload.reloader import Reloader
+    from koordpolicy.engine.reload.settings import ReloadSettings
+    from koordpolicy.engine.reload.swap import Stage
+    from koordpolicy.engine.reload.vet import VettedBuild, Vetter
+
+    from . import Builtins
+
+T = TypeVar("T")
+
+OPTIONS: Final = ("state_dir", "invalid_at_start", "reload_unit", "max_error_rate", "compile_timeout", "allow_empty")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of reloading."""
+    group = parser.add_argument_group(
+        "reloading", "while the process serves, the paths of `--policies` are watched, and changes become active "
+        "without a restart.\nSee docs/reload.md",
+    )
+    group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are stored")
+    group.add_argument("--invalid-at-start", choices=("refuse", "last-good"),
+                       help="what to do when the policies are invalid at start (default: refuse)")
+    group.add_argument("--allow-empty", action="store_const", const=True,
+                       help="a `--policies` path may hold no policy; without it, the last good policies of one that is "
+                            "emptied stay active, and the server is not ready")
+    group.add_argument("--reload-unit", choices=("source", "file"),
+                       help="what stays in its previous version as a whole if anything in it is wrong: a `--policies` "
+                            "path, or one file together with the PolicyParams that its documents reference "
+                            "(default: source)")
+    group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
+                       help="roll policies back if more than this part (0..1) of their first 100 calls had failing "
+                            "expressions")
+    group.add_argument("--compile-timeout", metavar="SECONDS", type=_seconds,
+                       help="how long a file of policies may take to be checked, in a process of its own; 0 compiles "
+                            "without that process (default: 10)")
+
+
+def refuse_options(options: argparse.Namespace) -> None:
+    """Raise `Stop` for options that mean nothing to a process that ends by itself."""
+    for name in OPTIONS:
+        if getattr(options, name) is not None:
+            raise Stop(f"`--{name.replace('_', '-')}` goes with `--extender`, or a live cluster without `--dry-run`")
+
+
+def load_vetted(options: argparse.Namespace, load: Callable[[Vetter | None], T]) -> T:
+    """Return the result of `load`, which is called with the started process that compiles policies, or None.
+
+    If it raises, the process is ended.
+    """
+    from koordpolicy.engine.reload.vet import SECONDS, Vetter  # noqa: PLC0415 - only servers pay for it
+
+    if options.compile_timeout == 0:
+        return load(None)
+    vetter = Vetter(seconds=options.compile_timeout or SECONDS)
+    try:
+        vetter.start()  # imports its modules concurrently with this process
+        return load(vetter)
+    except BaseException:
+        vetter.close()
+        raise
+
+
+class PolicyLoader:
+    """Makes reloaders of the policies that the options name."""
+
+    def __init__(
+        self, options: argparse.Namespace, builtins: Builtins, vetter: Vetter | None,
+        settle: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`settle` is called after each reload (see `Reloader`)."""
+        from koordpolicy.engine.framework.registry import Live  # noqa: PLC0415 - as above
+        from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc  # noqa: PLC0415
+
+        self.live: Live = Live()
+        """The active policies."""
+        self.discovered = discovered_plugins(builtins)
+        self.low_latency = LowLatencyGc()
+        self._options = options
+        self._vetter = vetter
+        self._settle = settle
+
+    def begin(self, python_plugins: Iterable[Plugin], check: Stage) -> Reloader:
+        """Activate the policies of `--policies` and return the reloader, which is not started yet.
+
+        Raises:
+            PolicyError: they are invalid, and there is no last good version that may be used.
+        """
+        from koordpolicy.engine.reload.select import ReloadUnit  # noqa: PLC0415
+        from koordpolicy.engine.reload.settings import ReloadSettings  # noqa: PLC0415
+        from koordpolicy.engine.reload.startup import InvalidAtStart  # noqa: PLC0415
+
+        options = self._options
+        settings = ReloadSettings(
+            unit=ReloadUnit(options.reload_unit or "source"),
+            invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
+            allow_empty=bool(options.allow_empty), max_error_rate=options.max_error_rate)
+        reloader = self.reloader(self.live, options.policies, settings, python_plugins, check,
+                                 state_dir=options.state_dir)
+        reloader.begin(time.monotonic())
+        return reloader
+
+    def reloader(
+        self, live: Live, paths: Sequence[str], settings: ReloadSettings, python_plugins: Iterable[Plugin],
+        check: Stage, *, state_dir: Path | None = None, log: logging.Logger | None = None,
+    ) -> Reloader:
+        """Return a reloader of the policies at these paths; its arguments are those of `Reloader`."""
+        from koordpolicy.engine.reload.reloader import Reloader  # noqa: PLC0415
+
+        return Reloader(live, paths, self._builder(), settings, python_plugins=python_plugins, check=check,
+                        state_dir=state_dir, low_latency=self.low_latency, settle=self._settle,
+                        log=log or logging.getLogger("koordpolicy.engine.reload.reloader"))
+
+    def _builder(self) -> Builder | VettedBuild:
+        from koordpolicy.engine.compile import compile_documents  # noqa: PLC0415
+        from koordpolicy.engine.reload.build import Builder  # noqa: PLC0415
+        from koordpolicy.engine.reload.vet import SECONDS, VettedBuild  # noqa: PLC0415
+
+        builder = Builder(partial(compile_documents, extensions=self.discovered.functions),
+                          seconds=self._options.compile_timeout or SECONDS, pause=self.low_latency.pause)
+        return builder if self._vetter is None else VettedBuild(builder, self._vetter)
+
+
+def _rate(text: str) -> float:
+    return number(text, "number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def _seconds(text: str) -> float:
+    return number(text, "number of seconds from 1 to 86400, or 0", lambda value: value == 0 or 1 <= value <= 86_400)

@@ -1,0 +1,257 @@
+"""The deciding thread of a live scheduler: it applies changes of the cluster, and schedules pods one after the other.
+
+Everything that waits for the API server is done elsewhere: informers, bindings, patches and events in the event loop
+of the I/O thread, plugins that block on workers, leader election on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.framework.handle import Count
+from koordpolicy.engine.framework.registry import Live
+
+from ..cycle.executor import WorkerExecutor
+from ..cycle.loop import Attempt, SchedulingLoop
+from ..cycle.schedule_one import Debug, Settings
+from .client import LiveClient
+from .feed import Feed
+from .reporting import AttemptReporter
+from .watchdogs import LostPods, UnconfirmedBindings
+
+_LOG: Final = logging.getLogger(__name__)
+_SECOND: Final = 1_000_000_000
+_APPLY_S: Final = 0.005
+_FIRST_APPLY_S: Final = 0.1
+"""Before the first lists are applied there are no decisions that could be late."""
+_LONGEST_WAIT_S: Final = 1.0
+"""Controllers and watchdogs run once a second, and a change of policies is noticed that late."""
+_VIEW_S: Final = 1
+MOST_BINDING: Final = 256
+"""The number of pods being bound at which no further ones are taken: what waits then, waits for the API server."""
+DRAIN_S: Final = 5.0
+
+
+class Observer(Protocol):
+    """Observes a live scheduler, in the deciding thread, which it must not delay."""
+
+    def observe(self, attempt: Attempt) -> None:
+        """Take note of an attempt that has ended; must not change the cluster."""
+        ...
+
+
+class Ended(enum.Enum):
+    """The reason why a live scheduler ended."""
+
+    STOPPED = "stopped"
+    LOST_LEASE = "lost-lease"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """The state of a live scheduler, for other threads; of the deciding thread's last look, once a second."""
+
+    synced: bool = False
+    """True once the first list of each kind was applied."""
+    leading: bool = False
+    stopping: bool = False
+    queue: Mapping[str, int] = field(default_factory=dict)
+    """The number of active, backing-off, unschedulable and gated pods (kube-scheduler's `pending_pods`)."""
+    binding: int = 0
+    waiting: int = 0
+    """The number of pods that wait for a permit."""
+    nodes: int = 0
+    pods: int = 0
+    oldest_unscheduled_s: float = 0.0
+    """The age of the oldest pod in the queue, gated ones aside, since its creation."""
+    lost_pods: int = 0
+    """The number of pods that were found in no queue, and were queued again."""
+    corrected_bindings: int = 0
+    """The number of pods that were not where they had been bound to."""
+    looked_at: float = 0.0
+    """The time of the look, of the monotonic clock in seconds."""
+
+
+class LiveScheduler:
+    """Schedules the pods of a live cluster until it is stopped; `run` is called in the thread that then owns all of it.
+
+    Other threads read `view`, and call `wake` and `stop`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, live: Live, settings: Settings, *, feed: Feed, client: LiveClient, io: IoThread,
+        leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
+        clock: Callable[[], int] = time.time_ns, count: Count | None = None, observers: Sequence[Observer] = (),
+        debug: Debug | None = None, ready: Callable[[LiveScheduler], None] = lambda _: None,
+        drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING,
+    ) -> None:
+        """`leads` returns whether this process may schedule now, `gave_up` whether it led and must end.
+
+        `ready` is called once, when the first lists are applied and the plugins are made, in the deciding thread.
+        """
+        self.view = LiveView()
+        self.cluster = cluster
+        self.loop: SchedulingLoop | None = None
+        """None until the first lists are applied."""
+        self._live = live
+        self._settings = settings
+        self._feed = feed
+        self._client = client
+        self._leads = leads
+        self._gave_up = gave_up
+        self._clock = clock
+        self._count = count
+        self._debug = debug or Debug()
+        self._ready = ready
+        self._drain_s = drain_s
+        self._most_binding = most_binding
+        self._executor = WorkerExecutor(wake=self.wake, io=io)
+        self._observers: tuple[Observer, ...] = (AttemptReporter(client), *observers)
+        self._lost = LostPods(clock)
+        self._unconfirmed = UnconfirmedBindings(io, client, clock, self.wake)
+        self._woken = threading.Event()
+        self._stopping = False
+        self._next_look = 0
+
+    def wake(self) -> None:
+        """Let the deciding thread look for work, if it waits; for any thread."""
+        if not self._woken.is_set():
+            self._woken.set()
+
+    def stop(self) -> None:
+        """Take no more pods, wait for the bindings under way, and return from `run`; for any thread."""
+        self._stopping = True
+        self._woken.set()
+
+    def add_observer(self, observer: Observer) -> None:
+        """Let an observer take note of attempts; before `run`."""
+        self._observers += (observer,)
+
+    def run(self) -> Ended:
+        """Schedule until `stop` is called or the Lease is lost.
+
+        Raises:
+            PolicyError: a plugin of the registry cannot be made for a profile.
+        """
+        self._client.own(self.cluster)
+        try:
+            while not self._stopping:
+                if self._gave_up():
+                    return Ended.LOST_LEASE
+                self._woken.clear()
+                if not self._work():
+                    self._woken.wait(self._idle_s())
+            self._drain()
+            return Ended.LOST_LEASE if self._gave_up() else Ended.STOPPED
+        finally:
+            self._close()
+
+    # One round
+
+    def _work(self) -> bool:
+        """Apply changes and schedule one pod; return whether there may be more to do at once."""
+        more = self._feed.apply(self.cluster, _APPLY_S if self.loop is not None else _FIRST_APPLY_S)
+        if self.loop is None:
+            if not self._feed.synced:
+                return more
+            self._begin()
+        loop = self.loop
+        assert loop is not None
+        for failed in self._client.take_failed_preemptions():
+            if self.cluster.object("Pod", failed.victim.key) is failed.marked:
+                self.cluster.upsert(failed.victim.object)
+            loop.scheduler.nominations.withdraw(failed.preemptor)
+            loop.queue.activate((failed.preemptor.key,))
+        self._look(loop)
+        if not self._leads() or len(loop.scheduler.in_flight) >= self._most_binding:
+            loop.scheduler.process_bindings()
+            return more
+        return loop.schedule_one() is not None or more
+
+    def _begin(self) -> None:
+        self.loop = SchedulingLoop(
+            self.cluster, self._live, self._settings, clock=self._clock, client=self._client, count=self._count,
+            executor=self._executor, observe=self._observe)
+        self.loop.scheduler.debug = self._debug
+        self._ready(self)
+
+    def _observe(self, attempt: Attempt) -> None:
+        if attempt.verdict.node is not None:
+            self._unconfirmed.add(attempt.queued.pod, attempt.verdict.node)
+        for observer in self._observers:
+            try:
+                observer.observe(attempt)
+            except Exception:  # a report or a metric is worth less than the pod
+                _LOG.exception("%s: the attempt was not reported", attempt.queued.pod.key)
+
+    def _idle_s(self) -> float:
+        """Return the seconds until there is something to do without a wake-up."""
+        if self.loop is None:
+            return _LONGEST_WAIT_S
+        times = (self.loop.next_time(), self._unconfirmed.next_time())
+        due = min((each for each in times if each is not None), default=None)
+        left = _LONGEST_WAIT_S if due is None else (due - self._clock()) / 1e9
+        return min(max(left, 0.001), _LONGEST_WAIT_S)
+
+    def _look(self, loop: SchedulingLoop) -> None:
+        """Run the watchdogs, and renew the view, once a second."""
+        now = self._clock()
+        if now < self._next_look:
+            return
+        self._next_look = now + _VIEW_S * _SECOND
+        self._unconfirmed.look(loop)
+        if self._leads():
+            self._lost.look(loop)
+        self._renew_view(loop)
+
+    def _renew_view(self, loop: SchedulingLoop) -> None:
+        self.view = LiveView(
+            synced=True, leading=self._leads(), stopping=self._stopping, queue=loop.queue.counts(),
+            binding=len(loop.scheduler.in_flight), waiting=len(loop.scheduler.waiting.keys()),
+            nodes=len(self.cluster.names), pods=len(self.cluster.objects("Pod")),
+            oldest_unscheduled_s=self._oldest_s(loop), lost_pods=self._lost.requeued,
+            corrected_bindings=self._unconfirmed.corrected, looked_at=time.monotonic())
+
+    def _oldest_s(self, loop: SchedulingLoop) -> float:
+        created = min(
+            (stamp for pod in loop.queue.pods() if pod.key not in loop.gated
+             and (stamp := (pod.object.get("metadata") or {}).get("creationTimestamp"))), default=None)
+        if created is None:
+            return 0.0
+        return max(0.0, (self._clock() - nanoseconds(created, "creationTimestamp")) / 1e9)
+
+    # The end
+
+    def _drain(self) -> None:
+        """Wait for the bindings under way, for a few seconds at most; pods that wait for a permit are given up."""
+        self.view = replace(self.view, stopping=True)
+        if self.loop is None:
+            return
+        scheduler = self.loop.scheduler
+        deadline = time.monotonic() + self._drain_s
+        while True:
+            self._woken.clear()
+            scheduler.process_bindings()
+            left = deadline - time.monotonic()
+            if not scheduler.in_flight or left <= 0:
+                break
+            self._woken.wait(left)
+        if scheduler.in_flight:
+            _LOG.warning("%d bindings have no answer yet: the next scheduler finds out what became of them",
+                         len(scheduler.in_flight))
+
+    def _close(self) -> None:
+        if self.loop is not None:
+            self.loop.close()
+        else:
+            self._executor.close()
+        self.view = replace(self.view, leading=False, stopping=True)

@@ -1,0 +1,64 @@
+"""Reports of attempts to the API server: events about pods, the condition PodScheduled, and the nominated node."""
+
+from __future__ import annotations
+
+from koordpolicy.engine.client.resources import pod_reference
+from koordpolicy.engine.client.writes import PodCondition
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.points import Code
+from koordpolicy.engine.framework.scheduler import NO_CANDIDATE
+
+from ..cycle.loop import Attempt
+from ..extensions.reservations import is_reserve_pod
+from ..verdict.verdict import Verdict
+from .client import LiveClient, scheduler_of
+
+
+class AttemptReporter:
+    """Reports attempts as kube-scheduler does; for the deciding thread, which never waits here.
+
+    The event about a success is recorded with the binding. Reservations report their own attempts.
+    """
+
+    def __init__(self, client: LiveClient) -> None:
+        self._client = client
+
+    def observe(self, attempt: Attempt) -> None:
+        """Report an attempt that has ended."""
+        verdict = attempt.verdict
+        if verdict.node is not None:
+            if verdict.warnings:
+                self._warn(verdict)
+        elif attempt.pod is not None and not is_reserve_pod(attempt.pod):
+            self._report_failure(attempt.pod, verdict)
+
+    def _report_failure(self, pod: PodInfo, verdict: Verdict) -> None:
+        message = verdict.message()
+        failed = verdict.refusal is not None and verdict.refusal[2].code is Code.ERROR
+        self._record(pod, "Warning", "FailedScheduling", message)
+        condition = PodCondition(
+            "PodScheduled", "False", "SchedulerError" if failed else "Unschedulable", message,
+            observed_generation=(pod.object.get("metadata") or {}).get("generation"))
+        self._client.statuses.write(pod, condition=condition, nominated_node=nominated_by(verdict))
+
+    def _warn(self, verdict: Verdict) -> None:
+        text = "; ".join(f"{plugin}: {refusal.message or refusal.rule}" for plugin, refusal in verdict.warnings)
+        self._record(verdict.pod, "Warning", "PolicyWarning", f"{verdict.node}: {text}")
+
+    def _record(self, pod: PodInfo, kind: str, reason: str, note: str) -> None:
+        self._client.recorder.record(
+            pod_reference(pod.namespace, pod.name, pod.uid), type=kind, reason=reason, action="Scheduling", note=note,
+            controller=scheduler_of(pod))
+
+
+def nominated_by(verdict: Verdict) -> str | None:
+    """Return the nominated node to write for a pod without a node: empty clears it, None leaves it as it is.
+
+    Only a pod that may not preempt now, as its victims are still terminating, retains the node for which it waits.
+    """
+    if verdict.nomination is not None:
+        return verdict.nomination.node
+    refusals = verdict.post_filter_refusals
+    if refusals and not any(refusal.rule == NO_CANDIDATE or refusal.code is Code.ERROR for _, refusal in refusals):
+        return None
+    return ""

@@ -1,0 +1,142 @@
+"""A scheduler for a live cluster: its connections, threads, Lease and end.
+
+```
+ I/O thread: informers, bindings, patches, events          deciding thread: changes, decisions
+ election thread: the Lease, on a connection of its own     reload thread: policies
+```
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Final
+
+from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.client.event_recorder import EventRecorder
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
+from koordpolicy.engine.client.transport import Transport
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.framework.handle import Count
+from koordpolicy.engine.framework.registry import Live
+
+from ..cycle.schedule_one import Debug, Settings
+from .client import LiveClient
+from .feed import Feed
+from .owner import Ended, LiveScheduler, Observer
+
+_LOG: Final = logging.getLogger(__name__)
+
+USER_AGENT: Final = "koord-policy/scheduler"
+QPS: Final = 50.0
+BURST: Final = 100
+_FLUSH_S: Final = 1.5
+_RELEASE_S: Final = 2.0
+_CLOSE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The settings of the client of a live scheduler."""
+
+    qps: float = QPS
+    """Requests per second, watches aside; 0 for no limit. Events have a limit of their own, of the same size."""
+    burst: int = BURST
+    lease: LeaseSettings | None = None
+    """None to schedule without a Lease: then this must be the only process with its scheduler names."""
+
+
+class LiveServer:
+    """One scheduler of a live cluster. `run` it once; `stop` may be called from any thread, or a signal handler."""
+
+    def __init__(
+        self, connect: Callable[[], Connection], live: Live, settings: Settings, *,
+        feed: Callable[[IoThread, Callable[[], None]], Feed], server: ServerSettings | None = None,
+        cluster: Cluster | None = None, count: Count | None = None, observers: Sequence[Observer] = (),
+        debug: Debug | None = None, ready: Callable[[LiveServer], None] = lambda _: None,
+    ) -> None:
+        """`connect` returns a new connection; its errors are raised here. `feed` makes the started feed of the cluster,
+        from the running I/O thread and the function that wakes up the deciding thread.
+
+        `ready` is called when the first lists are applied, before the process waits for the Lease.
+        """
+        self.settings = server or ServerSettings()
+        self.io = IoThread()
+        self._ready = ready
+        self._stopped = False
+        lease = self.settings.lease
+        self.election = None if lease is None else LeaderElection(
+            connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
+        self._transports = [
+            Transport(connect(), user_agent=agent, rate=self.settings.qps, burst=self.settings.burst)
+            for agent in (USER_AGENT, f"{USER_AGENT}/events")]
+        self.recorder = EventRecorder(self._transports[1])
+        self.io.start()
+        try:
+            for transport in self._transports:
+                self.io.on_close(transport.close)
+            client = LiveClient(self.io, self._transports[0], self.recorder, may_write=self.leads, wake=self._wake,
+                                clock=time.time_ns)
+            self.scheduler: LiveScheduler
+            self.feed = feed(self.io, self._wake)
+            self.scheduler = LiveScheduler(
+                cluster or Cluster(), live, settings, feed=self.feed, client=client, io=self.io, leads=self.leads,
+                gave_up=self._gave_up, count=count, observers=observers, debug=debug, ready=self._begin)
+        except BaseException:
+            self.io.close()
+            raise
+
+    def leads(self) -> bool:
+        """Return True while this process may schedule and write; for any thread."""
+        return self.election is None or self.election.leads()
+
+    def stop(self) -> None:
+        """Let `run` end: no more pods are taken, and the Lease is released when the bindings under way have ended."""
+        self._stopped = True
+        self.scheduler.stop()
+
+    def run(self) -> Ended:
+        """Schedule in this thread until `stop` is called or the Lease is lost.
+
+        Raises:
+            PolicyError: a plugin of the registry cannot be made for a profile.
+        """
+        recording = self.io.submit(self.recorder.run())
+        try:
+            ended = self.scheduler.run()
+            recording.cancel()
+            if ended is Ended.STOPPED:
+                self._flush()
+            return ended
+        finally:
+            if self.election is not None and not self.election.stop(_RELEASE_S):
+                _LOG.warning("the Lease was not released in time")
+            self.io.close(_CLOSE_S)
+
+    def _begin(self, _: LiveScheduler) -> None:
+        self._ready(self)
+        if self.election is not None:
+            self.election.start()
+
+    def _gave_up(self) -> bool:
+        return self.election is not None and self.election.state.gave_up
+
+    def _wake(self) -> None:
+        scheduler = getattr(self, "scheduler", None)
+        if scheduler is not None:
+            scheduler.wake()
+
+    def _flush(self) -> None:
+        """Write the events that are left, for a short time."""
+        flushing = self.io.submit(self.recorder.flush())
+        try:
+            flushing.result(_FLUSH_S)
+        except FutureTimeoutError:
+            flushing.cancel()
+            _LOG.warning("not all events were written")
+        except Exception:
+            _LOG.exception("the last events were not written")

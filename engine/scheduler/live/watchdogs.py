@@ -1,0 +1,140 @@
+"""Watchdogs of a live scheduler: pods that fell out of the queue, and bindings that the cluster does not confirm."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.resources import pod_reference
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+
+from ..cycle.binding import same_pod
+from ..cycle.loop import SchedulingLoop
+from .client import LiveClient
+
+_LOG: Final = logging.getLogger(__name__)
+_SECOND: Final = 1_000_000_000
+LOST_S: Final = 60
+"""Seconds after which a pod that is neither in the queue nor being bound is queued."""
+UNCONFIRMED_S: Final = 60
+"""Seconds after which a bound pod that the cluster does not show as bound is read."""
+_LOOK_S: Final = 10
+
+
+class LostPods:
+    """Finds pods without a node that are in no queue, and queues them again."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.requeued = 0
+        """The number of pods that were queued again."""
+        self._clock = clock
+        self._next = 0
+        self._seen: dict[tuple[str, str], int] = {}
+        """When pods were first found in no queue, by key and UID."""
+
+    def look(self, loop: SchedulingLoop) -> None:
+        """Look every 10 seconds, and queue the pods that are in no queue for 60 seconds."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + _LOOK_S * _SECOND
+        lost = {(pod.key, pod.uid): pod for pod in loop.lost()}
+        self._seen = {key: self._seen.get(key, now) for key in lost}
+        for key, since in tuple(self._seen.items()):
+            if now - since >= LOST_S * _SECOND:
+                _LOG.error("%s has been in no queue for %d s: it is queued again", key[0], (now - since) // _SECOND)
+                self.requeued += 1
+                del self._seen[key]
+                loop.enqueue(lost[key])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A pod that was bound, and when it is read if it is not confirmed until then."""
+
+    pod: PodInfo
+    node: str
+    deadline: int
+
+
+class UnconfirmedBindings:
+    """Bindings that succeeded and that the cluster has not shown yet.
+
+    kube-scheduler assumes such pods on their nodes for ever. Here the pod is read after 60 seconds, and what the API
+    server says counts.
+    """
+
+    def __init__(self, io: IoThread, client: LiveClient, clock: Callable[[], int], wake: Callable[[], None]) -> None:
+        self.corrected = 0
+        """The number of pods that were not where they had been bound to."""
+        self._io = io
+        self._client = client
+        self._clock = clock
+        self._wake = wake
+        self._bound: deque[_Bound] = deque()
+        self._read: deque[tuple[_Bound, str | None]] = deque()
+        """Pods that were read, with their node: empty without one, None if the pod is gone."""
+
+    def add(self, pod: PodInfo, node: str) -> None:
+        """Take note that a pod was bound."""
+        self._bound.append(_Bound(pod, node, self._clock() + UNCONFIRMED_S * _SECOND))
+
+    def next_time(self) -> int | None:
+        """Return the time at which the next pod is read, in nanoseconds since the epoch; None without one."""
+        return self._bound[0].deadline if self._bound else None
+
+    def look(self, loop: SchedulingLoop) -> None:
+        """Read the pods that are not confirmed in time, and apply what was read; never waits."""
+        cluster = loop.scheduler.cluster
+        while self._bound and (self._bound[0].deadline <= self._clock() or _is_settled(cluster, self._bound[0])):
+            bound = self._bound.popleft()
+            if not _is_settled(cluster, bound):
+                self._io.submit(self._look_up(bound))
+        while self._read:
+            self._apply(loop, *self._read.popleft())
+
+    async def _look_up(self, bound: _Bound) -> None:
+        pod = bound.pod
+        while True:
+            try:
+                node = await self._client.read_node(pod_reference(pod.namespace, pod.name, pod.uid))
+            except OSError:
+                await asyncio.sleep(_LOOK_S)
+            else:
+                self._read.append((bound, node))
+                return self._wake()
+
+    def _apply(self, loop: SchedulingLoop, bound: _Bound, node: str | None) -> None:
+        cluster = loop.scheduler.cluster
+        if _is_settled(cluster, bound):
+            return
+        pod, known = bound.pod, cluster.object("Pod", bound.pod.key)
+        if node:
+            if node != bound.node:
+                self._note(bound, f"is on {node}")
+            if known is not None:
+                cluster.upsert({**known, "spec": {**known["spec"], "nodeName": node}})
+            return
+        self._note(bound, "is gone" if node is None else "has no node")
+        cluster.forget(pod.key)
+        current = cluster.pod(pod.key)
+        if node is not None and current is not None and not current.node_name:
+            loop.enqueue(current)
+
+    def _note(self, bound: _Bound, found: str) -> None:
+        self.corrected += 1
+        _LOG.error("%s was bound to %s, but the API server says that it %s", bound.pod.key, bound.node, found)
+
+
+def _is_settled(cluster: Cluster, bound: _Bound) -> bool:
+    """Return whether the cluster shows where the pod is, or that it is gone."""
+    known = cluster.object("Pod", bound.pod.key)
+    if known is None or (known.get("spec") or {}).get("nodeName"):
+        return True
+    return not same_pod(PodInfo.of(known), bound.pod)

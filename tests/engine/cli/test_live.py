@@ -1,0 +1,62 @@
+"""The command line of the live scheduler; what it does on a cluster is in tests/e2e."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from koordpolicy.engine.cli import live
+from koordpolicy.engine.client.leader_election import LeaseSettings
+from koordpolicy.engine.scheduler.live.server import ServerSettings
+
+from .conftest import Run
+
+LIVE = ("--cluster", "kube:nowhere")
+
+
+def options(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    live.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--cluster", "c.yaml", "--leader-elect"),
+     "`--leader-elect` goes with a live cluster, without `--dry-run` and `--extender`"),
+    (("--cluster", "kube", "--dry-run", "--scheduler-name", "x"),
+     "`--scheduler-name` goes with a live cluster, without `--dry-run` and `--extender`"),
+    (("--extender", "--kube-api-qps", "5"),
+     "`--kube-api-qps` goes with a live cluster, without `--dry-run` and `--extender`"),
+    (("--cluster", "kube", "--dry-run", "--state-dir", "x"),
+     "`--state-dir` goes with `--extender`, or a live cluster without `--dry-run`"),
+    ((*LIVE, "--output", "json"),
+     ("`--output` and `--now` mean nothing to a scheduler of a live cluster: add `--dry-run`, or look at its "
+      "events and logs")),
+    ((*LIVE, "--config", "c.yaml", "--scheduler-name", "x"),
+     "`--scheduler-name` and `--profile` go without `--config`: its profiles have names"),
+    ((*LIVE, "--bind", "127.0.0.1:80"), "`--bind` goes with `--extender`"),
+])
+def test_options_that_mean_nothing_are_refused(run: Run, words: tuple[str, ...], message: str):
+    done = run("scheduler", *words)
+    assert (done.exit, done.err.strip()) == (2, f"koord-policy: {message}")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("--leader-elect-lease-duration", "5s"), "leaseDuration must be greater than renewDeadline"),
+    (("--leader-elect=false", "--leader-elect-retry-period", "1s"),
+     "`--leader-elect-retry-period` goes without `--leader-elect=false`"),
+])
+def test_times_of_the_lease_that_contradict_each_other_are_refused(words: tuple[str, ...], message: str):
+    with pytest.raises(live.Stop, match=message):
+        live.server_settings(options(*words))
+
+
+def test_options_of_the_client_and_the_lease_have_the_defaults_of_kube_scheduler():
+    settings = live.server_settings(options())
+    assert isinstance(settings.lease, LeaseSettings)
+    identity = settings.lease.identity
+    assert settings == ServerSettings(
+        qps=50.0, burst=100, lease=LeaseSettings("kube-system", "koord-policy-scheduler", identity, 15.0, 10.0, 2.0))
+    assert live.server_settings(options("--leader-elect=false", "--kube-api-qps", "0", "--kube-api-burst", "7")) == (
+        ServerSettings(qps=0.0, burst=7, lease=None))
