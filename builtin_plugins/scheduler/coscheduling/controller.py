@@ -75,20 +75,22 @@ def next_status(item: Mapping[str, Any], gang: Gang, now: int) -> dict[str, Any]
             if occupied:
                 status["occupiedBy"] = occupied
         return status
-    if not gang.children:
+    if not gang.children and not gang.ended:
         return {**status, "phase": PENDING}
     phases = Counter((pod.object.get("status") or {}).get("phase") for pod in gang.children.values())
+    phases.update(gang.ended.values())
     running, succeeded, failed = phases["Running"], phases["Succeeded"], phases["Failed"]
-    status |= {"scheduled": len(gang.bound), "running": running, "succeeded": succeeded, "failed": failed}
+    scheduled = len(gang.bound) + len(gang.ended)
+    status |= {"scheduled": scheduled, "running": running, "succeeded": succeeded, "failed": failed}
     if failed and failed + running + succeeded >= minimum:
         status["phase"] = FAILED
     elif succeeded >= minimum:
         status["phase"] = FINISHED
     elif running + succeeded >= minimum:
         status["phase"] = RUNNING
-    elif len(gang.bound) >= minimum:
+    elif scheduled >= minimum:
         status["phase"] = SCHEDULED
-    elif gang.bound or gang.waiting:
+    elif scheduled or gang.waiting:
         status["phase"] = SCHEDULING
     return status
 
@@ -100,3 +102,17 @@ def _is_given_up(item: Mapping[str, Any], status: Mapping[str, Any], minimum: in
         return False
     since = nanoseconds(started, "status.scheduleStartTime")
     return since - nanoseconds(created, "metadata.creationTimestamp") > _GIVEN_UP
+
+
+def unschedulable(item: Mapping[str, Any], message: str, now: int) -> dict[str, Any] | None:
+    """Return a pod with the condition that it is unschedulable; None if it has that."""
+    status = dict(item.get("status") or {})
+    conditions = [dict(each) for each in status.get("conditions") or ()]
+    known = next((each for each in conditions if each.get("type") == "PodScheduled"), None)
+    new = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    if known is not None and all(known.get(key) == value for key, value in new.items()):
+        return None
+    before = known or {}
+    since = before.get("lastTransitionTime") if before.get("status") == "False" else None
+    others = [each for each in conditions if each is not known]
+    return {**item, "status": {**status, "conditions": [*others, {**new, "lastTransitionTime": since or rfc3339(now)}]}}

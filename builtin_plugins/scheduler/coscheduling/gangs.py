@@ -127,6 +127,8 @@ class Gang:
     waiting: dict[str, PodInfo] = field(default_factory=dict)
     """Members that have a node and wait for the others, or are being bound."""
     bound: dict[str, PodInfo] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    """The phases of former members that have succeeded or failed, and still exist."""
 
     @property
     def has_enough_children(self) -> bool:
@@ -238,6 +240,7 @@ class Gangs:
             if self.group(gang) is not before:
                 self._drop_unused(before)
         gang.children[pod.key] = pod
+        gang.ended.pop(pod.key, None)
         if bound:
             self.bind(gang, pod)
         elif pod.key in gang.waiting:
@@ -262,6 +265,18 @@ class Gangs:
             self._remove(gang)
             return None
         return gang
+
+    def note_ended(self, pod: PodInfo) -> None:
+        """Record the phase of a former member of an existing gang, until its object is deleted."""
+        gang = self._gangs.get(gang_of(pod))
+        if gang is not None:
+            gang.ended[pod.key] = str((pod.object.get("status") or {}).get("phase") or "")
+
+    def forget_ended(self, pod: PodInfo) -> None:
+        """Forget a former member."""
+        gang = self._gangs.get(gang_of(pod))
+        if gang is not None:
+            gang.ended.pop(pod.key, None)
 
     def hold(self, gang: Gang, pod: PodInfo) -> None:
         """Record that a member has a node, and waits."""

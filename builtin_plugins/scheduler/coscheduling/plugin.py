@@ -29,12 +29,13 @@ from koordpolicy.plugin import (
     OnlyNodes,
     Plan,
     Refused,
+    Simulated,
     Skip,
     Wait,
 )
 
 from .args import ONCE_SATISFIED, check_args, convert, default_args, ignored_args
-from .controller import PodGroupStatus
+from .controller import PodGroupStatus, unschedulable
 from .gangs import STRICT, Gang, GangGroup, Gangs, gang_of, summary
 from .network_topology import by_closeness, network_spec, plan, topology_of
 from .preemption import JobPreemption, fit_error
@@ -245,8 +246,8 @@ class Coscheduling:
                 f'GangGroup "{group.id}" gets rejected due to member Pod "{pod.key}" is unschedulable with reason'
                 f' "{reason()}", alreadyWaitForBound: {waiting}'
             )
-            if _PATCH_PENDING in self._handle.feature_gates:
-                self._tell_pending(group, cycle)
+            if _PATCH_PENDING in self._handle.feature_gates and not isinstance(self._handle.client, Simulated):
+                self._report_pending(group, cycle)
         if gang.spec is not None and gang.spec.mode == STRICT:
             self._reject(group, cycle.failure)
             return Refusal("gang", f'Gang "{gang_id}" gets rejected due to pod is unschedulable')
@@ -345,8 +346,12 @@ class Coscheduling:
                 # A waiting pod has its node in this snapshot, but is not bound until its object shows it.
                 bound = bool((event.new_pod.object.get("spec") or {}).get("nodeName"))
                 self._added(event.new_pod, bound=bound)
-        elif event.old_pod is not None and event.new is None:
+        elif event.new is not None:
+            self._ended(PodInfo.of(event.new))
+        elif event.old_pod is not None:
             self._removed(event.old_pod)
+        elif event.old is not None:
+            self.gangs.forget_ended(PodInfo.of(event.old))
 
     def _added(self, pod: PodInfo, *, bound: bool) -> None:
         gang = self.gangs.add(pod, bound=bound)
@@ -363,6 +368,12 @@ class Coscheduling:
             self._deleted(known.id)
         elif stood_for_all:
             self._activate(self.gangs.group(gang))
+
+    def _ended(self, pod: PodInfo) -> None:
+        """Take note that a pod has succeeded or failed: no member any more, it counts in the PodGroup's status."""
+        if gang_of(pod):
+            self._removed(pod)
+            self.gangs.note_ended(pod)
 
     def _deleted(self, gang_id: str) -> None:
         group = self.gangs.remove_pod_group(gang_id)
@@ -448,18 +459,15 @@ class Coscheduling:
                     self.gangs.unhold(gang, pod)
                     self._handle.waiting.reject(pod.key, REJECTED_BY_JOB, message)
 
-    def _tell_pending(self, group: GangGroup, cycle: GangCycle) -> None:
+    def _report_pending(self, group: GangGroup, cycle: GangCycle) -> None:
         """Write the reason to the conditions of the members that were not tried, once per cycle."""
+        size = self._handle.snapshot().size
+        message = f"0/{size} nodes are available: {cycle.failure}.{f' {cycle.preemption}' if cycle.preemption else ''}"
         for gang in self.gangs.members(group):
             for key, pod in gang.pending.items():
-                if key in cycle.attempted:
+                modified = None if key in cycle.attempted else unschedulable(pod.object, message, self._handle.now())
+                if modified is None:
                     continue
-                status = dict(pod.object.get("status") or {})
-                others = [each for each in status.get("conditions") or () if each.get("type") != "PodScheduled"]
-                condition = {
-                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": cycle.failure,
-                }
-                modified = {**pod.object, "status": {**status, "conditions": [*others, condition]}}
                 try:
                     self._handle.client.patch(pod.object, modified)
                 except OSError as error:

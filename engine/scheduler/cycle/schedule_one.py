@@ -200,7 +200,7 @@ class Settings:
     """
 
 
-FEATURE_GATES = frozenset({"DynamicSchedulerCheck"})
+FEATURE_GATES = frozenset({"DynamicSchedulerCheck", "GangPendingPodsConditionPatch"})
 """The feature gates that are enabled by default, of those that have an effect here.
 
 Defaults are those of Koordinator `pkg/features/scheduler_features.go`.

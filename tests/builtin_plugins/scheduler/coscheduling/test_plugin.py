@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.builtin_plugins.scheduler.coscheduling.args import check_args
-from koordpolicy.builtin_plugins.scheduler.coscheduling.controller import next_status
+from koordpolicy.builtin_plugins.scheduler.coscheduling.controller import current_status, next_status, unschedulable
 from koordpolicy.builtin_plugins.scheduler.coscheduling.preemption import fit_error
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -172,7 +172,60 @@ def test_pods_that_were_not_tried_are_told_why_where_that_is_asked_for():
     plugin.give_up(framework.pod("default/p1"), lambda: "no room")
     (original, modified), = framework.client.patches
     assert original["metadata"]["name"] == "p2"
-    assert modified["status"]["conditions"][0]["message"].startswith('GangGroup "default/g" gets rejected')
+    condition, = modified["status"]["conditions"]
+    message = condition.pop("message")
+    assert message.startswith(
+        '0/0 nodes are available: GangGroup "default/g" gets rejected due to member Pod "default/p1"')
+    assert condition == {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                         "lastTransitionTime": "1970-01-01T00:00:00Z"}
+
+
+def test_a_condition_that_says_so_already_is_not_written_and_keeps_its_time():
+    item = pod("p1")
+    first = unschedulable(item, "no room", 0)
+    assert unschedulable(first, "no room", SECOND) is None
+    later, = unschedulable(first, "no room at all", SECOND)["status"]["conditions"]
+    assert (later["message"], later["lastTransitionTime"]) == ("no room at all", "1970-01-01T00:00:00Z")
+
+
+def test_members_that_have_ended_count_in_the_status_and_nowhere_else():
+    framework = FakeFramework(node("a"), group(least=2), pod("p1", nodeName="a"), pod("p2", nodeName="a"))
+    plugin = framework.make("Coscheduling")
+    gang = plugin.gangs.get("default/g")
+
+    def status():
+        item = framework.cluster.object("PodGroup", "default/g")
+        found = current_status(item, gang, 0)
+        framework.upsert({**item, "status": found})
+        return found["phase"], found["scheduled"], found["running"], found["succeeded"], found["failed"]
+
+    def turn(name, phase):
+        framework.upsert({**pod(name, nodeName="a"), "status": {"phase": phase}})
+
+    assert status() == ("Scheduled", 2, 0, 0, 0)
+    turn("p1", "Running")
+    turn("p2", "Running")
+    assert status() == ("Running", 2, 2, 0, 0)
+    turn("p1", "Succeeded")
+    assert (status(), sorted(gang.children)) == (("Running", 2, 1, 1, 0), ["default/p2"])
+    turn("p2", "Succeeded")
+    assert (status(), sorted(gang.children)) == (("Finished", 2, 0, 2, 0), [])
+    framework.delete("Pod", "default/p2")
+    assert list(gang.ended) == ["default/p1"]
+    turn("p1", "Failed")
+    framework.upsert({**pod("p3", nodeName="a"), "status": {"phase": "Running"}})
+    assert status() == ("Failed", 2, 1, 0, 1)
+
+
+def test_a_group_whose_pods_were_collected_long_ago_is_left_alone():
+    started = {"phase": "Running", "scheduleStartTime": "1970-01-04T00:00:00Z", "scheduled": 2, "running": 0}
+    item = {**group(least=2), "status": started}
+    item["metadata"]["creationTimestamp"] = "1970-01-01T00:00:00Z"
+    framework = FakeFramework(item)
+    gang = framework.make("Coscheduling").gangs.get("default/g")
+    assert current_status(item, gang, 0) == started
+    item["metadata"]["creationTimestamp"] = "1970-01-03T00:00:00Z"
+    assert current_status(item, gang, 0)["phase"] == "Pending"
 
 
 def test_a_gang_that_is_not_strict_goes_on_waiting():
