@@ -33,7 +33,7 @@ from koordpolicy.engine.documents import (
 from koordpolicy.engine.framework.discovery import discover_beside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.lint import RULES, LintConfiguration, Whole, check, strict, subjects
+from koordpolicy.engine.lint import RULES, LintConfiguration, Whole, check, strict, subjects, suites
 from koordpolicy.engine.lint.configuration import FILE, nearest
 from koordpolicy.engine.lint.configuration import load as load_settings
 from koordpolicy.engine.lint.edits import apply
@@ -156,7 +156,7 @@ def _looked(
     """Read and check all files once."""
     files = _load(options, limit)
     problems, whole = _compile(files, builtins)
-    with progress("linting", len(whole.subjects)) as done:
+    with progress("linting", len(whole.subjects) + len(whole.suites)) as done:
         findings = check(whole, files.sources, settings, done)
     if options.strict:
         findings = strict(findings)
@@ -308,7 +308,8 @@ def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
     names = {
         framework: frozenset(each.name for each in everything if each.framework is framework) for framework in Framework
     }
-    return problems.found, Whole(subjects(files.loaded.documents, compiled), files.configurations, names)
+    documents = files.loaded.documents
+    return problems.found, Whole(subjects(documents, compiled), files.configurations, names, suites(documents))
 
 
 def _ignored(_: Problem) -> None:

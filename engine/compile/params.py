@@ -11,6 +11,7 @@ from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, DYN, INT
 from koordpolicy.engine.cel.values.values import Duration, EvaluationError, Timestamp
 from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, place_of
 from koordpolicy.engine.documents.json_schema import JsonSchema, Steps, count_values
+from koordpolicy.engine.documents.validation import written
 from koordpolicy.engine.framework.points import Typed, typed
 from koordpolicy.engine.source import Problems, Span, did_you_mean
 
@@ -59,7 +60,7 @@ def gather(
         if other is None or not isinstance(other.spec, ParamsSpec):
             problems.add(
                 f"there is no PolicyParams document `{reference.name}`", reference.span,
-                help=did_you_mean(reference.name, shared), code="unknown-params",
+                help=did_you_mean(reference.name, shared) or _known(shared), code="unknown-params",
             )
             continue
         params |= other.spec.params
@@ -88,6 +89,16 @@ def gather(
         problems.add(f"the param `{'.'.join(path)}` of `{document.name}`: {message}", _place(document, path, origins),
                      code="invalid-value")
     return params, schema
+
+
+def _known(shared: Mapping[str, Document]) -> str:
+    """Return which PolicyParams documents there are."""
+    shown = ", ".join(f"`{each}`" for each in sorted(shared)[:_MOST_NAMED])
+    more = f" and {len(shared) - _MOST_NAMED} more" if len(shared) > _MOST_NAMED else ""
+    return f"there are {shown}{more}" if shared else "there are none in this set"
+
+
+_MOST_NAMED: Final = 8
 
 
 def _place(document: Document, path: Sequence[str | int], origins: Mapping[str, Span]) -> Span:
@@ -148,7 +159,7 @@ def override(
             hint = did_you_mean(key, declared) or "it has " + (", ".join(f"`{each}`" for each in declared) or "none")
             faults.append(f"`{name}` has no param `{key}`: {hint}")
         elif not _fits(value, field.type, params.get(key)):
-            faults.append(f"the param `{key}` of `{name}` is `{value}`, not of the type {field.type}")
+            faults.append(f"the param `{key}` of `{name}` is `{written(value)}`, not of the type {field.type}")
     faults.extend(f"the param `{'.'.join(path)}` of `{name}`: {message}"
                   for path, message in _unreadable(given, type_of(params, schema)))
     merged = {**params, **given}

@@ -74,9 +74,9 @@ def compile_documents(
 
     `shared` are PolicyParams documents of other sources that `paramsFrom` may name. With `problems`, problems are added
     to it (except those of loading) and the valid plugins are returned; without, `PolicyError` is raised with all of
-    them, including those of loading. Documents after the one whose patterns are too large together with those before
-    are not compiled. `observe` is called with the programs of every valid document, for analyses of
-    expressions. `extensions` are the functions of Python plugins.
+    them, including those of loading. Documents after the one whose patterns (those of expressions and of schemas) are
+    too large together with those before are not compiled. `observe` is called with the programs of every valid
+    document, for analyses of expressions. `extensions` are the functions of Python plugins.
     """
     gathered = Problems() if problems is None else problems
     if isinstance(documents, Documents):
@@ -88,8 +88,9 @@ def compile_documents(
     params = {each.name: each for each in (*shared, *documents) if each.kind is Kind.PARAMS}
     plugins: list[Plugin] = []
     try:
-        with PatternBudget():
+        with PatternBudget() as patterns:
             for document in documents:
+                patterns.add(document.patterns)
                 if document.kind in _PLUGINS:
                     found = Problems()
                     plugin, compiled = _COMPILERS[document.kind](document, params, found, extensions)

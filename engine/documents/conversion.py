@@ -15,6 +15,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, Final, TypeVar
 
+from koordpolicy.engine.cel.check.patterns import PatternBudget
 from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
 from koordpolicy.engine.source import Problems, Source, Span
 
@@ -176,6 +177,9 @@ def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
     """Return the document of a node, or None if too little of it is valid.
 
     If there are problems, the document is `faulty`: it has the valid parts only.
+
+    Raises:
+        TooManyStatesError: the patterns of its `paramsSchema` exceed the thread's current `PatternBudget`.
     """
     before = len(problems.found)
     complaints = list(validate(node, kind.value))
@@ -189,7 +193,8 @@ def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
     metadata = _metadata(top)
     spec_fields = top.sub("spec")
     assert spec_fields is not None
-    spec = _SPECS[kind](_Fields(spec_fields.node, spec_fields.schema, "spec", found))
+    with PatternBudget() as patterns:
+        spec = _SPECS[kind](_Fields(spec_fields.node, spec_fields.schema, "spec", found))
     # A missing part may have been removed as invalid.
     problems.extend(each for each in found.found if not (complaints and each.code == "missing-field"))
     faulty = len(problems.found) > before
@@ -209,7 +214,8 @@ def convert(node: YamlNode, kind: Kind, problems: Problems) -> Document | None:
     digest = hashlib.sha256()
     for text in canonical(plain, _PIECES if len(node.source.text) > _LARGE else 0):
         digest.update(text.encode())
-    return Document(kind, metadata, spec, name.span, digest.hexdigest(), node.source.name, plain=plain, faulty=faulty)
+    return Document(kind, metadata, spec, name.span, digest.hexdigest(), node.source.name, plain=plain, faulty=faulty,
+                    patterns=patterns.patterns)
 
 
 def canonical(value: Any, pieces: int = 0) -> Iterator[str]:

@@ -7,6 +7,7 @@ of schema and data. `docs/decisions` explains why the library jsonschema is not 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import reprlib
@@ -39,6 +40,7 @@ _SCALARS: Final = (str, int, float, bool, type(None))
 
 Path: TypeAlias = tuple[str | int, ...]
 Seen: TypeAlias = set[str | int]
+ObservePattern: TypeAlias = Callable[[Path, str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +95,26 @@ class _Exceeded(Exception):
 
 
 class JsonSchema:
-    """A checked schema: every keyword has a valid value, every reference a target."""
+    """A checked schema: every keyword has a valid value, every reference a target.
 
-    __slots__ = ("_declared", "_members", "_targets", "_tracked")
+    `declared` is the schema as plain data, `targets` the schema that each reference in it leads to.
+    """
 
-    def __init__(self, declared: Any) -> None:
+    __slots__ = ("_members", "_tracked", "declared", "targets")
+
+    def __init__(self, declared: Any, observe_pattern: ObservePattern | None = None) -> None:
         """Check a schema given as plain data, which must not be changed later.
+
+        `observe_pattern` is called with the path, the text and the number of RE2's states of every pattern.
 
         Raises `BadSchema` with at most a hundred faults.
         """
-        check = _Check(declared)
+        check = _Check(declared, observe_pattern)
         check.run()
         if check.faults:
             raise BadSchema(check.faults)
-        self._declared = declared
-        self._targets: Mapping[str, Any] = check.targets
+        self.declared = declared
+        self.targets: Mapping[str, Any] = check.targets
         self._tracked = check.tracked
         self._members: dict[int, frozenset[Any]] = {}
 
@@ -117,7 +124,7 @@ class JsonSchema:
         References are relative to the whole schema. `declared` must be part of it.
         """
         part = object.__new__(JsonSchema)
-        part._declared, part._targets, part._tracked = declared, self._targets, self._tracked
+        part.declared, part.targets, part._tracked = declared, self.targets, self._tracked
         part._members = self._members
         return part
 
@@ -127,9 +134,9 @@ class JsonSchema:
         An exceeded bound is a fault at the root, with the keyword `bound`. Without `steps` the number of steps is not
         bounded, for trusted schemas.
         """
-        run = _Run(self._targets, self._tracked, steps, self._members)
+        run = _Run(self.targets, self._tracked, steps, self._members)
         try:
-            return run.apply(self._declared, data, (), set())
+            return run.apply(self.declared, data, (), set())
         except _Exceeded as error:
             return [SchemaFault((), "bound", str(error), value=data)]
 
@@ -236,12 +243,29 @@ _IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dep
 """Keywords whose subschemas apply to the same value as the schema itself."""
 
 
+def _below(shape: _Shape, value: Any) -> Iterator[tuple[Path, Any]]:
+    """Yield the subschemas in a keyword's value, with their paths from the keyword."""
+    if shape is _SCHEMA:
+        yield (), value
+    elif shape is _SCHEMAS:
+        yield from (((place,), each) for place, each in enumerate(value))
+    elif shape is _NAMED:
+        yield from (((name,), each) for name, each in value.items())
+
+
+def subschemas(keyword: str, value: Any) -> Iterator[tuple[Path, Any]]:
+    """Yield the subschemas in the value of a keyword of a checked schema, with their paths from the keyword."""
+    shape = _SHAPES.get(keyword)
+    return _below(shape, value) if shape is not None else iter(())
+
+
 class _Check:
     """The check of one schema: keywords, targets of references, and cycles."""
 
-    def __init__(self, declared: Any) -> None:
+    def __init__(self, declared: Any, observe_pattern: ObservePattern | None) -> None:
         self.declared = declared
         self.faults: list[SchemaFault] = []
+        self._observe_pattern = observe_pattern
         self.targets: dict[str, Any] = {}
         self.tracked = False
         self._anchors: dict[str, Any] = {}
@@ -304,14 +328,8 @@ class _Check:
             for pattern in value:
                 self._pattern(pattern, (*path, pattern))
         self.tracked = self.tracked or keyword in ("unevaluatedItems", "unevaluatedProperties")
-        if shape is _SCHEMA:
-            yield value, path
-        elif shape is _SCHEMAS:
-            for place, each in enumerate(value):
-                yield each, (*path, place)
-        elif shape is _NAMED:
-            for name, each in value.items():
-                yield each, (*path, name)
+        for below, each in _below(shape, value):
+            yield each, (*path, *below)
 
     def _pattern(self, pattern: str, path: Path) -> None:
         if len(pattern) > _LONGEST_PATTERN:
@@ -325,10 +343,14 @@ class _Check:
                            "repeat less in them", pattern)
             return
         try:
-            self._states += program_size(pattern)
+            states = program_size(pattern)
         except EvaluationError as error:
             self._states += _STATES_OF_A_REFUSED_PATTERN
             self._complain(path, "pattern", f"is not a pattern that RE2 knows: {error.message}", pattern)
+            return
+        self._states += states
+        if self._observe_pattern is not None:
+            self._observe_pattern(path, pattern, states)
 
     def _resolve(self, path: Path, keyword: str, reference: str) -> None:
         if reference in self.targets:
@@ -611,11 +633,22 @@ def _additional(run: _Run, limit: Any, value: Any, at: _At, seen: Seen) -> Itera
 def _value(value: Any) -> str:
     if isinstance(value, str) and len(value) > 60:
         return _REPR.repr(value)
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
     return repr(value) if isinstance(value, _SCALARS) else _REPR.repr(value)
 
 
 class _Repr(reprlib.Repr):
-    """Shows the beginning of a value in its own order: sorting its keys would take time proportional to the value."""
+    """Shows the beginning of a value as JSON has it.
+
+    Keys stay in their own order: sorting them would take time proportional to the value.
+    """
+
+    def repr_bool(self, x: bool, _: int) -> str:
+        return json.dumps(x)
+
+    def repr_NoneType(self, _: None, __: int) -> str:  # noqa: N802 - the name of the class
+        return "null"
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         if level <= 0:
@@ -756,3 +789,15 @@ _KEYWORDS: Final[Mapping[str, _Keyword]] = {
     "not": _Keyword(_ANY, _not), "if": _Keyword(_ANY, _if),
     "$ref": _Keyword(_ANY, _reference), "$dynamicRef": _Keyword(_ANY, _reference),
 }
+
+KEYWORDS: Final = frozenset((*_SHAPES, "const", "default"))
+"""The keywords of JSON Schema, without those of `_OF_OTHER_DIALECTS`, which are refused."""
+_CLASSES_OF_TYPES: Final[Mapping[str, Any]] = {**_CLASSES, "array": _LISTS, "number": _NUMBERS, "integer": _NUMBERS}
+
+
+def types_of(keyword: str) -> frozenset[str]:
+    """Return the types of values that a keyword applies to; all of them if it does not depend on the type."""
+    acting = _KEYWORDS.get(keyword) or _LAST.get(keyword)
+    if acting is None or acting.of is _ANY:
+        return frozenset(_TYPE_NAMES)
+    return frozenset(name for name, of in _CLASSES_OF_TYPES.items() if of == acting.of)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from koordpolicy.engine.cel.check.patterns import PatternBudget, TooManyStatesError
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source, did_you_mean, in_order
 
 from .conversion import convert
@@ -55,24 +56,33 @@ class Documents:
 
 
 def load(sources: Iterable[Source], *, source_name: str = "") -> Documents:
-    """Read and convert every document of the sources; `source_name` is the mount or directory they came from."""
+    """Read and convert every document of the sources; `source_name` is the mount or directory they came from.
+
+    Documents after the one whose schema has too large patterns, together with those before, are not read.
+    """
     problems = Problems()
     found: list[Document] = []
-    count = 0
+    read_before = 0
+    try:
+        with PatternBudget():
+            for node in _nodes_of(sources, problems):
+                read_before += 1
+                kind = _kind_of(node, problems)
+                document = convert(node, kind, problems) if kind is not None else None
+                if document is not None:
+                    found.append(replace(document, source_name=source_name))
+    except TooManyStatesError as error:
+        problems.found.append(error.problem)
+    return Documents(tuple(found), in_order(problems.found), read_before)
+
+
+def _nodes_of(sources: Iterable[Source], problems: Problems) -> Iterator[YamlNode]:
     for source in sources:
         # Each is freed before the next: freeing those of thousands of documents at once takes 10 ms.
         nodes = list(read(source, problems))
         nodes.reverse()
         while nodes:
-            node = nodes.pop()
-            count += 1
-            kind = _kind_of(node, problems)
-            if kind is None:
-                continue
-            document = convert(node, kind, problems)
-            if document is not None:
-                found.append(replace(document, source_name=source_name))
-    return Documents(tuple(found), in_order(problems.found), count)
+            yield nodes.pop()
 
 
 def load_paths(

@@ -14,6 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from koordpolicy.engine.cel.check.patterns import SizedPattern
 from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
 from koordpolicy.engine.source import Source, Span
 
@@ -512,6 +513,8 @@ class Document:
     """The internal form as plain data, valid against `schemas/internal`."""
     faulty: bool = False
     """True if it has problems: then its valid parts are checked further, but it is never run."""
+    patterns: tuple[SizedPattern, ...] = field(default=(), repr=False)
+    """The patterns of its `paramsSchema`, which count towards the bound of a set."""
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
-from koordpolicy.engine.source import Problems, Source, Span
+from koordpolicy.engine.source import Problems, Source, Span, did_you_mean
 
 from .nodes import YamlNode, to_plain
 from .specs import parse_duration
@@ -38,6 +38,8 @@ _EXPECTATIONS: Final = (
     "preEnqueue", "preFilter", "filter", "score", "order", "place", "refused", "rounds", "evictionFilter", "evicts",
     "keeps", "roles", "errors", "expectInvalid",
 )
+_MOST_BASES: Final = 50
+"""The maximal number of fixtures that one is based on, each on the next."""
 _WITH_POD: Final = ("preEnqueue", "preFilter", "filter", "score", "order", "place", "refused")
 
 
@@ -55,6 +57,8 @@ class _Reader:
     def suite(self, node: YamlNode) -> TestSpec:
         fields = node.fields
         fixtures = fields.get("fixtures")
+        for section in ("nodes", "pods"):
+            self._check_bases(section, _fields(_fields(fixtures).get(section)))
         cases = [self._case(each) for each in _items(fields.get("cases"))]
         first: dict[str, Case] = {}
         for case in cases:
@@ -80,6 +84,29 @@ class _Reader:
                 for each in _items(fields.get("survivors"))
             ),
         )
+
+    def _check_bases(self, section: str, fixtures: Mapping[str, YamlNode]) -> None:
+        """Report bases that there are not, and fixtures that are based on themselves or on too many others."""
+        bases = {name: each.fields["from"] for name, each in fixtures.items() if "from" in each.fields}
+        lengths: dict[str, int] = {}
+        for name in bases:
+            chain: dict[str, int] = {}
+            here = name
+            while here in bases and here not in lengths and here not in chain:
+                chain[here] = len(chain)
+                here = bases[here].text
+            if here in chain:
+                members = [each for each, place in chain.items() if place >= chain[here]]
+                self._complain(f"the fixture `{here}` is based on itself: {' -> '.join((*members[:4], here))}",
+                               bases[here].span, "name another base, or write out what it has")
+            elif here not in fixtures:
+                self._complain(f"there is no fixture `{here}` under `{section}`", bases[[*chain][-1]].span,
+                               did_you_mean(here, fixtures), "unknown-fixture")
+            for distance, each in enumerate(reversed(chain), start=1 + lengths.get(here, 0)):
+                lengths[each] = distance
+                if distance == _MOST_BASES + 1:
+                    self._complain(f"the fixture `{each}` has more than {_MOST_BASES} bases, one on the other",
+                                   bases[each].span, "write out what it has")
 
     def _case(self, node: YamlNode) -> Case:
         fields = node.fields

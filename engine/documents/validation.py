@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from koordpolicy.engine.cel.check.patterns import charge
 from koordpolicy.engine.cel.library.regex import matches
 from koordpolicy.engine.source import Problem, Problems, Span, did_you_mean
 
@@ -183,9 +184,15 @@ def validate_against(node: YamlNode, data: Any, declared: JsonSchema, steps: Ste
 
 
 def read_schema(node: YamlNode, declared: Any, problems: Problems) -> JsonSchema | None:
-    """Return the JSON Schema that a user declared; report its faults and return None if it is invalid."""
+    """Return the JSON Schema that a user declared; report its faults and return None if it is invalid.
+
+    Its patterns count towards the thread's current `PatternBudget`; raises as `PatternBudget.add` does.
+    """
+    def count(path: tuple[str | int, ...], pattern: str, states: int) -> None:
+        charge(pattern, states, _nearest(node, path).span)
+
     try:
-        return JsonSchema(declared)
+        return JsonSchema(declared, count)
     except BadSchema as error:
         for fault in error.faults:
             place = _nearest(node, fault.path)
@@ -215,10 +222,30 @@ def _nearest(node: YamlNode, path: Any) -> YamlNode:
     return node
 
 
-def _complaints(faults: Iterable[SchemaFault], node: YamlNode, whole: str = "") -> Iterator[Problem]:
-    """Yield the faults as problems; `whole` names the root if it is a field, not the document."""
+def _complaints(faults: Sequence[SchemaFault], node: YamlNode, whole: str = "") -> Iterator[Problem]:
+    """Yield the faults as problems; `whole` names the root if it is a field, not the document.
+
+    A field that is missing because its name is misspelt is one problem: that of the unknown field.
+    """
+    misspelt: dict[tuple[str | int, ...], set[str]] = {}
     for fault in faults:
-        yield from _complaint(fault, node, whole)
+        if fault.keyword == "additionalProperties":
+            given = _nearest(node, fault.path).fields
+            for key in fault.limit:
+                misspelt.setdefault(fault.path, set()).add(_similar(key, fault.rule.get("properties", {}), given))
+    for fault in faults:
+        if misspelt.get(fault.path, set()).isdisjoint(_missing(fault)):
+            yield from _complaint(fault, node, whole)
+
+
+def _missing(fault: SchemaFault) -> Iterable[str]:
+    """Return the names of which a mapping lacks one; empty if the fault is another one."""
+    if fault.keyword == "required":
+        return (fault.limit,)
+    if fault.keyword in ("oneOf", "anyOf") and isinstance(fault.value, Mapping):
+        choices = _required_names(fault.limit)
+        return () if any(choice in fault.value for choice in choices) else choices
+    return ()
 
 
 def _complaint(fault: SchemaFault, root: YamlNode, whole: str) -> Iterator[Problem]:
@@ -245,9 +272,16 @@ _LONGEST_MESSAGE: Final = 200
 _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
 
 
+def _similar(key: str, known: Iterable[str], given: Container[str]) -> str:
+    """Return the field that an unknown key is probably meant to be, and that is not given, or an empty text."""
+    hint = did_you_mean(key, [each for each in known if each not in given])
+    return hint.partition("`")[2].rstrip("`?")
+
+
 def _unknown(key: str, field: str, known: Mapping[str, Any], given: Container[str], span: Span) -> Problem:
     where = f" in `{field}`" if field else ""
-    hint = did_you_mean(key, [each for each in known if each not in given])
+    similar = _similar(key, known, given)
+    hint = f"did you mean `{similar}`?" if similar else ""
     if not hint and not field and key in known.get("spec", {}).get("properties", {}):
         hint = "indent it under `spec`"
     if not hint and known:
@@ -287,8 +321,7 @@ def _branches(fault: SchemaFault, root: YamlNode, place: YamlNode, field: str, w
         wanted = " or ".join(dict.fromkeys(map(_wanted, wrong)))
         yield Problem(f"`{field}` is {_shown(fault.value)}", place.span, f"write {wanted}", code="wrong-type")
         return
-    for below in min(fault.branches, key=distance):
-        yield from _complaint(below, root, whole)
+    yield from _complaints(min(fault.branches, key=distance), root, whole)
 
 
 def _required_names(branches: Sequence[Any]) -> tuple[str, ...]:
@@ -321,10 +354,10 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
             subject = f"`{field}`" if field != _DOCUMENT else field
             return f"{subject} is {_shown(value)}, not {_wanted(limit)}", hint, place.span
         case "enum" | "const":
-            values = [limit] if keyword == "const" else limit
+            values = [written(each) for each in ([limit] if keyword == "const" else limit)]
             listed = "one of " if len(values) > 1 else "write "
-            hint = did_you_mean(str(value), map(str, values)) or listed + ", ".join(f"`{each}`" for each in values)
-            return f"`{value}` is not a value of `{field}`", hint, place.span
+            hint = did_you_mean(written(value), values) or listed + ", ".join(f"`{each}`" for each in values)
+            return f"`{written(value)}` is not a value of `{field}`", hint, place.span
         case "pattern":
             return f"`{_short(value)}` is not a value of `{field}`", f"write {rule.get('x-wanted', limit)}", place.span
         case "minLength" | "minItems" | "minProperties" if not value:
@@ -356,13 +389,19 @@ def _added(name: str, declared: Mapping[str, Any]) -> str:
     if examples and isinstance(examples[0], str):
         return f"for example `{name}: {examples[0]}`"
     if values:
-        return "write " + ", ".join(f"`{name}: {each}`" for each in values[:-1]) + f" or `{name}: {values[-1]}`"
+        listed = [f"`{name}: {written(each)}`" for each in values]
+        return "write " + " or ".join((", ".join(listed[:-1]), listed[-1]) if len(listed) > 1 else listed)
     return "add it"
 
 
 def _wanted(types: str | Sequence[str]) -> str:
     names = [types] if isinstance(types, str) else types
     return " or ".join(_WANTED.get(each, each) for each in names)
+
+
+def written(value: object) -> str:
+    """Return a value as a YAML document has it: `true`, not `True`; long ones shortened."""
+    return _short(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _short(value: object) -> str:

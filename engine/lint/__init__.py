@@ -14,3 +14,4 @@ from .rules import RULES as RULES
 from .rules import LintRule as LintRule
 from .subject import Whole as Whole
 from .subject import subjects as subjects
+from .subject import suites as suites

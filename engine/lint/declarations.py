@@ -11,6 +11,8 @@ from typing import Any, Final
 from koordpolicy.engine.cel.syntax.ast import Bind, Call, Comprehension, Expr, Literal, OptionalMap, Select, children
 from koordpolicy.engine.compile import Rule
 from koordpolicy.engine.documents import LabelSelector, ParamsSpec, PluginSpec
+from koordpolicy.engine.documents.json_schema import JsonSchema
+from koordpolicy.engine.documents.schema_keywords import idle_keywords
 from koordpolicy.engine.kubernetes import vocabulary, well_known
 from koordpolicy.engine.source import Span, did_you_mean
 
@@ -96,14 +98,22 @@ def misspelt_priority_classes(subject: LintSubject) -> Iterator[Violation]:
     if subject.compiled is None or subject.spec.match.pods is None:
         return
     named = subject.spec.match.pods.priority_classes or frozenset()
-    for name in sorted(named.difference(_PRIORITIES)):
-        near = difflib.get_close_matches(name.lower()[:64], _PRIORITIES, n=1, cutoff=0.85)
-        # A cluster may have its own classes with similar names.
-        if near and near[0] not in named and not name.startswith(f"{near[0]}-"):
+    for name in sorted(named):
+        near = near_priority_class(name)
+        if near and near not in named:
             yield Violation(
-                f"the priority class `{name}` is almost `{near[0]}`, and is none of Koordinator or Kubernetes",
-                subject.place("spec", "match", "pods", "priorityClasses"), f"did you mean `{near[0]}`?",
+                f"the priority class `{name}` is almost `{near}`, and is none of Koordinator or Kubernetes",
+                subject.place("spec", "match", "pods", "priorityClasses"), f"did you mean `{near}`?",
             )
+
+
+def near_priority_class(name: str) -> str:
+    """Return the priority class of Koordinator or Kubernetes that a name misspells, or an empty text."""
+    if name in _PRIORITIES:
+        return ""
+    near = difflib.get_close_matches(name.lower()[:64], _PRIORITIES, n=1, cutoff=0.85)
+    # A cluster may have its own classes with similar names.
+    return near[0] if near and not name.startswith(f"{near[0]}-") else ""
 
 
 def shadowing(subject: LintSubject) -> Iterator[Violation]:
@@ -290,7 +300,7 @@ def known_keys() -> frozenset[str]:
 
 
 @functools.cache
-def _near(key: str, kind: str = "") -> str:
+def near_key(key: str, kind: str = "") -> str:
     """Return the known key that a key misspells, or an empty text."""
     if key in known_keys() or key.startswith(_OWN) or len(key) > _LONGEST:
         return ""
@@ -354,18 +364,18 @@ def _slips(one: str, other: str, most: int) -> int:
 def misspelt_keys(subject: LintSubject) -> Iterator[Violation]:
     """Find keys that are nearly, but not quite, one of Koordinator's or Kubernetes'."""
     for key, span, kind in _keys_in_expressions(subject):
-        near = _near(key, kind)
+        near = near_key(key, kind)
         if near:
-            yield _misspelling(key, near, kind, span)
+            yield misspelling(key, near, kind, span)
     for key, path, kind, _ in _declared_keys(subject):
-        near = _near(key, kind)
+        near = near_key(key, kind)
         if near:
-            yield _misspelling(key, near, kind, subject.place(*path))
+            yield misspelling(key, near, kind, subject.place(*path))
     spec = subject.document.spec
     for path, text in _texts(spec.params if isinstance(spec, ParamsSpec | PluginSpec) else {}):
-        near = _near(text) if "/" in text and "." in text else ""
+        near = near_key(text) if "/" in text and "." in text else ""
         if near:
-            yield _misspelling(text, near, "labels, annotations and taints", subject.place("spec", "params", *path))
+            yield misspelling(text, near, "labels, annotations and taints", subject.place("spec", "params", *path))
 
 
 def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -380,7 +390,8 @@ def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
             yield from _texts(each, (*path, number))
 
 
-def _misspelling(key: str, near: str, kind: str, span: Span) -> Violation:
+def misspelling(key: str, near: str, kind: str, span: Span) -> Violation:
+    """Return the violation of a misspelt key, with its fix; `kind` is in the plural."""
     whose = "Kubernetes" if near in well_known.KEYS or near in well_known.RESOURCES else "Koordinator"
     return Violation(f"`{key}` is not among the known {kind} of {whose}", span, f"did you mean `{near}`?",
                  fix=functools.partial(replacement, span, key, near))
@@ -465,6 +476,18 @@ def _compares_number(placed: Placed, node: Expr) -> bool:
     return COMPARISONS.get(node.function) in ("<", "<=", ">", ">=") and all(
         placed.checked.types[each.id].name in ("int", "double") for each in node.args
     )
+
+
+def idle_schema_keywords(subject: LintSubject) -> Iterator[Violation]:
+    """Find keywords of a `paramsSchema` that JSON Schema does not have, and those without effect on params."""
+    spec = subject.document.spec
+    declared = spec.params_schema if isinstance(spec, ParamsSpec | PluginSpec) else None
+    if not isinstance(declared, Mapping):
+        return
+    for each in idle_keywords(JsonSchema(declared)):
+        span = subject.place("spec", "paramsSchema", *each.path)
+        fix = functools.partial(replacement, span, str(each.path[-1]), each.similar) if each.similar else None
+        yield Violation(f"{each.message}, in the schema of the params", span, each.help, fix=fix)
 
 
 def unread_params(whole: Whole) -> Iterator[Violation]:

@@ -68,7 +68,7 @@ def check(
     for ignore in ignores:
         by_line.setdefault((ignore.source.name, ignore.line), []).append(ignore)
     findings = [
-        finding for rule, found in _asked(whole, rules, done)
+        finding for rule, found in _violations(whole, rules, done)
         if (finding := _weighed(rule, found, configuration)) is not None and not _ignored(finding, by_line)
     ]
     for ignore in ignores:
@@ -79,13 +79,17 @@ def check(
     return tuple(findings)
 
 
-def _asked(whole: Whole, rules: list[LintRule], done: Callable[[int], None]) -> Iterator[tuple[LintRule, Violation]]:
-    single = [(rule, rule.each) for rule in rules if rule.each is not None]
-    for number, subject in enumerate(whole.subjects, start=1):
-        for rule, ask in single:
-            for found in ask(subject):
-                yield rule, found
-        done(number)
+def _violations(
+    whole: Whole, rules: list[LintRule], done: Callable[[int], None],
+) -> Iterator[tuple[LintRule, Violation]]:
+    of_policies = [(rule, rule.each) for rule in rules if rule.each is not None]
+    of_suites = [(rule, rule.suite) for rule in rules if rule.suite is not None]
+    for subjects, checks, first in (whole.subjects, of_policies, 1), (whole.suites, of_suites, len(whole.subjects) + 1):
+        for number, subject in enumerate(subjects, start=first):
+            for rule, violations in checks:
+                for found in violations(subject):
+                    yield rule, found
+            done(number)
     for rule in rules:
         if rule.whole is not None:
             for found in rule.whole(whole):

@@ -13,16 +13,16 @@ from typing import Final
 
 from koordpolicy.engine.source import Severity
 
-from . import absence, across, declarations, expressions, slo, units
+from . import absence, across, declarations, expressions, fixtures, slo, units
 from .subject import LintSubject, Violation, Whole
 
 
 @dataclass(frozen=True, slots=True)
 class LintRule:
-    """A rule. One of `each` (called for every document) and `whole` (called once, for all) is given.
+    """A rule. One of `each` (called for every policy) and `whole` (called once, for all) is given.
 
-    `avoid` and `prefer` are policy files; with `configuration` they are component configurations instead, and `beside`
-    are policy files that are checked with them.
+    `suite` is called for every PolicyTest, if it is given. `avoid` and `prefer` are policy files; with `configuration`
+    they are component configurations instead.
     """
 
     id: str
@@ -33,6 +33,7 @@ class LintRule:
     prefer: str
     each: Callable[[LintSubject], Iterator[Violation]] | None = None
     whole: Callable[[Whole], Iterator[Violation]] | None = None
+    suite: Callable[[LintSubject], Iterator[Violation]] | None = None
     fixable: bool = False
     configuration: bool = False
 
@@ -266,7 +267,7 @@ _RULES: Final = (
                    "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
         _scheduler("match: {pods: {labelSelector: {matchLabels: {koordinator.sh/qosClass: BE}}}}\n"
                    "filter:\n- {name: fits, expression: requests.cpu <= allocatable.cpu}"),
-        each=declarations.misspelt_keys, fixable=True,
+        each=declarations.misspelt_keys, suite=fixtures.misspelt_keys, fixable=True,
     ),
     LintRule(
         "KP021", "unknown-class", Severity.WARNING,
@@ -274,7 +275,7 @@ _RULES: Final = (
         " no pod has another one.",
         _filter("podInfo.qosClass != 'BestEffort' || nodeInfo.pods < 50"),
         _filter("podInfo.qosClass != 'BE' || nodeInfo.pods < 50"),
-        each=declarations.unknown_classes,
+        each=declarations.unknown_classes, suite=fixtures.unknown_classes,
     ),
     LintRule(
         "KP022", "wrong-unit", Severity.WARNING,
@@ -299,6 +300,22 @@ _RULES: Final = (
         _filter("\"node.metadata.labels['pool'] != 'batch'\""),
         _filter("\"node.metadata.?labels[?'pool'].orValue('') != 'batch'\""),
         each=absence.absent_keys, fixable=True,
+    ),
+    LintRule(
+        "KP024", "idle-schema-keyword", Severity.WARNING,
+        "JSON Schema ignores keywords that it does not have, so a misspelt one checks nothing. Reported are also"
+        " keywords without effect where they stand, those that are not checked (`contentEncoding` and the like, formats"
+        " other than `date-time`, `duration` and `byte`), and definitions that nothing refers to."
+        " [Documents](documents.md#paramsschema) lists the keywords that are checked.",
+        _scheduler("params: {pool: batch}\n"
+                   "paramsSchema: {properties: {pool: {type: string, maxLenght: 63}}}\n"
+                   "filter:\n- name: pool\n"
+                   "  expression: node.metadata.?labels[?'pool'].orValue('') == params.pool"),
+        _scheduler("params: {pool: batch}\n"
+                   "paramsSchema: {properties: {pool: {type: string, maxLength: 63}}}\n"
+                   "filter:\n- name: pool\n"
+                   "  expression: node.metadata.?labels[?'pool'].orValue('') == params.pool"),
+        each=declarations.idle_schema_keywords, fixable=True,
     ),
     LintRule(
         "KP030", "watermarks-crossed", Severity.ERROR,
@@ -380,11 +397,11 @@ _RULES: Final = (
     ),
     LintRule(
         "KP042", "misspelt-priority-class", Severity.WARNING,
-        "If no pod has the priority class, the document has no effect. Koordinator's bands are `koord-prod`, "
-        "`koord-mid`, `koord-batch` and `koord-free`.",
+        "If no pod has the priority class, the document has no effect, and a fixture of a PolicyTest no priority."
+        " Koordinator's bands are `koord-prod`, `koord-mid`, `koord-batch` and `koord-free`.",
         _scheduler("match: {pods: {priorityClasses: [koord-prd]}}\n" + _BELOW.format(65)),
         _scheduler("match: {pods: {priorityClasses: [koord-prod]}}\n" + _BELOW.format(65)),
-        each=declarations.misspelt_priority_classes,
+        each=declarations.misspelt_priority_classes, suite=fixtures.misspelt_priority_classes,
     ),
 )
 

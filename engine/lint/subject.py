@@ -11,7 +11,7 @@ from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReferenc
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal
 from koordpolicy.engine.cel.values.types import BOOL
 from koordpolicy.engine.compile import Compiled, CompiledQoS, CompiledScheduler, EvictProgram, Rule, SuppressCPUProgram
-from koordpolicy.engine.documents import Document, ParamsSpec, PluginSpec, YamlNode, node_of
+from koordpolicy.engine.documents import Document, Kind, ParamsSpec, PluginSpec, YamlNode, node_of
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import Severity, Source, Span
 
@@ -67,7 +67,10 @@ def span_of(checked: Checked, node: Expr | None = None) -> Span:
 
 @dataclass(eq=False)
 class LintSubject:
-    """A valid document. For PolicyParams `compiled` is None; `params` are its own merged with referenced ones."""
+    """A valid document; `params` are its own merged with referenced ones.
+
+    Of PolicyParams and PolicyTests `compiled` is None.
+    """
 
     document: Document
     compiled: Compiled | None
@@ -210,11 +213,12 @@ def _rules(role: str, rules: Iterable[Rule]) -> Iterator[Placed]:
 
 @dataclass(eq=False)
 class Whole:
-    """All valid documents, the component configurations, and the existing plugins."""
+    """All valid documents, the component configurations, the existing plugins, and the PolicyTests."""
 
     subjects: tuple[LintSubject, ...]
     configurations: tuple[YamlNode, ...] = ()
     plugins: Mapping[Framework, frozenset[str]] = field(default_factory=dict)
+    suites: tuple[LintSubject, ...] = ()
 
     @cached_property
     def cache(self) -> dict[str, Any]:
@@ -241,3 +245,8 @@ def subjects(documents: Iterable[Document], compiled: Iterable[Compiled]) -> tup
                 params |= shared.get(reference.name, {})
             found.append(LintSubject(document, programs[id(document)], {**params, **document.spec.params}))
     return tuple(found)
+
+
+def suites(documents: Iterable[Document]) -> tuple[LintSubject, ...]:
+    """Return the subjects of the rules about PolicyTests."""
+    return tuple(LintSubject(each, None) for each in documents if each.kind is Kind.TEST and not each.faulty)

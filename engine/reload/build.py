@@ -117,10 +117,9 @@ class Builder:
             for document in each.of(Kind.PARAMS):
                 shared.setdefault(document.name, document)
         patterns = PatternBudget()
-        for each in loaded:
-            for document in each.documents:
-                if not isinstance(document.spec, PluginSpec):
-                    continue
+        for document in (document for each in loaded for document in each.documents):
+            sizes = document.patterns
+            if isinstance(document.spec, PluginSpec):
                 names = dict.fromkeys(reference.name for reference in document.spec.params_from)
                 # The compiler reports a dangling reference, with hints from all names.
                 known = names.keys() <= shared.keys()
@@ -129,11 +128,11 @@ class Builder:
                 _, made, faults, sizes = self._compiled.get(tuple(map(id, needed)), partial(self._try, needed))
                 plugins += made
                 problems.extend(faults)
-                try:
-                    patterns.add(sizes)
-                except TooManyStatesError as error:
-                    problems.extend((error.problem,))
-                    return plugins
+            try:
+                patterns.add(sizes)
+            except TooManyStatesError as error:
+                problems.extend((error.problem,))
+                break
         return plugins
 
     def holds_policies(self, source: Source) -> bool:

@@ -1,8 +1,8 @@
-"""Sizes of the constant patterns of a set of documents: RE2 compiles each to states, and a set keeps all in memory.
+"""Sizes of the constant patterns of a set of documents, in expressions and in the schemas of params.
 
-A state takes about ten bytes and a microsecond to compile. One pattern is bounded by RE2 (about 360,000 states), and
-the patterns of a set by `MOST_STATES_TOGETHER`: `PatternBudget` adds them up while documents are checked in a thread,
-so that what is beyond the bound is not compiled.
+RE2 compiles each to states. A state takes about ten bytes and a microsecond to compile. One pattern is bounded by RE2
+(about 360,000 states), and the patterns of a set by `MOST_STATES_TOGETHER`: `PatternBudget` adds them up while
+documents are read and checked in a thread, so that patterns beyond the bound are not compiled.
 """
 
 from __future__ import annotations

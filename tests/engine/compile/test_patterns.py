@@ -98,6 +98,46 @@ def test_patterns_of_one_expression_and_of_variables_count() -> None:
     assert compile_documents(load([Source("one.yaml", text)]))
 
 
+def schema(name: str, *given: str, kind: str = "PolicyParams") -> Source:
+    """Return a document whose schema has these patterns."""
+    properties = ", ".join(f"p{number}: {{type: string, pattern: '{each}'}}" for number, each in enumerate(given))
+    rest = "" if kind == "PolicyParams" else "  filter:\n  - {name: f, expression: nodeInfo.pods < 9}\n"
+    return Source(f"{name}.yaml", (
+        f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+        f"spec:\n  params: {{}}\n  paramsSchema: {{properties: {{{properties}}}}}\n{rest}"
+    ))
+
+
+@pytest.mark.parametrize("kind", ["PolicyParams", "SchedulerPlugin"])
+def test_patterns_of_schemas_have_the_same_bound(kind: str, compiled: list[str]) -> None:
+    within = [schema(f"s{number}", large(number), kind=kind) for number in range(3)]
+    assert load(within).problems == ()
+    beyond = load([*within, *(schema(f"s{number}", large(number), kind=kind) for number in range(3, 50))])
+    (problem,) = beyond.problems
+    assert (problem.code, str(problem.span)) == ("patterns-too-large", "s3.yaml:6:59")
+    assert len(beyond.documents) == 3
+    assert sorted(set(compiled)) == [large(number) for number in range(4)]
+
+
+def test_patterns_of_schemas_and_of_expressions_count_together() -> None:
+    given = [schema("a", large(0), large(1)), *sources(large(2), large(3))]
+    (problem,) = refused(given)
+    assert (problem.code, str(problem.span)) == ("patterns-too-large", "1.yaml:7:44")
+    assert len(compile_documents(load([schema("a", large(2), large(1)), *sources(large(2), large(3))]))) == 2
+
+
+@pytest.mark.parametrize("kind", ["PolicyParams", "SchedulerPlugin"])
+def test_patterns_of_schemas_count_where_files_are_compiled_one_by_one(kind: str) -> None:
+    build = Builder()
+    given = [schema(f"s{number}", large(number), kind=kind) for number in range(4)]
+    for _ in range(2):
+        with pytest.raises(PolicyError) as caught:
+            build([*given, *sources("a")])
+        (problem,) = caught.value.problems
+        assert (problem.code, str(problem.span)) == ("patterns-too-large", "s3.yaml:6:59")
+    assert build([*given[:2], *sources("a")])
+
+
 def test_files_that_are_compiled_one_by_one_have_the_same_bound(compiled: list[str]) -> None:
     build = Builder()
     within, beyond = sources(*map(large, range(3))), sources(*map(large, range(50)))

@@ -202,11 +202,10 @@ def test_documents_inside_a_configmap_are_placed_in_the_manifest() -> None:
     assert [key for key, _ in held] == ["zone.yaml", "quoted.yaml"]
     loaded = load(source for _, source in held)
     assert [(problem.message, str(problem.span)) for problem in loaded.problems] == [
-        ("missing field `expression` in `spec.filter[0]`", "map.yaml:11:9"),
         ("unknown field `expresion` in `spec.filter[0]`", "map.yaml:12:9"),
         ("`policy.koordinator.sh/v1` is not a version of policy documents", "map.yaml:13:52"),
     ]
-    assert render(loaded.problems[1:2]) == (
+    assert render(loaded.problems[:1]) == (
         "map.yaml:12:9: error: unknown field `expresion` in `spec.filter[0]`\n"
         ' 12 |         expresion: "true"\n'
         "    |         ^^^^^^^^^ did you mean `expression`?"
@@ -276,3 +275,18 @@ def test_a_qos_plugin_is_not_limited_to_profiles_that_there_are_not() -> None:
     assert [f"{each.span}: {each.message}" for each in load([Source("a.yaml", text)]).problems] == [
         "a.yaml:5:3: `profiles` means nothing here: the QoS manager has none",
     ]
+
+
+@pytest.mark.parametrize(("kind", "spec", "unknown"), [
+    ("SchedulerPlugin", "filter: [{nam: a, expression: 'true'}]", "`nam` in `spec.filter[0]`"),
+    ("SchedulerPlugin", "filter: [{name: a, expresion: 'true'}]", "`expresion` in `spec.filter[0]`"),
+    ("SchedulerPlugin", "aggregates: [{name: a, ovr: nodes, function: count}]", "`ovr` in `spec.aggregates[0]`"),
+    ("QoSPlugin", "thresholds: [{name: a, expression: 'true'}], actions: [{name: b, evct: {}}]",
+     "`evct` in `spec.actions[0]`"),
+    ("PolicyParams", "parms: {a: 1}", "`parms` in `spec`"),
+    ("PolicyTest", "cases: [{nme: a, pod: {}, filter: pass}]", "`nme` in `spec.cases[0]`"),
+])
+def test_a_misspelt_required_field_is_one_problem(kind: str, spec: str, unknown: str) -> None:
+    text = f"apiVersion: policy.koordinator.sh/v1alpha2\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{{spec}}}\n"
+    (problem,) = load([Source("a.yaml", text)]).problems
+    assert (problem.message, problem.help[:12]) == (f"unknown field {unknown}", "did you mean")

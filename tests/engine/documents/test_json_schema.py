@@ -371,6 +371,30 @@ def test_membership_follows_the_equality_of_json_schema(listed: str, value: str,
      "`a[''].b` is the text `x`, not a whole number"),
     ("{a: 1}", "{type: string}", "`params` is a mapping, not a text"),
     ("{a: 1}", "{minProperties: 3}", "`params`: {'a': 1} has less than 3 fields"),
+    ("{a: 1}", "{properties: {a: {const: true}}}", "`1` is not a value of `a`"),
+    ("{a: false}", "{properties: {a: {const: true}}}", "`false` is not a value of `a`"),
+    ("{a: null}", "{properties: {a: {enum: [1, [true]]}}}", "`null` is not a value of `a`"),
+    ("{a: [true, null]}", "{properties: {a: {not: {const: [true, null]}}}}",
+     "`a`: [true, null] is what `not` forbids"),
 ])
 def test_a_complaint_names_the_params_and_fields_without_a_name(params: str, declared: str, message: str) -> None:
     assert [each.split(": ", 1)[1] for each in complaints(params, declared)] == [message]
+
+
+@pytest.mark.parametrize(("allowed", "hint"), [
+    ("const: true", "write `true`"), ("enum: [false, null]", "one of `false`, `null`"),
+    ("enum: [[1, true], {a: null}, 1.5]", 'one of `[1, true]`, `{"a": null}`, `1.5`'),
+])
+def test_allowed_values_are_shown_as_yaml_has_them(allowed: str, hint: str) -> None:
+    text = f"{HEAD}  params: {{a: b}}\n  paramsSchema: {{properties: {{a: {{{allowed}}}}}}}\n"
+    (problem,) = load([Source("a.yaml", text)]).problems
+    assert (problem.message, problem.help) == ("`b` is not a value of `a`", hint)
+
+
+def test_a_misspelt_required_param_is_one_problem() -> None:
+    declared = "{required: [percent], additionalProperties: false, properties: {percent: {}}}"
+    for params, messages in (
+        ("{percnt: 1}", ["unknown field `percnt` in `params`"]),
+        ("{other: 1}", ["missing field `percent` in `params`", "unknown field `other` in `params`"]),
+    ):
+        assert [each.split(": ", 1)[1] for each in complaints(params, declared)] == messages

@@ -8,7 +8,7 @@ import pytest
 
 from koordpolicy.engine.compile import Compiled, compile_documents
 from koordpolicy.engine.documents import load, read
-from koordpolicy.engine.lint import LintConfiguration, LintFinding, Whole, check, subjects
+from koordpolicy.engine.lint import LintConfiguration, LintFinding, Whole, check, subjects, suites
 from koordpolicy.engine.source import Source
 
 Check = Callable[..., tuple[LintFinding, ...]]
@@ -24,7 +24,7 @@ def findings(text: str, configuration: str = "", settings: LintConfiguration | N
     loaded = load([source])
     compiled: list[Compiled] = []
     compile_documents(loaded, observe=compiled.append)
-    whole = Whole(subjects(loaded.documents, compiled), read(beside))
+    whole = Whole(subjects(loaded.documents, compiled), read(beside), suites=suites(loaded.documents))
     return check(whole, [source, beside], settings or LintConfiguration())
 
 
