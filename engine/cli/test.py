@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from koordpolicy.engine.source import PolicyError, did_you_mean
+from koordpolicy.engine.source import PolicyError, did_you_mean, in_order, render
 
 from .composition import discovered_plugins
 from .exits import Exit, Stop
@@ -147,7 +147,8 @@ class _RunOutcome:
 
 
 def _run(options: argparse.Namespace, builtins: Builtins) -> int:
-    from koordpolicy.engine.testing.suites import load_suites  # noqa: PLC0415 - `--help` does not wait for it
+    from koordpolicy.engine.testing.settings import fixtures_without_effect  # noqa: PLC0415 - `--help` does not wait
+    from koordpolicy.engine.testing.suites import load_suites  # noqa: PLC0415
 
     start = time.perf_counter()
     discovered = discovered_plugins(builtins)
@@ -158,6 +159,8 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
                   if (each := path.with_suffix(".test.yaml")).is_file()]
         hint = f", but there is `{beside[0]}`" if beside else ""
         raise Stop(f"there is no PolicyTest in {named}: nothing was tested{hint}", Exit.FAILED)
+    if idle := fixtures_without_effect(loaded.suites):
+        warn(render(in_order(idle)))
     chosen = _chosen(loaded.suites, options.chosen)
     coverage = _coverage(options)
     results = _results(chosen, coverage, explains=options.verbose)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from koordpolicy.engine.cel.scalar.tracing import Observer
-from koordpolicy.engine.documents import Case, ProblemExpectation, load, read_file
+from koordpolicy.engine.documents import Case, ProblemExpectation, load, place_of, read_file
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
@@ -40,7 +40,8 @@ def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, expl
             if not asking.only_skips and not asking.mismatches and not _is_touched(suite, case, tally):
                 asking.miss("the case", "something is evaluated", f"{_NOTHING}: is the plugin about this pod?")
     except FixtureError as error:
-        asking.miss("the case", "a case that can run", str(error))
+        span = place_of(suite.document, *error.path) if error.path else None
+        asking.miss("the case", "a case that can run", str(error), span)
     except PolicyError as error:
         asking.miss("the case", "a case that can run", "; ".join(each.message for each in error.problems))
     file, line, _ = case.span.place
@@ -104,7 +105,7 @@ def _check_invalid(asking: RunningCase) -> None:
     else:
         path = asking.suite.worlds.directory / str(invalid.file)
         if not path.is_file():
-            raise FixtureError(f"there is no file `{invalid.file}` beside the suite")
+            raise FixtureError(f"there is no file `{invalid.file}` beside the suite", _path_of_file(asking))
         source = read_file(path)
     loaded = load([source])
     problems = [each for each in loaded.problems if each.severity is Severity.ERROR]
@@ -124,6 +125,10 @@ def _check_invalid(asking: RunningCase) -> None:
             asking.miss("the document", _problem_text(expected), _told(problems), expected.span)
     for each in left:
         asking.miss("the document", "no other problem", _told([each]))
+
+
+def _path_of_file(asking: RunningCase) -> tuple[str | int, ...]:
+    return "spec", "cases", asking.suite.spec.cases.index(asking.case), "expectInvalid", "file"
 
 
 def _is_meant(problem: Problem, expected: ProblemExpectation) -> bool:

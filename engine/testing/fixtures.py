@@ -37,7 +37,14 @@ _CONTROLLERS: Final = {"Job": "batch/v1", "CronJob": "batch/v1"}
 
 
 class FixtureError(Exception):
-    """An invalid or unknown fixture; the text is shown to the user."""
+    """An invalid or unknown fixture; the text is shown to the user.
+
+    `path` leads to its place in the PolicyTest; without one it is the case's.
+    """
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 def merged(base: Any, patch: Any) -> Any:
@@ -163,14 +170,14 @@ class Worlds:
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         if self._read is None:
             found: list[Mapping[str, Any]] = []
-            for file in self.fixtures.files:
-                path = self.directory / file
+            for number, file in enumerate(self.fixtures.files):
+                path, written = self.directory / file, ("spec", "fixtures", "files", number)
                 if not path.exists():
-                    raise FixtureError(f"there is no file or directory `{file}` beside the suite")
+                    raise FixtureError(f"there is no file or directory `{file}` beside the suite", written)
                 try:
                     found += files.load(path)
                 except PolicyError as error:
-                    raise FixtureError(str(error)) from None
+                    raise FixtureError(str(error), written) from None
             self._read = tuple(found)
         return self._read
 

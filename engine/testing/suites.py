@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel.check.environment import Function
 from koordpolicy.engine.compile import compile_documents
-from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths
+from koordpolicy.engine.documents import Case, Document, Kind, TestSpec, files_of, load_paths, place_of
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
@@ -170,13 +170,14 @@ def _policies_of(document: Document, file: Path, documents_of: Any, problems: Pr
 
     take(file)
     if spec.policies is not None:
-        for name in spec.policies:
+        for number, name in enumerate(spec.policies):
             complaints: list[Problem] = []
             for path in files_of(file.parent / name, complaints):
                 take(path)
             if complaints:
                 problems.add(f"the suite `{document.name}` names the policies `{name}`, which are not there",
-                             document.span, help="the path is relative to the suite's file", code="unreadable")
+                             place_of(document, "spec", "policies", number),
+                             help="the path is relative to the suite's file", code="unreadable")
     else:
         beside = _beside(file)
         if beside is not None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.source import PolicyError
-from koordpolicy.engine.testing.suites import load_suites
+from koordpolicy.engine.testing.cases import run_case
+from koordpolicy.engine.testing.suites import LoadedSuites, cases_of, load_suites
 
 SUITE = """\
 apiVersion: policy.koordinator.sh/v1alpha2
@@ -67,6 +72,41 @@ def test_what_is_wrong_with_a_suite_is_said_at_its_place(tmp_path, files, compla
     with pytest.raises(PolicyError) as caught:
         load_suites([tmp_path])
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(("pods", "place", "message", "help_"), [
+    ("{p: {from: p}}", "6:31", "the fixture `p` is based on itself: p -> p",
+     "name another base, or write out what it has"),
+    ("{p: {from: q}, q: {from: r}, r: {from: q}}", "6:45", "the fixture `q` is based on itself: q -> r -> q",
+     "name another base, or write out what it has"),
+    ("{p: {from: webb}, web: {}}", "6:31", "there is no fixture `webb` under `pods`", "did you mean `web`?"),
+    (f"{{p0: {{}}, {', '.join(f'p{each}: {{from: p{each - 1}}}' for each in range(1, 53))}}}", "6:922",
+     "the fixture `p51` has more than 50 bases, one on the other", "write out what it has"),
+])
+def test_a_fixture_with_an_impossible_base_is_reported_where_it_names_it(
+    tmp_path: Path, pods: str, place: str, message: str, help_: str,
+) -> None:
+    suite = tmp_path / "x.test.yaml"
+    suite.write_text((SUITE % ("x", f"fixtures: {{pods: {pods}}}")).replace("spec:\n", "spec:\n\n"))
+    (problem,) = load_paths([suite]).problems
+    assert (str(problem.span), problem.message, problem.help) == (f"{suite}:{place}", message, help_)
+
+
+def test_a_missing_file_is_reported_where_the_suite_names_it(load: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(SUITE % ("x", "policies: [a.yaml, y.yaml]"))
+    (tmp_path / "a.yaml").write_text(POLICY % "a")
+    with pytest.raises(PolicyError) as caught:
+        load_suites([tmp_path])
+    assert [str(each.span) for each in caught.value.problems] == [f"{tmp_path}/x.yaml:5:22"]
+    loaded = load("- name: fixtures\n  pod: {}\n  filter: pass\n", head="plugin: hot\nfixtures:\n  files:\n  - gone\n")
+    assert places_of_mismatches(loaded) == {"fixtures": [(8, "there is no file or directory `gone` beside the suite")]}
+    loaded = load("- name: refused\n  expectInvalid:\n    file: gone\n    problems: [a]\n", head="plugin: hot\n")
+    assert places_of_mismatches(loaded) == {"refused": [(9, "there is no file `gone` beside the suite")]}
+
+
+def places_of_mismatches(loaded: LoadedSuites) -> dict[str, list[tuple[int, str]]]:
+    return {case.name: [(each.span.place[1], each.got) for each in run_case(suite, case).mismatches]
+            for suite, case in cases_of(loaded.suites)}
 
 
 def test_documents_that_must_be_refused_are_and_for_these_reasons(misses):
