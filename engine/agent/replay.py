@@ -42,6 +42,8 @@ GATES: Final[Mapping[str, bool]] = {
 }
 """koordlet's feature gates of the QoS manager with their defaults; a document may name its own gate, which is enabled
 by default."""
+UNKNOWN_GATE: Final = "unknown-gate"
+"""The code of a problem with a feature gate that there is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class Manager:
                 problems.append(Problem(f"plugin `{plugin.name}`: {error}", plugin.span, code="invalid-plugin"))
         problems += (
             Problem(f"there is no feature gate `{gate}`, and no document names it", help=did_you_mean(gate, gates),
-                    code="unknown-gate")
+                    code=UNKNOWN_GATE)
             for gate in sorted(self.gates.keys() - gates)
         )
         if problems:

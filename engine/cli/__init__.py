@@ -68,19 +68,33 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Rejects unknown words with a suggestion."""
+    """Rejects unknown words with a suggestion, in two lines."""
 
     as_json = False
     """Whether a refusal is printed as JSON too, on standard output."""
 
     def error(self, message: str) -> Never:
-        """End with the usage and what is wrong with a command line."""
+        """End with one line of usage and what is wrong with a command line."""
         if self.as_json:
             from .failures import usage  # noqa: PLC0415 - only where something is wrong
             from .terminal import write_json  # noqa: PLC0415
 
             write_json(usage(message))
-        super().error(message)
+        self.exit(Exit.USAGE, f"usage: {self._short_usage()} (`{self.prog} --help` explains the options)\n"
+                              f"{self.prog}: error: {message}\n")
+
+    def _short_usage(self) -> str:
+        """Return the usage with required options and arguments only."""
+        required = [each for each in self._get_optional_actions() if each.required]
+        options = [f"{each.option_strings[0]} {each.metavar or each.dest.upper()}" for each in required]
+        arguments = [self._placeholder(each) for each in self._get_positional_actions()]
+        return " ".join((self.prog, "[OPTIONS]", *options, *arguments))
+
+    @staticmethod
+    def _placeholder(argument: argparse.Action) -> str:
+        name = str(argument.metavar or argument.dest.upper())
+        many = f"{name}..." if argument.nargs in ("+", "*") else name
+        return f"[{many}]" if argument.nargs in ("?", "*") else many
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(visible(message), file)

@@ -281,6 +281,16 @@ def count(text: str) -> int:
     return int(text)
 
 
+def need_policies_path(path: str | Path) -> None:
+    """Check that a path of policies exists.
+
+    Raises:
+        Stop: it does not.
+    """
+    if not Path(path).exists():
+        raise Stop(f"there is no file or directory `{path}` to read policies from")
+
+
 def load_documents(paths: Sequence[str | Path]) -> Documents:
     """Read policy files and directories.
 
@@ -290,8 +300,7 @@ def load_documents(paths: Sequence[str | Path]) -> Documents:
     loaded = Documents()
     read: dict[Path, str | Path] = {}
     for path in paths:
-        if not Path(path).exists():
-            raise Stop(f"there is no file or directory `{path}` to read policies from")
+        need_policies_path(path)
         place = Path(path).resolve()
         for other, name in read.items():
             if place == other or other in place.parents or place in other.parents:

@@ -91,9 +91,13 @@ def _show(result: CycleResult) -> None:
         ])
     if result.kept:
         heading("candidates that stay")
-        table(["pod", "node", "plugin", "rule", "stopped by", "why"], [
-            [each.pod, each.node, each.plugin, each.rule, _stopper(each.stopped_by, each.stopped_rule), each.message]
-            for each in result.kept
+        kept: dict[tuple[str, str, str, str], list[str]] = {}
+        for each in result.kept:
+            stopper = _stopper(each.stopped_by, each.stopped_rule)
+            kept.setdefault((each.plugin, each.rule, stopper, each.message), []).append(f"{each.pod} on {each.node}")
+        table(["plugin", "rule", "stopped by", "pods", "which", "why"], [
+            [plugin, rule, stopper, len(pods), names(pods), message]
+            for (plugin, rule, stopper, message), pods in kept.items()
         ])
     if result.node_notes:
         heading("nodes")

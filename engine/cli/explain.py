@@ -174,7 +174,7 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.cluster.kinds import lacking  # noqa: PLC0415
     from koordpolicy.engine.documents import parse_duration  # noqa: PLC0415 - as above
 
-    from .qos import read_gates  # noqa: PLC0415
+    from .qos import gates_from_option, read_gates  # noqa: PLC0415
 
     if options.replay is None:
         raise Stop("`--qos` needs a recording: name it with `--replay`")
@@ -198,9 +198,10 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
     reads = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
     lacks = warn_of_lacks(lacking(reads, recording.snapshot.cluster))
     gates = dict(read_gates(options.feature_gates or ""))
-    warn_of_settings(recording.settings, (registry,), gates, enable)
-    finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "", gates=gates,
-                            enable=enable)
+    with gates_from_option():
+        warn_of_settings(recording.settings, (registry,), gates, enable)
+        finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "", gates=gates,
+                                enable=enable)
     _write_explanation(options, {"node": options.qos, **lacks}, finding)
     return Exit.OK
 

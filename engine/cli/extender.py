@@ -27,6 +27,7 @@ from .composition import (
     choice_of,
     cluster_from,
     moment_of,
+    need_policies_path,
     objects_of,
     report_idle,
     scheduling_lacks,
@@ -141,6 +142,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`")
     shadow: str | None = options.shadow
     policies: list[str] = options.policies
+    for path in policies if options.invalid_at_start != "last-good" else ():
+        need_policies_path(path)
     for path in policies if shadow is not None else ():
         real, beside = os.path.realpath(path), os.path.realpath(shadow or "")
         if os.path.commonpath([real, beside]) in (real, beside):

@@ -7,14 +7,16 @@ in the control group files of the next round; the recorded usage does not react 
 from __future__ import annotations
 
 import argparse
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koordpolicy.engine.agent.metric_cache.metrics import load
-from koordpolicy.engine.agent.replay import ReplayedRound, replay
+from koordpolicy.engine.agent.replay import UNKNOWN_GATE, ReplayedRound, replay
 from koordpolicy.engine.cluster.kinds import lacking
 from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.source import PolicyError
 
 from .composition import add_policies, check_enabled, need_file, registry_of, warn_of_lacks, warn_of_settings
 from .exits import Exit, Stop
@@ -59,8 +61,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     recording = load(options.replay)
     documents = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
     lacks = warn_of_lacks(lacking(documents, recording.snapshot.cluster))
-    warn_of_settings(recording.settings, (registry,), gates, options.enable)
-    rounds = list(replay(recording, registry, gates=gates, enable=options.enable))
+    with gates_from_option():
+        warn_of_settings(recording.settings, (registry,), gates, options.enable)
+        rounds = list(replay(recording, registry, gates=gates, enable=options.enable))
     if not rounds:
         warn("no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`")
     shown = rounds if options.all else [each for each in rounds if each.eventful]
@@ -88,6 +91,18 @@ def read_gates(text: str) -> Iterator[tuple[str, bool]]:
         if value not in ("true", "false"):
             raise Stop(f"`--feature-gates {part}`: expected NAME=true or NAME=false")
         yield name, value == "true"
+
+
+@contextmanager
+def gates_from_option() -> Iterator[None]:
+    """Raise `Stop` for a `PolicyError` in the block that is about unknown feature gates only."""
+    try:
+        yield
+    except PolicyError as error:
+        if all(each.code == UNKNOWN_GATE for each in error.problems):
+            found = "; ".join(": ".join(filter(None, (each.message, each.help))) for each in error.problems)
+            raise Stop(f"`--feature-gates`: {found}") from None
+        raise
 
 
 def _rows(each: ReplayedRound) -> Iterator[Sequence[str]]:

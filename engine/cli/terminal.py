@@ -102,6 +102,7 @@ def heading(text: str) -> None:
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under headers; a column whose cells are all numbers is aligned to the right.
 
+    A column without any text in its rows is left out.
     If the terminal is too narrow the last column is wrapped, then the others between words; never within a name, so
     that names can be copied.
     """
@@ -113,6 +114,8 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], console: Co
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    filled = [index for index in range(len(headers)) if not rows or any(str(row[index]) for row in rows)]
+    headers, rows = [headers[index] for index in filled], [[row[index] for index in filled] for row in rows]
     cells = [[cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row] for row in rows]
     widths = [max([len(header), *(row[index].cell_len for row in cells)]) for index, header in enumerate(headers)]
     gaps, narrowest = _GAP * (len(headers) - 1), min(widths[-1], _NARROWEST)

@@ -49,7 +49,7 @@ def test_findings_and_what_each_policy_is_about_are_printed(run: Run, files: tup
     done = run("audit", files[0], "--cluster", files[1])
     assert (done.exit, done.err) == (0, "")
     assert [" ".join(line.split()) for line in done.out.splitlines()] == [
-        "", "warnings", "policy rule finding what was found",
+        "", "warnings", "policy finding what was found",
         "never matches-nothing `match.pods` takes none of 2 pods", "",
         "what each policy is about",
         "policy framework pods nodes rules: asked, refused, failed (pairs of a pod and a node)",

@@ -63,6 +63,27 @@ def test_what_would_be_evicted_and_what_stays_is_told(run: Run, hot: Path, drain
     assert {each["node"]: each["role"] for each in found["nodeNotes"]} == {"cool": "target", "hot": "source"}
 
 
+def test_candidates_that_stay_for_one_reason_are_one_row_without_empty_columns(run: Run, hot: Path, tmp_path: Path):
+    head = "apiVersion: policy.koordinator.sh/v1alpha2\nkind: DeschedulerPlugin\nmetadata: {name: NAME}\nspec:\n"
+    policies = tmp_path / "policies.yaml"
+    policies.write_text("---\n".join(
+        head.replace("NAME", name) + f'  type: {kind}\n  criteria: [{{name: it, expression: "{expression}"}}]\n'
+        for name, kind, expression in (
+            ("every", "Deschedule", "true"), ("none", "EvictionFilter", "false"),
+            ("failing", "Deschedule", "pod.metadata.labels['a'] == ''"),
+        )
+    ))
+    lines = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--policies", policies).out.splitlines()
+    which = ["shop/first", "on", "hot,", "shop/second", "on", "hot,", "shop/stays", "on", "hot"]
+    start = lines.index("candidates that stay") + 1
+    assert [line.split() for line in lines[start:start + 4]] == [
+        ["plugin", "stopped", "by", "pods", "which", "why"],
+        ["every", "none", "(it)", "3", *which, "`it`", "is", "not", "true", "of", "it"],
+        ["failing", "failing", "(it)", "3", *which, "`it`", "failed:", "no", "such", "key:", "labels"],
+        [],
+    ]
+
+
 def test_one_look_is_no_anomaly(run: Run, hot: Path, drain: Path):
     done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--policies", drain)
     assert done.exit == 0

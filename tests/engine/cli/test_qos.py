@@ -52,7 +52,7 @@ def test_actions_are_told_with_their_reasons(run: Run, recording: Path, quota: P
     done = run("qos", "--replay", recording, "--policies", quota)
     assert (done.exit, done.err) == (0, "")
     lines = done.out.splitlines()
-    assert lines[0].split() == ["time", "node", "plugin", "subject", "action", "reason", "writes"]
+    assert lines[0].split() == ["time", "node", "plugin", "action", "reason", "writes"]  # no action has a subject
     assert lines[1].split()[:4] == ["3s", "n", "bound", "suppressCPU"]
     assert "besteffort/cpu.cfs_quota_us=100000" in lines[1]
     assert lines[-1] == "1 actions and 0 errors in 4 rounds"
@@ -91,7 +91,8 @@ def test_usage_errors_say_what_to_write(run: Run, recording: Path, tmp_path: Pat
         f"koord-policy: there is no file `{tmp_path}/gone`: `--replay` takes a recording\n",
         f"koord-policy: `{tmp_path}` is a directory: `--replay` takes a recording, a file\n",
         "koord-policy: `--feature-gates BECPUSuppress`: expected NAME=true or NAME=false\n",
-        "error: there is no feature gate `BECPUSupress`, and no document names it\n  = did you mean `BECPUSuppress`?\n",
+        ("koord-policy: `--feature-gates`: there is no feature gate `BECPUSupress`, and no document names it: "
+         "did you mean `BECPUSuppress`?\n"),
         "koord-policy: `--enable`: there is no plugin `BECPUSupress`: did you mean `BECPUSuppress`?\n",
     ]
 

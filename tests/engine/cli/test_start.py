@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from koordpolicy.engine.cli import COMMANDS
 
 from .conftest import Run
@@ -70,6 +72,20 @@ def test_an_unknown_option_is_told_with_the_usage_of_its_command(run: Run):
         "koord-policy plugins: error: `policies` is one argument too many")
     assert run("--vesrion").err.splitlines()[-1] == (
         "koord-policy: error: there is no option `--vesrion`: did you mean `--version`?")
+
+
+@pytest.mark.parametrize(("words", "usage"), [
+    ("lint --bogus", "koord-policy lint [OPTIONS] [PATH...]"),
+    ("qos", "koord-policy qos [OPTIONS] --replay FILE"),
+    ("explain a b --cluster c", "koord-policy explain [OPTIONS] [POD]"),
+    ("scheduler --seed x", "koord-policy scheduler [OPTIONS]"),
+])
+def test_a_usage_error_has_one_line_of_usage_with_a_pointer_to_the_help(run: Run, words: str, usage: str):
+    done = run(*words.split())
+    command = " ".join(usage.split()[:2])
+    first, second = done.err.splitlines()
+    assert (done.exit, first) == (2, f"usage: {usage} (`{command} --help` explains the options)")
+    assert second.startswith(f"{command}: error: ")
 
 
 def test_without_a_command_the_usage_is_told(run: Run):

@@ -68,6 +68,15 @@ def test_policies_that_are_invalid_at_start_end_the_command(run, policies, dump)
     assert "cpuu" in done.err
 
 
+def test_a_path_of_policies_that_does_not_exist_is_the_same_usage_error_as_of_other_commands(run, tmp_path, dump):
+    missing = tmp_path / "missing"
+    message = f"koord-policy: there is no file or directory `{missing}` to read policies from\n"
+    for command in ("scheduler --extender --bind 127.0.0.1:0", "scheduler", "plugins"):
+        cluster = ("--cluster", dump) if command != "plugins" else ()
+        done = run(*command.split(), "--policies", missing, *cluster)
+        assert (command, done.exit, done.err) == (command, 2, message)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_says_where_it_listens_and_ends_on_a_signal(policies, dump, number):
     command = [
