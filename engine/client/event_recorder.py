@@ -33,6 +33,8 @@ CORE_EVENTS: Final = ApiResource("Event", "", "v1", "events")
 """The same objects. A note can be changed there only; it is called `message`."""
 
 _BUFFER: Final = 1000
+_AT_ONCE: Final = 16
+"""Events that are written at the same time: one after the other, a scheduler makes more than are written."""
 _NOTE_BYTES: Final = 1024
 _CUT: Final = b" ..."
 _FIELD: Final = 128
@@ -101,18 +103,20 @@ class EventRecorder:
     """Records events through one transport. Use a transport of its own, so that events do not delay other writes."""
 
     def __init__(
-        self, transport: Transport, *, host: str | None = None, buffer: int = _BUFFER,
+        self, transport: Transport, *, host: str | None = None, buffer: int = _BUFFER, at_once: int = _AT_ONCE,
         now: Callable[[], float] = time.time, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,  # noqa: S311 - it spreads requests
     ) -> None:
         """`host` (the machine's name if None) follows the controller's name in `reportingInstance`.
 
-        At most `buffer` series wait to be written. `now` returns seconds since the epoch, `jitter` numbers in [0, 1).
+        At most `buffer` series wait to be written, and `at_once` are written at the same time. `now` returns seconds since the epoch, `jitter` numbers in [0, 1).
         """
         self.view = RecorderView()
         self._transport = transport
         self._host = socket.gethostname() if host is None else host
         self._buffer = buffer
+        self._at_once = at_once
+        self._writers: set[asyncio.Task[None]] = set()
         self._now = now
         self._sleep = sleep
         self._jitter = jitter
@@ -158,16 +162,41 @@ class EventRecorder:
     async def run(self) -> None:
         """Write events until cancelled; what is not written by then is written by `flush`."""
         self._loop = asyncio.get_running_loop()
-        while True:
-            self._wake.clear()
-            await self.flush()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
-                    await self._wake.wait()
+        try:
+            while True:
+                self._wake.clear()
+                self._look()
+                self._start_writers()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._wake.wait()
+        finally:
+            await self._stop_writers()
 
     async def flush(self) -> None:
         """Write all that is due and return; use it at the end, within a time limit, once `run` has been cancelled."""
         self._look()
+        try:
+            while self._queue or self._writers:
+                self._start_writers()
+                await asyncio.wait(self._writers)
+        finally:
+            await self._stop_writers()
+
+    def _start_writers(self) -> None:
+        # A writer that has begun takes the next one by itself.
+        for _ in range(min(len(self._queue), self._at_once - len(self._writers))):
+            writer = asyncio.get_running_loop().create_task(self._write_queued())
+            self._writers.add(writer)
+            writer.add_done_callback(self._writers.discard)
+
+    async def _stop_writers(self) -> None:
+        writers = tuple(self._writers)
+        for writer in writers:
+            writer.cancel()
+        await asyncio.gather(*writers, return_exceptions=True)
+
+    async def _write_queued(self) -> None:
         while self._queue:
             with self._lock:
                 key, series = self._queue.popleft()

@@ -1,56 +1,289 @@
-"""The live scheduler on a real API server: it binds pods, and says why it does not."""
+"""The live scheduler on a real API server: it binds pods, says why it does not, preempts, and ends in order.
+
+Tests of one process share a control plane; each has a namespace of its own, and nodes that only its pods select.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .control_plane import AdminClient, ControlPlane
-from .nodes import add_node, add_pod
+from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
+from .nodes import FakeKubelet, add_node, add_pod, set_capacity
 from .scheduler_process import SchedulerProcess, until
 
+NAME = "koord-policy"
+WARNING = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: prefers-labelled}
+spec:
+  enforcement: Warn
+  filter:
+  - name: labelled
+    expression: "'team' in node.metadata.labels"
+    message: the node belongs to no team
+"""
+
+
+class Scene:
+    """A namespace with nodes of its own, and what the scheduler wrote there."""
+
+    def __init__(self, admin: AdminClient, namespace: str) -> None:
+        self.admin = admin
+        self.namespace = namespace
+        self.nodes: list[str] = []
+
+    def node(self, name: str, **more: Any) -> str:
+        full = f"{self.namespace}-{name}"
+        add_node(self.admin, full, labels={"scene": self.namespace}, **more)
+        self.nodes.append(full)
+        return full
+
+    def pod(self, name: str, **more: Any) -> Any:
+        return add_pod(self.admin, self.namespace, name, nodeSelector={"scene": self.namespace}, **more)
+
+    def get(self, name: str) -> Any:
+        return self.admin.get(self.path(name))
+
+    def path(self, name: str) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+
+    def node_of(self, name: str) -> str:
+        return str(self.get(name)["spec"].get("nodeName") or "")
+
+    def condition(self, name: str, kind: str = "PodScheduled") -> dict[str, Any]:
+        conditions = self.get(name)["status"].get("conditions") or ()
+        return next((each for each in conditions if each["type"] == kind), {})
+
+    def reason(self, name: str) -> str:
+        return str(self.condition(name).get("reason") or "")
+
+    def events(self, name: str, reason: str) -> list[dict[str, Any]]:
+        events = self.admin.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        return [event for event in events if event["regarding"]["name"] == name and event["reason"] == reason]
+
+
+@pytest.fixture(scope="module")
+def running(
+    cluster: ControlPlane | NamedCluster, tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SchedulerProcess]:
+    with SchedulerProcess(cluster.kubeconfig(), tmp_path_factory.mktemp("scheduler"), "--kube-api-qps", "0") as process:
+        process.until_ready()
+        yield process
+
 
 @pytest.fixture
-def plane(own_control_plane: ControlPlane) -> ControlPlane:
-    own_control_plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "apps"}})
-    return own_control_plane
+def scene(admin: AdminClient, running: SchedulerProcess) -> Iterator[Scene]:
+    yield from a_scene(admin)
 
 
 @pytest.fixture
-def admin(plane: ControlPlane) -> AdminClient:
-    return plane.admin
+def own_scene(admin: AdminClient) -> Iterator[Scene]:
+    """For a test that starts its own scheduler, under another name."""
+    yield from a_scene(admin)
 
 
-@pytest.fixture
-def scheduler(plane: ControlPlane, tmp_path: Path) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(plane.kubeconfig(), tmp_path) as running:
-        running.until_ready()
-        yield running
+def a_scene(admin: AdminClient) -> Iterator[Scene]:
+    name = f"e2e-{secrets.token_hex(4)}"
+    admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    made = Scene(admin, name)
+    yield made
+    admin.delete(f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
+    admin.delete(f"/api/v1/namespaces/{name}")
+    for node in made.nodes:
+        with contextlib.suppress(ApiError):
+            admin.delete(f"/api/v1/nodes/{node}")
 
 
-def pod_of(admin: AdminClient, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = admin.get(f"/api/v1/namespaces/apps/pods/{name}")
-    return found
-
-
-def node_of(admin: AdminClient, name: str) -> str:
-    return str(pod_of(admin, name)["spec"].get("nodeName") or "")
-
-
-def events_of(admin: AdminClient, name: str, reason: str) -> list[dict[str, Any]]:
-    events = admin.get("/apis/events.k8s.io/v1/namespaces/apps/events")["items"]
-    return [event for event in events if event["regarding"]["name"] == name and event["reason"] == reason]
-
-
-def test_l22_a_pod_is_bound_and_its_event_names_the_scheduler(admin: AdminClient, scheduler: SchedulerProcess):
-    add_node(admin, "one")
-    add_pod(admin, "apps", "a")
-    assert until(lambda: node_of(admin, "a")) == "one"
-    (event,) = until(lambda: events_of(admin, "a", "Scheduled"))
+def test_l22_a_pod_is_bound_and_its_event_names_the_scheduler(scene: Scene):
+    one = scene.node("one")
+    scene.pod("a")
+    assert until(lambda: scene.node_of("a")) == one
+    (event,) = until(lambda: scene.events("a", "Scheduled"))
     assert (event["type"], event["action"], event["note"], event["reportingController"]) == (
-        "Normal", "Binding", "Successfully assigned apps/a to one", "koord-policy")
-    code, seconds = scheduler.stop()
-    assert (code, seconds < 10) == (0, True), scheduler.log.read_text()
+        "Normal", "Binding", f"Successfully assigned {scene.namespace}/a to {one}", NAME)
+
+
+def test_l26_a_pod_of_another_scheduler_is_not_bound_but_counts_when_it_is(scene: Scene):
+    one = scene.node("one", cpu="1")
+    scene.pod("foreign", scheduler="somebody-else", cpu="700m")
+    scene.pod("first", cpu="100m")
+    assert until(lambda: scene.node_of("first")) == one
+    assert scene.node_of("foreign") == ""
+    scene.admin.create(f"{scene.path('foreign')}/binding", {
+        "metadata": {"name": "foreign"}, "target": {"kind": "Node", "name": one}})
+    scene.pod("second", cpu="500m")
+    assert until(lambda: scene.reason("second")) == "Unschedulable"
+    assert "1 Insufficient cpu" in scene.condition("second")["message"]
+
+
+def test_l27_a_pod_that_fits_nowhere_has_the_condition_and_one_event_and_no_second_patch(
+    own_scene: Scene, cluster: ControlPlane, tmp_path: Path,
+):
+    scene = own_scene
+    nodes = [scene.node("one", cpu="1"), scene.node("two", cpu="1")]
+    others = len(scene.admin.get("/api/v1/nodes")["items"]) - len(nodes)
+    with SchedulerProcess(cluster.kubeconfig(), tmp_path, name=scene.namespace) as process:
+        process.until_ready()
+        for name in ("x", "y"):
+            scene.pod(name, cpu="600m", scheduler=scene.namespace)
+        until(lambda: scene.node_of("x") and scene.node_of("y"))
+        scene.pod("a", cpu="700m", scheduler=scene.namespace)
+        assert until(lambda: scene.reason("a")) == "Unschedulable"
+        condition = scene.condition("a")
+        elsewhere = f"{others} node(s) didn't match Pod's node affinity/selector" if others else ""
+        everything = others + len(nodes)
+        reasons = ", ".join(sorted(filter(None, ("2 Insufficient cpu", elsewhere))))
+        victims = ", ".join(sorted(filter(None, (
+            "2 No preemption victims found for incoming pod",
+            f"{others} Preemption is not helpful for scheduling" if others else ""))))
+        total = f"0/{everything} nodes are available"
+        assert (condition["status"], condition["message"]) == (
+            "False", f"{total}: {reasons}. preemption: {total}: {victims}.")
+        (event,) = until(lambda: scene.events("a", "FailedScheduling"))
+        assert (event["type"], event["action"], event["note"], event.get("series")) == (
+            "Warning", "Scheduling", condition["message"], None)
+        version = scene.get("a")["metadata"]["resourceVersion"]
+        set_capacity(scene.admin, nodes[0], {"cpu": "1200m", "memory": "8Gi", "pods": "110"})
+        assert until(lambda: scene.events("a", "FailedScheduling")[0].get("series"))["count"] == 2
+        assert scene.get("a")["metadata"]["resourceVersion"] == version
+
+
+def test_l29_a_long_message_is_cut_in_the_event_and_complete_in_the_condition(
+    own_scene: Scene, cluster: ControlPlane, tmp_path: Path,
+):
+    scene = own_scene
+    scene.node("one")
+    policy = tmp_path / "policies" / "long.yaml"
+    policy.parent.mkdir()
+    policy.write_text(WARNING.replace("enforcement: Warn", "enforcement: Enforce").replace(
+        "the node belongs to no team", "x" * 900 + "y" * 900).replace("prefers-labelled", "long"))
+    with SchedulerProcess(
+            cluster.kubeconfig(), tmp_path, "--policies", str(policy.parent), name=scene.namespace) as process:
+        process.until_ready()
+        scene.pod("a", scheduler=scene.namespace)
+        assert until(lambda: scene.reason("a")) == "Unschedulable"
+        (event,) = until(lambda: scene.events("a", "FailedScheduling"))
+        assert (len(event["note"].encode()), event["note"][-4:]) == (1024, " ...")
+        assert "y" * 900 in scene.condition("a")["message"]
+
+
+def test_l31_a_gated_pod_is_left_alone_until_its_gate_is_removed(scene: Scene):
+    one = scene.node("one")
+    scene.pod("a", schedulingGates=[{"name": "example.com/gate"}])
+    version = scene.get("a")["metadata"]["resourceVersion"]
+    scene.pod("b")
+    until(lambda: scene.node_of("b"))
+    assert (scene.get("a")["metadata"]["resourceVersion"], scene.events("a", "FailedScheduling")) == (version, [])
+    scene.admin.merge(scene.path("a"), {"spec": {"schedulingGates": None}})
+    assert until(lambda: scene.node_of("a"), 5) == one
+
+
+def test_l34_only_the_pods_that_a_change_may_help_are_tried_again(scene: Scene):
+    one = scene.node("one", cpu="1")
+    scene.pod("big", cpu="3")
+    scene.pod("tolerant", cpu="100m", affinity={"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "colour", "operator": "In", "values": ["red"]}]}]}}})
+    until(lambda: scene.reason("big") and scene.reason("tolerant"))
+    until(lambda: scene.events("big", "FailedScheduling") and scene.events("tolerant", "FailedScheduling"))
+    set_capacity(scene.admin, one, {"cpu": "4", "memory": "8Gi", "pods": "110"})
+    assert until(lambda: scene.node_of("big")) == one
+    assert scene.node_of("tolerant") == ""
+    scene.admin.merge(f"/api/v1/nodes/{one}", {"metadata": {"labels": {"colour": "red"}}})
+    assert until(lambda: scene.node_of("tolerant")) == one
+
+
+def test_l30_without_nodes_the_condition_says_so(own_control_plane: ControlPlane, tmp_path: Path):
+    admin = own_control_plane.admin
+    admin.create("/api/v1/namespaces", {"metadata": {"name": "apps"}})
+    scene = Scene(admin, "apps")
+    with SchedulerProcess(own_control_plane.kubeconfig(), tmp_path) as process:
+        process.until_ready()
+        scene.pod("a")
+        assert until(lambda: scene.condition("a")).get("message") == "no nodes available to schedule pods"
+        one = scene.node("one")
+        assert until(lambda: scene.node_of("a")) == one
+
+
+def test_warn_is_an_event_on_the_pod_which_is_bound(own_scene: Scene, cluster: ControlPlane, tmp_path: Path):
+    scene = own_scene
+    one = scene.node("one")
+    policy = tmp_path / "policies" / "warn.yaml"
+    policy.parent.mkdir()
+    policy.write_text(WARNING)
+    with SchedulerProcess(
+            cluster.kubeconfig(), tmp_path, "--policies", str(policy.parent), name=scene.namespace) as process:
+        process.until_ready()
+        scene.pod("a", scheduler=scene.namespace)
+        assert until(lambda: scene.node_of("a")) == one
+        (event,) = until(lambda: scene.events("a", "PolicyWarning"))
+        assert (event["type"], event["note"]) == ("Warning", f"{one}: prefers-labelled: the node belongs to no team")
+
+
+def test_a_changed_policy_decides_about_the_next_pod(own_scene: Scene, cluster: ControlPlane, tmp_path: Path):
+    scene = own_scene
+    one = scene.node("one")
+    policy = tmp_path / "policies" / "p.yaml"
+    policy.parent.mkdir()
+    policy.write_text(WARNING.replace("enforcement: Warn", "enforcement: Enforce"))
+    with SchedulerProcess(
+            cluster.kubeconfig(), tmp_path, "--policies", str(policy.parent), name=scene.namespace) as process:
+        process.until_ready()
+        scene.pod("a", scheduler=scene.namespace)
+        assert until(lambda: scene.reason("a")) == "Unschedulable"
+        policy.write_text(WARNING)
+        assert until(lambda: scene.node_of("a")) == one
+
+
+def test_l35_a_victim_is_marked_and_deleted_once_and_its_preemptor_takes_the_node(scene: Scene):
+    one = scene.node("one", cpu="1")
+    scene.admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {
+        "metadata": {"name": scene.namespace}, "value": 1000})
+    victim = scene.pod("victim", cpu="600m", terminationGracePeriodSeconds=30)
+    scene.pod("bystander", cpu="300m")
+    until(lambda: scene.node_of("victim") and scene.node_of("bystander"))
+    with FakeKubelet(scene.admin, ends_pods=False) as kubelet:
+        until(lambda: scene.get("victim")["status"]["phase"] == "Running")
+        preemptor = scene.pod("preemptor", cpu="700m", priorityClassName=scene.namespace)
+        condition = until(lambda: scene.condition("victim", "DisruptionTarget"))
+        assert (condition["status"], condition["reason"], condition["message"]) == (
+            "True", "PreemptionByScheduler", f"{NAME}: preempting to accommodate a higher priority pod")
+        until(lambda: scene.get("victim")["metadata"].get("deletionTimestamp"))
+        (event,) = until(lambda: scene.events("victim", "Preempted"))
+        assert (event["type"], event["action"], event["note"], event["related"]["uid"], event["regarding"]["uid"]) == (
+            "Normal", "Preempting", f"Preempted by pod {preemptor['metadata']['uid']} on node {one}",
+            preemptor["metadata"]["uid"], victim["metadata"]["uid"])
+        assert until(lambda: scene.get("preemptor")["status"].get("nominatedNodeName")) == one
+        # While the victim terminates, no other one is chosen, whatever wakes the preemptor up.
+        scene.admin.merge(f"/api/v1/nodes/{one}", {"metadata": {"labels": {"some": "change"}}})
+        set_capacity(scene.admin, one, {"cpu": "1050m", "memory": "8Gi", "pods": "110"})
+        until(lambda: scene.events("preemptor", "FailedScheduling")[0].get("series"))
+        assert (scene.get("bystander")["metadata"].get("deletionTimestamp"), scene.node_of("preemptor")) == (None, "")
+        kubelet.ends_pods = True
+        assert until(lambda: scene.node_of("preemptor")) == one
+    assert scene.get("preemptor")["status"].get("nominatedNodeName") is None
+    assert scene.events("bystander", "Preempted") == []
+
+
+def test_l63_the_process_ends_after_sigterm_within_ten_seconds_and_leaves_no_half_bound_pod(
+    own_scene: Scene, cluster: ControlPlane, tmp_path: Path,
+):
+    scene = own_scene
+    scene.node("one", cpu="100")
+    with SchedulerProcess(cluster.kubeconfig(), tmp_path, name=scene.namespace) as process:
+        process.until_ready()
+        for number in range(60):
+            scene.pod(f"p{number}", scheduler=scene.namespace, cpu="10m")
+        until(lambda: scene.node_of("p0"))
+        code, seconds = process.stop()
+    assert (code, seconds < 10) == (0, True), process.log.read_text()
+    pods = scene.admin.get(f"/api/v1/namespaces/{scene.namespace}/pods")["items"]
+    bound = {pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName")}
+    assert {name for name in (f"p{number}" for number in range(60)) if scene.events(name, "Scheduled")} == bound

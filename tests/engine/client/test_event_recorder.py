@@ -374,3 +374,24 @@ def test_other_threads_record_while_the_loop_writes():
     assert sorted(counts.values()) == [50, 50, 50, 50]
     assert scene.recorder.view.recorded == 200
     assert json.dumps(scene.sent)
+
+
+def test_events_about_several_objects_are_written_at_the_same_time():
+    together = asyncio.Event()
+    waiting = 0
+
+    async def hold(_: web.Request) -> web.StreamResponse:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 3:
+            together.set()
+        async with asyncio.timeout(5):
+            await together.wait()
+        return web.json_response({"kind": "Event"})
+
+    async def script(scene: Scene) -> None:
+        for name in ("a", "b", "c", "d"):
+            scene.record(regarding=pod_reference("team", name, f"uid-{name}"))
+        await scene.flush()
+
+    assert play(script, hold, at_once=3).recorder.view == RecorderView(recorded=4, written=4)
