@@ -109,7 +109,8 @@ class EventRecorder:
     ) -> None:
         """`host` (the machine's name if None) follows the controller's name in `reportingInstance`.
 
-        At most `buffer` series wait to be written, and `at_once` are written at the same time. `now` returns seconds since the epoch, `jitter` numbers in [0, 1).
+        At most `buffer` series wait to be written, and `at_once` are written at the same time. `now` returns seconds
+        since the epoch, `jitter` numbers in [0, 1).
         """
         self.view = RecorderView()
         self._transport = transport
