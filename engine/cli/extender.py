@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.framework.points import Framework
 
+from . import delegation, reloading
 from .composition import (
     DEFAULT_PROFILE,
     LIVE_CLUSTER,
@@ -35,7 +36,7 @@ from .composition import (
 )
 from .ending import Ending, leave
 from .exits import Exit, Stop
-from .logs import VisibleFormatter
+from .logs import add_format_argument, start_server_logs
 from .numbers import number
 from .reloading import PolicyLoader, load_vetted
 from .terminal import warn, write
@@ -72,7 +73,7 @@ _HEARTBEAT_SECONDS: Final = 1.0
 _OPTIONS: Final = ("bind", "priorities", "refresh", "assume", "bind_pods",
                    "tls_cert", "tls_key", "client_ca", "health_bind",
                    "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
-                   "grace_period")
+                   "grace_period", "log_format", *delegation.OPTIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,6 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="how long the process may take to end after SIGTERM, whatever is under way "
                             f"(default: {_GRACE_SECONDS:g})")
     group.add_argument("--max-body", metavar="MIB", type=_megabytes, help="largest body that is taken (default: 64)")
+    delegation.add_arguments(group)
+    add_format_argument(group)
 
 
 def refuse_options(options: argparse.Namespace) -> None:
@@ -153,9 +156,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("`--bind-pods` needs a live cluster: `--cluster kube[:CONTEXT]`")
     host, port = options.bind or _address(_ADDRESS)
     server = server_of(options, builtins)
-    handler = logging.StreamHandler()
-    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    start_server_logs(options.log_format, lambda: server.generation)
     if options.tls_cert is None and host not in ("127.0.0.1", "::1", "localhost"):
         warn(f"warning: {host} can be reached from elsewhere, and whoever reaches it is answered: use `--tls-cert`, "
              "`--tls-key` and `--client-ca`")
@@ -221,7 +222,22 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
                   decision_seconds=options.decision_timeout or DECISION_SECONDS,
                   stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
                   close_seconds=(options.grace_period or _GRACE_SECONDS) * _CLOSE_SHARE,
-                  binds=bool(options.bind_pods), collections=collections)
+                  binds=bool(options.bind_pods), collections=collections, access=delegation.access_of(options),
+                  configuration=_configuration(options))
+
+
+def _configuration(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options for /configz; none of them is a secret."""
+    names = ("policies", "enable", "cluster", "profile", "seed", *_OPTIONS, *reloading.OPTIONS)
+    found = {name: getattr(options, name) for name in names}
+    return {"kind": "ExtenderOptions"} | {
+        _camel(name): value if isinstance(value, bool | int | float | list | tuple) else str(value)
+        for name, value in found.items() if value is not None}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def loader(
@@ -354,7 +370,7 @@ def _token(path: Path | None) -> AdminToken | None:
 
 
 def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
-    from koordpolicy.engine.scheduler.extender.listeners import tls_context  # noqa: PLC0415
+    from koordpolicy.engine.serving.listeners import tls_context  # noqa: PLC0415
 
     if (options.tls_cert is None) != (options.tls_key is None):
         raise Stop("`--tls-cert` and `--tls-key` go together")

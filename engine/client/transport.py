@@ -14,8 +14,8 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Final, Self
-from urllib.parse import urlencode
+from typing import Any, Final, Protocol, Self
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
@@ -99,6 +99,22 @@ class ConnectionFailed(Exception):
         """True if a connection ended before the answer did."""
 
 
+class RequestObserver(Protocol):
+    """Receives measurements of requests, in the event loop of each transport. Durations are in seconds."""
+
+    def limited(self, method: str, host: str, seconds: float) -> None:
+        """Note how long the client's own limit delayed a request."""
+        ...
+
+    def answered(self, method: str, host: str, code: int, seconds: float) -> None:
+        """Note an answer, of a watch its beginning; the code is 0 if there was none."""
+        ...
+
+    def repeated(self, method: str, host: str, code: int) -> None:
+        """Note that a request is repeated after an answer of that code; 0 if there was none."""
+        ...
+
+
 class Transport:
     """Connections to one API server. Use as an async context manager, or call `close`."""
 
@@ -106,6 +122,7 @@ class Transport:
         self, connection: Connection, *, user_agent: str = "koord-policy", rate: float = 50.0, burst: int = 100,
         clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.time, server_clock: ServerClock | None = None,
+        observer: RequestObserver | None = None,
     ) -> None:
         """`rate` and `burst` limit requests per second, watches aside; a rate of 0 means no limit.
 
@@ -114,6 +131,8 @@ class Transport:
         self.connection = connection
         self.server_clock = server_clock or ServerClock(now)
         self._now = now
+        self._observer = observer
+        self._host = urlsplit(connection.server).netloc
         # As kube-scheduler: to compress a list costs the server, and this process, more than loopback or a LAN.
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         self._bucket = TokenBucket(rate, burst, clock=clock, sleep=sleep)
@@ -150,6 +169,8 @@ class Transport:
         left = retries
         while True:
             waited = await self._bucket.take()
+            if self._observer is not None:
+                self._observer.limited(method, self._host, waited)
             if waited > _SLOW_WAIT_S:
                 _LOG.warning("%s %s waited %.1f s for the client's own limit of requests", method, path, waited)
             try:
@@ -159,7 +180,10 @@ class Transport:
                 delay = None if left <= 0 else _repeat_after(error, method)
                 if delay is None:
                     raise
+                error_code = error.code if isinstance(error, ApiError) else 0
             left -= 1
+            if self._observer is not None:
+                self._observer.repeated(method, self._host, error_code)
             await self._sleep(delay)
 
     async def stream(
@@ -216,18 +240,22 @@ class Transport:
     async def _chunks(self, path: str, query: Mapping[str, str], silence: float) -> AsyncGenerator[bytes, None]:
         header = await self.connection.credentials.header()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_DIAL_S, sock_read=silence)
-        sent = self._now()
+        sent, begun, code = self._now(), self._clock(), 0
         try:
             async with (await self._open()).get(
                 self._url(path, query), headers=_authorization(header), timeout=timeout,
                 server_hostname=self.connection.server_name, proxy=self.connection.proxy, allow_redirects=False,
             ) as response:
                 self.server_clock.note(response.headers.get("Date", ""), sent, self._now())
+                code = response.status
+                self._observe("GET", code, begun)
                 if response.status >= 300:
                     raise self._refusal(response, await response.read(), header)
                 async for chunk in response.content.iter_any():
                     yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if not code:
+                self._observe("GET", code, begun)
             raise _failed(error) from error
 
     async def _once(
@@ -239,7 +267,7 @@ class Transport:
         if body is not None:
             headers["Content-Type"] = content_type
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=_DIAL_S)
-        sent = self._now()
+        sent, begun, code = self._now(), self._clock(), 0
         try:
             async with (await self._open()).request(
                 method, self._url(path, query), data=body, headers=headers, timeout=limits,
@@ -247,8 +275,11 @@ class Transport:
             ) as response:
                 self.server_clock.note(response.headers.get("Date", ""), sent, self._now())
                 content = await response.read()
+                code = response.status
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _failed(error) from error
+        finally:
+            self._observe(method, code, begun)
         if response.status >= 300:
             raise self._refusal(response, content, header)
         if method != "GET" and b'"Failure"' in content:
@@ -256,6 +287,10 @@ class Transport:
             if status.status == "Failure":
                 raise ApiError(status.code, status, retry_after=_retry_after(response))
         return content
+
+    def _observe(self, method: str, code: int, begun: float) -> None:
+        if self._observer is not None:
+            self._observer.answered(method, self._host, code, self._clock() - begun)
 
     def _refusal(self, response: aiohttp.ClientResponse, body: bytes, header: str | None) -> ApiError:
         if response.status == 401:

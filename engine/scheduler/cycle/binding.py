@@ -39,6 +39,7 @@ from koordpolicy.engine.framework.scheduler import (
 from koordpolicy.engine.records import replaced
 
 from ..extensions.reservations import is_reserve_pod, reservation_of
+from ..observe.metrics_recorder import POINT_NAMES, PointTimer
 from ..profiles.profile import Active, Profile
 from ..verdict.verdict import Failure, PodRejection, Verdict
 from .executor import Executor, Job
@@ -124,6 +125,8 @@ class BindingCycle:
     """The point of `job`, or of the last one."""
     bound: bool = False
     """True if the pod is bound: nothing rejects it any more."""
+    timer: PointTimer | None = None
+    """Measures the attempt, if it is observed."""
 
     def __post_init__(self) -> None:
         """Begin with the failures of the decision."""
@@ -135,6 +138,10 @@ class BindingCycle:
         assert self.verdict.node is not None
         return self.verdict.node
 
+    def measured(self, active: Active, point: Point, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the call of a plugin, measured if the attempt is sampled."""
+        return call if self.timer is None else self.timer.measured(active.name, point, call)
+
     def reject(self, plugin: str, point: Point, refusal: Refusal) -> None:
         """Record the rejection; the first one counts."""
         self.rejection = self.rejection or (plugin, point, refusal)
@@ -142,7 +149,8 @@ class BindingCycle:
     def fail(self, error: BaseException) -> None:
         """Log an error that is not a plugin's; it is the rejection of a pod that is not bound yet."""
         message = describe(error)
-        _LOG.error("%s: the binding cycle failed: %s", self.pod.key, message, exc_info=error)
+        _LOG.error("%s: the binding cycle failed: %s", self.pod.key, message, exc_info=error,
+                   extra={"pod": self.pod.key})
         if not self.bound:
             self.reject("bind", self.point, Refusal("", message, Code.ERROR, EvaluationError(message)))
 
@@ -376,7 +384,7 @@ class BindingCycles:
         binding.steps.close()
         message = f"binding the pod to `{binding.node}` takes longer than {self._timeout / 1e9:g} s"
         binding.reject("bind", binding.point, Refusal("timeout", message, Code.ERROR))
-        _LOG.error("%s: %s; it is tried again", binding.pod.key, message)
+        _LOG.error("%s: %s; it is tried again", binding.pod.key, message, extra={"pod": binding.pod.key})
         if self._executor.abandon(job):
             self._abandoned[job], binding.lease = (binding, binding.lease), None
 
@@ -418,9 +426,14 @@ def is_shown_bound(cluster: Cluster, binding: BindingCycle) -> bool:
 def note_bound(binding: BindingCycle) -> None:
     """Record that the pod is bound, whatever an attempt to bind it said, and run the postBind plugins."""
     binding.bound, binding.rejection = True, None
+    if binding.timer is not None:
+        binding.timer.begin()
     for active in binding.profile.at[Point.POST_BIND]:
-        guarded(binding.failures, active, Point.POST_BIND, active.ask.post_bind, binding.state, binding.pod,
+        guarded(binding.failures, active, Point.POST_BIND,
+                binding.measured(active, Point.POST_BIND, active.ask.post_bind), binding.state, binding.pod,
                 binding.node)
+    if binding.timer is not None:
+        binding.timer.end(POINT_NAMES[Point.POST_BIND])
 
 
 def _bind_pod(
@@ -446,10 +459,18 @@ def _bind_pod(
         preparing = _preparing(binding) if reservation is None else ()
         if reservation is not None or preparing:
             in_binding = isinstance(client, AsyncBinder) and _sends_annotations(profile)
+            if binding.timer is not None:
+                binding.timer.begin()
             yield from _run_pre_bind_plugins(
                 binding, original, preparing, reserves=reservation is not None, in_binding=in_binding)
+            if binding.timer is not None:
+                binding.timer.end(POINT_NAMES[Point.PRE_BIND], binding.rejection)
     if binding.rejection is None:
+        if binding.timer is not None:
+            binding.timer.begin()
         yield from _run_bind_plugins(binding, client)
+        if binding.timer is not None:
+            binding.timer.end(POINT_NAMES[Point.BIND], binding.rejection)
 
 
 def _fault_of_pod(pod: PodInfo, current: Mapping[str, Any] | None, profile: str) -> str:
@@ -565,6 +586,7 @@ def _run(
     The executor calls thread-safe plugins, and the deferred calls of others; all other calls are made in this thread.
     """
     kinds: tuple[type, ...] = (Skip,) if skips else (AwaitObjects,) if point is Point.PRE_BIND else ()
+    call = binding.measured(active, point, call)
     if getattr(active.ask, "thread_safe", False):
         result, failures = yield point, partial(_call, active, point, call, kinds)
     else:
@@ -573,8 +595,11 @@ def _run(
             binding.failures += failures
             deferred: Callable[[], Any] = result.call
             if result.asynchronous:
+                if binding.timer is not None:
+                    deferred = binding.timer.measured_async(active.name, point, deferred)
                 result, failures = yield point, _Coroutine(partial(_call_async, active, point, deferred, kinds))
             else:
+                deferred = binding.measured(active, point, deferred)
                 result, failures = yield point, partial(_call, active, point, deferred, kinds)
     binding.failures += failures
     while isinstance(result, AwaitObjects) and binding.rejection is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
@@ -29,6 +30,7 @@ from koordpolicy.engine.framework.scheduler import (
 
 from ..extensions.controllers import ControllerRuns
 from ..extensions.reservations import follow, is_reserve_pod
+from ..observe.metrics_recorder import MetricsRecorder
 from ..observe.monitor import Monitor
 from ..profiles.profile import Active, Profile, ProfileSpec
 from ..profiles.rowwise import has
@@ -91,6 +93,7 @@ class SchedulingLoop:
         self._observe = observe
         self._clock = clock
         self._monitor = monitor
+        self._recorder: MetricsRecorder | None = None
         self._tell = concluded
         self._explained = explained
         self._active = self.scheduler.hot_swap.active
@@ -122,6 +125,8 @@ class SchedulingLoop:
         if queued is None:
             return None
         pod, began = queued.pod, self._clock()
+        if self._recorder is not None:
+            self._recorder.attempt_began(queued)
         if self._monitor is not None:
             self._monitor.start(pod.key, active.profile_of(pod).name)
         nominated = self.scheduler.nominations.recorded_node_of(pod)
@@ -162,6 +167,15 @@ class SchedulingLoop:
         """Add a pod to the queue that `lost` returned."""
         self._enqueue(pod)
 
+    def report_to(self, recorder: MetricsRecorder) -> None:
+        """Report results and durations to a recorder from now on."""
+        self._recorder = self.queue.recorder = self.scheduler.recorder = recorder
+
+    @property
+    def held(self) -> int:
+        """The number of pods that wait for a permit or are being bound; for any thread."""
+        return len(self._held)
+
     def gated_verdicts(self) -> tuple[Verdict, ...]:
         """Return a verdict for each gated pod: the plugin that gates it, and why."""
         names = self.scheduler.cluster.names
@@ -201,6 +215,14 @@ class SchedulingLoop:
         return next(iter(self.scheduler.hot_swap.active.profiles.values())).at[Point.QUEUE_SORT]
 
     def _note(self, event: Event) -> None:
+        if self._recorder is None:
+            self._handle(event)
+            return
+        begun = perf_counter()
+        self._handle(event)
+        self._recorder.event_handled(event, perf_counter() - begun)
+
+    def _handle(self, event: Event) -> None:
         if event.kind == "Pod":
             pod = event.new_pod
             before = event.old_pod
@@ -314,6 +336,8 @@ class SchedulingLoop:
         self._tell(verdict)
 
     def _conclude(self, queued: QueuedPod, verdict: Verdict, began: int) -> None:
+        if self._recorder is not None:
+            self._recorder.attempt_ended(queued, verdict, began)
         requeued: PodInfo | None = None
         try:
             if verdict.node is None:
@@ -367,7 +391,7 @@ class SchedulingLoop:
             known = isinstance(paths, AbstractSet) and all(type(path) is tuple and path[:1] in _KNOWN for path in paths)
             return PathHint(frozenset(paths)) if known else any_change
         if has(active.ask, *methods_of(Hinted)):
-            return _PluginHint(active, self.failures)
+            return _PluginHint(active, self.failures, self._recorder)
         return any_change
 
 
@@ -388,18 +412,24 @@ class _PluginHint:
 
     active: Active
     failures: list[Failure] = field(compare=False, repr=False)
+    recorder: MetricsRecorder | None = field(default=None, compare=False, repr=False)
 
     def __call__(self, event: Event, pod: PodInfo) -> bool:
         """Return whether the plugin expects the event to help."""
+        begun, result = 0.0 if self.recorder is None else perf_counter(), ""
         try:
-            return bool(self.active.ask.may_help(event, pod))
+            helps = bool(self.active.ask.may_help(event, pod))
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
             plugin = self.active.plugin
             failure = Failure(plugin.name, plugin.origin, Point.QUEUE_SORT, f"cannot say what helps: {describe(error)}")
             if failure not in self.failures[-_MOST_ALIKE:]:
                 self.failures.append(failure)
-            return True
+            helps, result = True, "Error"
+        if self.recorder is not None:
+            result = result or ("Queue" if helps else "QueueSkip")
+            self.recorder.hint_ended(self.active.name, event, result, perf_counter() - begun)
+        return helps
 
     def __hash__(self) -> int:
         return hash((self.active.name, id(self.active.ask)))

@@ -42,6 +42,7 @@ from koordpolicy.engine.framework.scheduler import (
     Wait,
 )
 
+from ..observe.metrics_recorder import POINT_NAMES, PointTimer
 from ..profiles.profile import Active, Profile
 from ..profiles.rowwise import failed
 from ..queue.nominator import Nominations
@@ -86,6 +87,8 @@ class PluginRunner:
     _rest: DeferredSteps[Filtered] | None = None
     """The results of filters that follow those of `found`."""
     _results: ResultCache | None = None
+    timer: PointTimer | None = None
+    """Measures the decision, if it is observed."""
 
     @property
     def steps(self) -> Sequence[Filtered]:
@@ -270,7 +273,7 @@ class PluginRunner:
         results = self._results
         # A transformer may have replaced the pod since.
         if results is None or not results.is_about(self.pod, self.snapshot):
-            self._results = results = ResultCache(self.profile, self.state, self.pod, self.snapshot)
+            self._results = results = ResultCache(self.profile, self.state, self.pod, self.snapshot, self.timer)
         return results
 
     def find_feasible_nodes(self, rows: Rows, nominations: Nominations | None) -> tuple[PodRejection | None, Rows]:
@@ -305,8 +308,8 @@ class PluginRunner:
             if active.plugin.name in idle:
                 continue
             answer = guarded(
-                self.failures, active, Point.PRE_SCORE, active.ask.pre_score, self.state, self.pod, self.snapshot, rows,
-                kinds=(Skip,),
+                self.failures, active, Point.PRE_SCORE, self._measured(active, Point.PRE_SCORE, active.ask.pre_score),
+                self.state, self.pod, self.snapshot, rows, kinds=(Skip,),
             )
             if isinstance(answer, Skip):
                 idle.add(active.name)
@@ -314,6 +317,8 @@ class PluginRunner:
                     of_shape.add(active.name)
             elif answer is not None:
                 return (active.name, Point.PRE_SCORE, answer), (), np.zeros(len(rows), np.int64)
+        if self.timer is not None:
+            self.timer.end(POINT_NAMES[Point.PRE_SCORE])
         for active in self.profile.having(BeforeScore):
             refusal = self._run_transformer(active, Point.SCORE, "before_score", rows)
             if refusal is not None:
@@ -425,11 +430,14 @@ class PluginRunner:
 
     # Calls of plugins
 
+    def _measured(self, active: Active, point: Point, call: Callable[..., Any]) -> Callable[..., Any]:
+        return call if self.timer is None else self.timer.measured(active.name, point, call)
+
     def _run_pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
         """Run one preFilter; its ignored errors are moved from `errors`, which is empty before and after."""
         answer = guarded(
-            self.failures, active, Point.PRE_FILTER, active.ask.pre_filter, self.state, self.pod, self.snapshot,
-            kinds=(OnlyNodes, Skip),
+            self.failures, active, Point.PRE_FILTER, self._measured(active, Point.PRE_FILTER, active.ask.pre_filter),
+            self.state, self.pod, self.snapshot, kinds=(OnlyNodes, Skip),
         )
         if isinstance(answer, Refusal) and answer.error is not None and answer.rule:
             errors.append((answer.rule, answer.error))
@@ -441,7 +449,8 @@ class PluginRunner:
     def _run_filter(self, active: Active, rows: Rows) -> Answer:
         size, point = self.snapshot.size, Point.FILTER  # the point is read off the stack: see `watchdog`
         try:
-            answer: Answer = active.ask.filter(self.state, self.pod, self.snapshot, rows)
+            call = self._measured(active, point, active.ask.filter)
+            answer: Answer = call(self.state, self.pod, self.snapshot, rows)
             _check_kind(answer, Answer)
             _check_shape(answer.passed, np.bool_, len(rows), size)
         except BaseException as error:  # the border between framework and plugin
@@ -453,7 +462,8 @@ class PluginRunner:
     def _run_score(self, active: Active, rows: Rows) -> Scores:
         size, point = self.snapshot.size, Point.SCORE  # the point is read off the stack: see `watchdog`
         try:
-            scores: Scores = active.ask.score(self.state, self.pod, self.snapshot, rows)
+            call = self._measured(active, point, active.ask.score)
+            scores: Scores = call(self.state, self.pod, self.snapshot, rows)
             _check_kind(scores, Scores)
             _check_shape(scores.values, np.int64, len(rows), size)
             scores = scores.spread(rows, size)

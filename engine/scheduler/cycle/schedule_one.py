@@ -39,6 +39,7 @@ from koordpolicy.engine.framework.scheduler import (
 from koordpolicy.engine.kubernetes.release import Release, release_of
 from koordpolicy.engine.records import replaced
 
+from ..observe.metrics_recorder import POINT_NAMES, SUCCESS, UNRESERVE, UNSCHEDULABLE, WAIT, MetricsRecorder, PointTimer
 from ..observe.tracing import PluginCall, traced
 from ..profiles.profile import Profile, ProfileSpec
 from ..profiles.profile_set import HotSwap, ProfileSet
@@ -67,8 +68,9 @@ class ReservedDevices:
 def decide(
     profile: Profile, pod: PodInfo, snapshot: Snapshot, *, tie_break: TieBreak = FIRST_BY_NAME,
     exhaustive: bool = False, state: CycleState | None = None, nominations: Nominations | None = None,
+    timer: PointTimer | None = None,
 ) -> Verdict:
-    """Select a node for a pod; changes nothing.
+    """Select a node for a pod; changes nothing. `timer` measures the extension points.
 
     `exhaustive` runs every filter on every node, and the scorers also on a single node: explanations need all reasons,
     not only the first. `nominations` are the nominated nodes of other pods. A plugin's fault never ends the decision:
@@ -76,21 +78,29 @@ def decide(
     the effect that `framework.points` defines for an error at its point. If no node is feasible, the postFilters name
     the victims of a preemption; none is evicted here.
     """
-    runner = PluginRunner(profile, CycleState() if state is None else state, pod, snapshot, exhaustive)
+    runner = PluginRunner(profile, CycleState() if state is None else state, pod, snapshot, exhaustive, timer=timer)
     everything = all_rows(snapshot.size)
     rejection, rows = runner.run_pre_filters(everything)
+    if timer is not None:
+        timer.end(POINT_NAMES[Point.PRE_FILTER], rejection)
     if rejection is None:
         rejection, rows = runner.find_feasible_nodes(rows, nominations)
+        if timer is not None:
+            timer.end(POINT_NAMES[Point.FILTER], rejection)
     names, steps = snapshot.names, runner.steps
     if rejection is not None or not len(rows):
         verdict = Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=rejection,
                           failures=tuple(runner.failures))
+        if timer is not None:
+            timer.decided(verdict, runner.skipped)
         return _run_post_filters(verdict, runner, NodeRefusals(runner, rejection, everything, nominations))
     scores: Sequence[Scored] = ()
     totals: NDArray[np.int64] | None = None
     row, among = int(rows[0]), 1
     if len(rows) > 1 or exhaustive:
         rejection, scores, totals = runner.score_nodes(rows)
+        if timer is not None:
+            timer.end(POINT_NAMES[Point.SCORE], rejection)
         if rejection is not None:
             return Verdict(pod, profile.name, profile.generation, names, filters=steps, passed=rows, refusal=rejection,
                            failures=tuple(runner.failures))
@@ -100,6 +110,8 @@ def decide(
         pod, profile.name, profile.generation, names, names[row], row, filters=steps, passed=rows, scores=scores,
         totals=totals, tie=Tie(tie_break.rule, among, tie_break.seed), failures=tuple(runner.failures),
     )
+    if timer is not None:
+        timer.decided(verdict, runner.skipped)
     return _nominate_reservation(verdict, runner)
 
 
@@ -124,6 +136,9 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefus
     if not (profile.at[Point.POST_FILTER] or profile.having(AfterPostFilter)):
         return verdict
     state[Phase] = Point.POST_FILTER
+    timer = runner.timer
+    if timer is not None:
+        timer.begin()
     nomination: Nomination | None = None
     refusals: list[tuple[str, Refusal]] = []
     for active in profile.at[Point.POST_FILTER]:
@@ -145,6 +160,9 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefus
             runner.failures, active, Point.POST_FILTER, active.ask.after_post_filter,
             state, runner.pod, runner.snapshot, refused, nomination,
         )
+    if timer is not None and profile.at[Point.POST_FILTER]:
+        timer.end(POINT_NAMES[Point.POST_FILTER], status=UNSCHEDULABLE if nomination is None else SUCCESS)
+        timer.preempted(None if nomination is None else len(nomination.victims))
     return replaced(verdict, nomination=nomination, post_filter_refusals=tuple(refusals),
                     failures=tuple(runner.failures))
 
@@ -252,6 +270,8 @@ class Scheduler:
         self.debug = Debug()
         self.watch: Callable[[Profile], Profile] | None = None
         """If set, pods are scheduled with the profile that it returns for theirs: see `measuring`."""
+        self.recorder: MetricsRecorder | None = None
+        """If set, it receives the durations of extension points and plugins."""
         self.nominations = Nominations()
         self.client: Client = OwnCluster(cluster) if client is None else client
         self.waiting = WaitingPodsMap(clock)
@@ -314,8 +334,9 @@ class Scheduler:
         if self.watch is not None:
             profile = self.watch(profile)
         snapshot, state = self.cluster.snapshot(self._clock()), CycleState()
+        timer = None if self.recorder is None else PointTimer(self.recorder, profile)
         verdict = decide(self.watched(profile, pod), pod, snapshot, tie_break=self._tie_break, state=state,
-                         nominations=self.nominations)
+                         nominations=self.nominations, timer=timer)
         self.log(verdict)
         if explained or verdict.nomination is not None:  # evicting the victims changes the explanation
             verdict = verdict.explained()
@@ -323,7 +344,7 @@ class Scheduler:
             return self._preempt(verdict)
         if profile.warns:
             verdict = verdict.warned()
-        binding = BindingCycle(pod, profile, state, verdict)
+        binding = BindingCycle(pod, profile, state, verdict, timer=timer)
         if self._resize(binding, snapshot) and self._reserve(binding, snapshot) and self._assume(binding):
             if self._permit(binding):
                 self._bind(binding)
@@ -341,6 +362,8 @@ class Scheduler:
             for binding in self._bindings.deleted():
                 self._leave_node(binding)
         while (waiting := self.waiting.take()) is not None:
+            if waiting.binding.timer is not None:
+                waiting.binding.timer.permit_ended(waiting.binding.rejection)
             self._bind(waiting.binding)
 
     @property
@@ -426,9 +449,11 @@ class Scheduler:
     def _reserve(self, binding: BindingCycle, snapshot: Snapshot) -> bool:
         # The pod is assumed only after this: the plugins' snapshot is valid until the cluster changes.
         binding.state[Phase] = Point.RESERVE
+        if binding.timer is not None:
+            binding.timer.begin()
         for active in binding.profile.reserves:
             refusal = guarded(
-                binding.failures, active, Point.RESERVE, active.ask.reserve,
+                binding.failures, active, Point.RESERVE, binding.measured(active, Point.RESERVE, active.ask.reserve),
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(),
             )
             if refusal is not None:
@@ -437,6 +462,8 @@ class Scheduler:
                 break
         for active in binding.profile.having(ReservationNominator):
             guarded(binding.failures, active, Point.RESERVE, active.ask.forget_nomination, binding.pod)
+        if binding.timer is not None:
+            binding.timer.end(POINT_NAMES[Point.RESERVE], binding.rejection)
         return binding.rejection is None
 
     def _assume(self, binding: BindingCycle) -> bool:
@@ -455,17 +482,24 @@ class Scheduler:
         if not binding.profile.at[Point.PERMIT]:
             return True
         snapshot = self.cluster.snapshot(self._clock())
+        timer = binding.timer
+        if timer is not None:
+            timer.begin()
         waits: dict[str, int] = {}
         for active in binding.profile.at[Point.PERMIT]:
             answer = guarded(
-                binding.failures, active, Point.PERMIT, active.ask.permit,
+                binding.failures, active, Point.PERMIT, binding.measured(active, Point.PERMIT, active.ask.permit),
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(Wait,),
             )
             if isinstance(answer, Wait):
                 waits[active.name] = snapshot.now + min(answer.timeout, _LONGEST_PERMIT_WAIT)
             elif answer is not None:
                 binding.reject(active.name, Point.PERMIT, answer)
-                return True  # the binding cycle handles the rejection
+                break  # the binding cycle handles the rejection
+        if timer is not None:
+            timer.end(POINT_NAMES[Point.PERMIT], binding.rejection, WAIT if waits else SUCCESS)
+        if binding.rejection is not None:
+            return True
         if waits:
             binding.phase, binding.lease = BindingPhase.WAITING, self.hot_swap.lease()
             self.waiting.add(WaitingPod(binding, waits))
@@ -491,7 +525,8 @@ class Scheduler:
             try:
                 self._concluded(binding.outcome())
             except Exception:  # the caller's: the results of other cycles, and the pod in turn, must not be lost
-                _LOG.exception("%s: the final verdict was not taken", binding.pod.key)
+                _LOG.exception("%s: the final verdict was not taken", binding.pod.key,
+                               extra={"pod": binding.pod.key})
 
     def _take_over(self, binding: BindingCycle) -> None:
         """Record that a pod was bound after its binding cycle was abandoned: it runs on that node."""
@@ -500,7 +535,8 @@ class Scheduler:
             return
         pod = PodInfo.of(known)
         if same_pod(pod, binding.pod) and binding.node in self.cluster.index:
-            _LOG.warning("%s was bound to %s after that had been given up", pod.key, binding.node)
+            _LOG.warning("%s was bound to %s after that had been given up", pod.key, binding.node,
+                         extra={"pod": pod.key})
             self.cluster.upsert({**known, "spec": {**known["spec"], "nodeName": binding.node}})
 
     def _forget(self, binding: BindingCycle, snapshot: Snapshot) -> None:
@@ -523,6 +559,8 @@ class Scheduler:
 
     def _unreserve(self, binding: BindingCycle, snapshot: Snapshot) -> None:
         row = snapshot.index.get(binding.node, -1)
+        if binding.timer is not None:
+            binding.timer.begin()
         for active in reversed(binding.profile.reserves):
             try:
                 active.ask.unreserve(binding.state, binding.pod, snapshot, row)
@@ -530,6 +568,8 @@ class Scheduler:
                 must_be_survived(error)
                 message = f"cannot give back: {describe(error)}"
                 binding.failures.append(Failure(active.name, active.plugin.origin, Point.RESERVE, message))
+        if binding.timer is not None:
+            binding.timer.end(UNRESERVE)
 
     def close(self) -> None:
         """Close the executor and all plugins; the scheduler accepts no more pods."""
@@ -571,16 +611,17 @@ def _unsubscribe(handle: Handle) -> None:
 def _log_call(pod: PodInfo, call: PluginCall) -> None:
     log = logging.getLogger("koordpolicy.scheduler")
     log.info("trace: pod=%s plugin=%s method=%s us=%.0f result=%r", pod.key, call.plugin, call.method,
-             call.seconds * 1e6, call.result)
+             call.seconds * 1e6, call.result, extra={"pod": pod.key})
 
 
 def _log_verdict(verdict: Verdict, debug: Debug) -> None:
     log = logging.getLogger("koordpolicy.scheduler")
+    extra = {"pod": verdict.pod.key, "generation": verdict.generation}
     if debug.filters:
         for refused in verdict.refusals():
             log.info("filter: pod=%s plugin=%s reason=%r nodes=%s", verdict.pod.key, refused.plugin, refused.reason,
-                     ",".join(refused.nodes))
+                     ",".join(refused.nodes), extra=extra)
     if debug.top_scores:
         for name, total in verdict.best(debug.top_scores):
             scores = " ".join(f"{plugin}={score}" for plugin, score in verdict.score_of(name).items())
-            log.info("score: pod=%s node=%s total=%d %s", verdict.pod.key, name, total, scores)
+            log.info("score: pod=%s node=%s total=%d %s", verdict.pod.key, name, total, scores, extra=extra)

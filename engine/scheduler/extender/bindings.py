@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .daemons import Daemons
+from koordpolicy.engine.serving.daemons import Daemons
+
 from .protocol import Extender
 
 

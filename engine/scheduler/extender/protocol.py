@@ -307,7 +307,7 @@ class Extender:
         except MalformedBody:  # the nodes of the request exceed a bound
             raise
         except Exception as error:  # the error is returned to kube-scheduler, and the next pod gets its turn
-            _LOG.exception("deciding about %s failed", request.pod.key)
+            _LOG.exception("deciding about %s failed", request.pod.key, extra={"pod": request.pod.key})
             reply = self._broken(verb, request, describe(error))
         finally:
             if request.nodes is not None:
@@ -336,7 +336,8 @@ class Extender:
             try:
                 self._assume_best(*expected)
             except Exception:  # the response is sent, and the next listing shows the result
-                _LOG.exception("assuming the placement of %s failed", expected[0].pod.key)
+                _LOG.exception("assuming the placement of %s failed", expected[0].pod.key,
+                               extra={"pod": expected[0].pod.key})
 
     def _assume_best(self, request: ExtenderArgs, best: Sequence[str]) -> None:
         node = self.placements.choose(request.pod, best)

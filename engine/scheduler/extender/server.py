@@ -20,21 +20,21 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiohttp import web
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    generate_latest,
-)
 
 from koordpolicy.engine.cluster.kinds import Lack, describe
 from koordpolicy.engine.cluster.sources.listing import Change, KindView, apply
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.reload.history import GenerationRecord
+from koordpolicy.engine.serving.access import Access
+from koordpolicy.engine.serving.daemons import Daemons
+from koordpolicy.engine.serving.endpoints import OperationEndpoints
+from koordpolicy.engine.serving.health import Health, HealthCheck
+from koordpolicy.engine.serving.listeners import serving, serving_apart
 from koordpolicy.engine.source import PolicyError
 
 from .admin import AdminRefusal, AdminToken, Wish, judge, refusal
 from .blocks import Blocks
 from .bodies import ExcessiveError, MalformedBody, read_binding
-from .daemons import Daemons
 from .decider import Decider, Stopped
 from .explain_endpoint import (
     ExplainRequest,
@@ -45,7 +45,6 @@ from .explain_endpoint import (
 )
 from .garbage_collection import ShortCollections
 from .intake import DeclinedError, Intake
-from .listeners import serving, serving_apart
 from .loaded import Loaded, Refresh
 from .metrics import Metrics
 from .protocol import Verb
@@ -94,12 +93,14 @@ class Server:
         health: tuple[str, int] | None = None, token: AdminToken | None = None,
         decision_seconds: float = DECISION_SECONDS, stuck_seconds: float = STUCK_SECONDS,
         close_seconds: float = _CLOSE_SECONDS, binds: bool = False,
-        collections: ShortCollections | None = None,
+        collections: ShortCollections | None = None, access: Access | None = None,
+        configuration: Mapping[str, Any] | None = None,
     ) -> None:
         """`health` is an address that serves probes and Prometheus without TLS, and nothing else.
 
         `binds` is whether /bind is served, by `Loaded.bind`. `collections` are settled when a cluster that is listed
-        periodically is loaded and when the changes of a listing are applied, and closed at the end.
+        periodically is loaded and when the changes of a listing are applied, and closed at the end. `access` decides
+        who may read metrics and the `configuration`, plain data that /configz returns; None lets everybody.
 
         The `token` authorizes promotions of the shadow and rollbacks to earlier generations; without one both are
         disabled. A call is answered within `decision_seconds` of its body, and a decision that takes longer makes the
@@ -118,7 +119,6 @@ class Server:
         # Responses for display are built beside the event loop, which moves the bytes of calls; Prometheus
         # never waits for requests of users.
         self._explainer = Daemons(2, "explain")
-        self._scraper = Daemons(1, "metrics")
         self._teller = Daemons(1, "status")
         self._binds = binds
         self._collections = collections
@@ -129,8 +129,22 @@ class Server:
         self._lister = Decider()
         self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
         self.metrics.watchdog, self.metrics.binder = self._watchdog, self._binder
+        alive = HealthCheck("decisions", self._lost)
+        self._operations = OperationEndpoints(
+            Health({
+                "healthz": [alive], "livez": [alive],
+                "readyz": [HealthCheck("loaded", self._not_loaded), HealthCheck("policies", self._emptied),
+                           HealthCheck("decisions", self._overdue)],
+            }), self.metrics.registry, access=access,
+            configuration=None if configuration is None else lambda: configuration)
         self.abandoned = ""
         """The task that did not return when the server ended, in a thread that still runs; empty if all returned."""
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of the active policies; None until they are loaded."""
+        loaded = self._loaded
+        return None if loaded is None else loaded.extender.scheduler.profiles[0].generation
 
     async def run(
         self, host: str, port: int, stop: asyncio.Event, *, bound: Callable[[str], None] = lambda _: None,
@@ -146,8 +160,9 @@ class Server:
             await self._serve(host, port, stop, bound, ready)
         finally:
             await _ended(watching)
-            for threads in (self._explainer, self._scraper, self._teller):
+            for threads in (self._explainer, self._teller):
                 threads.shutdown(wait=False, cancel_futures=True)
+            self._operations.close()
             if self._binder.busy:
                 self.abandoned = self.abandoned or "binding a pod"
 
@@ -259,10 +274,8 @@ class Server:
 
     def _refuse_late(self) -> web.Response | None:
         """Return the response to a call while a decision is overdue; None if the call may wait for its turn."""
-        overdue = self._watchdog.look()
-        if overdue is None:
-            return None
-        return _later(f"no decision can be made now: {overdue.describe(self._decider.clock())}")
+        late = self._overdue()
+        return _later(late) if late else None
 
     async def _in_turn(self, what: str, fn: Callable[..., T], *arguments: object) -> T:
         """Run `fn` in the deciding thread and return its result; decline if that takes longer than a decision may."""
@@ -289,9 +302,8 @@ class Server:
         return await result
 
     def _decline_late(self) -> None:
-        if (overdue := self._watchdog.look()) is not None:
-            why = overdue.describe(self._decider.clock())
-            raise DeclinedError(503, f"no decision can be made now: {why}", **_LATER)
+        if late := self._overdue():
+            raise DeclinedError(503, late, **_LATER)
 
     def _note(self, what: str, fn: Callable[..., None], *arguments: object) -> None:
         """Queue a call of `fn` before all later decisions, without waiting: it records an event that already
@@ -322,15 +334,10 @@ class Server:
         async with AsyncExitStack() as open_ports:
             if self._health is not None:
                 probes = web.Application(middlewares=[_explain_errors])
-                self._add_probes(probes)
+                self._operations.add_to(probes)
                 await open_ports.enter_async_context(serving_apart(probes, *self._health))
-            self._add_probes(app)
+            self._operations.add_to(app)
             yield await open_ports.enter_async_context(serving(app, host, port, self._tls))
-
-    def _add_probes(self, app: web.Application) -> None:
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
 
     async def _keep_settled(self) -> None:
         """Settle every minute: what lives only in cycles is found then, where no listing is applied."""
@@ -488,15 +495,16 @@ class Server:
             except MalformedBody as error:
                 return _refuse(413 if isinstance(error, ExcessiveError) else 400, str(error))
         placements, fault = loaded.extender.placements, ""
+        pod = f"{binding.namespace}/{binding.name}"
         try:
             await asyncio.get_running_loop().run_in_executor(self._binder, loaded.bind, binding)
         except PolicyError as error:
             fault = "; ".join(problem.message for problem in error.problems)
         except Exception:  # the error is returned to kube-scheduler, which retries
-            _LOG.exception("binding %s/%s failed", binding.namespace, binding.name)
+            _LOG.exception("binding %s failed", pod, extra={"pod": pod})
             fault = "an unexpected error, which is in the log of koord-policy"
         if fault:
-            _LOG.warning("not bound: %s/%s to %s: %s", binding.namespace, binding.name, binding.node, fault)
+            _LOG.warning("not bound: %s to %s: %s", pod, binding.node, fault, extra={"pod": pod})
             self._note("bind", placements.refused, binding.uid)
         else:
             self._note("bind", placements.bound, binding.namespace, binding.name, binding.uid, binding.node)
@@ -565,25 +573,27 @@ class Server:
 
     # Status, explanations and probes
 
-    async def _healthz(self, _: web.Request) -> web.Response:
+    def _lost(self) -> str:
         lost = self._watchdog.lost
-        if lost is not None:
-            return _refuse(503, f"only a restart helps: {lost.describe(self._decider.clock())}")
-        return web.Response(text="ok\n")
+        return "" if lost is None else f"only a restart helps: {lost.describe(self._decider.clock())}"
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        if self._loaded is None:
-            return _refuse(503, "policies and cluster are not loaded yet")
-        emptied = self._loaded.reloader.status().emptied
-        if emptied:
-            paths = ", ".join(f"`{path}`" for path in emptied)
-            return _refuse(503, f"{paths} holds no policy, and the last good set decides: put the policies back, or "
-                                "start with `--allow-empty`")
-        return self._refuse_late() or web.Response(text="ok\n")
+    def _not_loaded(self) -> str:
+        return "policies and cluster are not loaded yet" if self._loaded is None else ""
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        text = await self._made(self._scraper, generate_latest, self.metrics.registry)
-        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    def _emptied(self) -> str:
+        loaded = self._loaded
+        emptied = () if loaded is None else loaded.reloader.status().emptied
+        if not emptied:
+            return ""
+        paths = ", ".join(f"`{path}`" for path in emptied)
+        return (f"{paths} holds no policy, and the last good set decides: put the policies back, or start with "
+                "`--allow-empty`")
+
+    def _overdue(self) -> str:
+        overdue = self._watchdog.look()
+        if overdue is None:
+            return ""
+        return f"no decision can be made now: {overdue.describe(self._decider.clock())}"
 
     @staticmethod
     async def _made(threads: Daemons, make: Callable[..., T], *arguments: Any) -> T:

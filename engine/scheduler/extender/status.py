@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from koordpolicy.engine.cluster.kinds import Lack, lacking
+from koordpolicy.engine.serving.daemons import Daemons
 
 from ..observe.counters import expressions_of
 from .bindings import bindings_under_way
-from .daemons import Daemons
 from .loaded import Loaded
 from .protocol import Extender
 

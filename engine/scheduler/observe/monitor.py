@@ -61,6 +61,7 @@ class Monitor:
                     continue
                 self._reported.add(key)
                 profile = self._begun[key][1] if key in self._begun else ""
-            _LOG.warning("the decision about %s takes %.1f s, more than %.1f s", key, seconds, self._timeout)
+            _LOG.warning("the decision about %s takes %.1f s, more than %.1f s", key, seconds, self._timeout,
+                         extra={"pod": key})
             if self._count is not None:
                 self._count("scheduling_timeout", schedulerName=profile)

@@ -23,6 +23,16 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.scheduler import QueuedPod
 
+from ..observe.metrics_recorder import (
+    BACKOFF_COMPLETE,
+    FAILURE,
+    FORCE_ACTIVATE,
+    POD_ADD,
+    UNSCHEDULABLE_TIMEOUT,
+    MetricsRecorder,
+    event_label,
+)
+
 SECOND: Final = 1_000_000_000
 INITIAL_BACKOFF: Final = 1 * SECOND
 LONGEST_BACKOFF: Final = 10 * SECOND
@@ -245,6 +255,8 @@ class SchedulingQueue:
         self._happened = 0
         self._reconsidered: dict[str, None] = {}
         """The gated pods whose preEnqueue plugins are to run again."""
+        self.recorder: MetricsRecorder | None = None
+        """If set, it receives the pods that are added to parts of the queue, or removed."""
 
     def sort_by(self, key: Callable[[QueuedPod], Any]) -> None:
         """Sort the active pods by the key of a queueSort plugin (`framework.scheduler.QueueSort`)."""
@@ -269,11 +281,18 @@ class SchedulingQueue:
         return None if entry is None else entry.queued.pod
 
     def counts(self) -> dict[str, int]:
-        """Return the numbers of active, backing-off, unschedulable and gated pods (kube-scheduler's pending_pods)."""
-        entries = self._unschedulable.entries.values()
+        """Return the numbers of active, backing-off, unschedulable and gated pods (kube-scheduler's pending_pods).
+
+        For any thread.
+        """
+        entries = tuple(self._unschedulable.entries.values())  # made at once, whatever the owner does meanwhile
         backing_off = sum(not entry.hints for entry in entries)
         return {"active": len(self._ready), "backoff": backing_off, "unschedulable": len(entries) - backing_off,
                 "gated": len(self._gated.entries)}
+
+    def events(self) -> tuple[Event, ...]:
+        """Return the events that are stored for running attempts; for any thread."""
+        return tuple(self._events)
 
     def next_time(self) -> int | None:
         """Return the time at which a pod becomes active without an event; None if there is none."""
@@ -287,13 +306,15 @@ class SchedulingQueue:
         """Add a pod to the active queue, from now on unless `since` is set; one that is present stays."""
         known = self._take(pod.key)
         self._activate(QueuedPod(pod, self._clock() if since is None else since) if known is None
-                       else replace(known, pod=pod))
+                       else replace(known, pod=pod), POD_ADD)
 
     def gate(self, pod: PodInfo, hints: Iterable[Hint]) -> None:
         """Add a pod to the unschedulable pods, until one of the hints returns that an event may help."""
         known = self._take(pod.key)
         queued = QueuedPod(pod, self._clock()) if known is None else replace(known, pod=pod)
         self._gated.add(_Entry(queued, tuple(dict.fromkeys(hints))))
+        if self.recorder is not None:
+            self.recorder.queued(pod.key, "gated", POD_ADD)
 
     def update(self, pod: PodInfo) -> None:
         """Replace a waiting pod by its new version; `note` decides whether the update may help."""
@@ -301,7 +322,7 @@ class SchedulingQueue:
             number, queued = self._ready[pod.key]
             changed = replace(queued, pod=pod)
             if _before(self._key(queued), self._key(changed)) or _before(self._key(changed), self._key(queued)):
-                self._activate(changed)
+                self._activate(changed, "")
             else:
                 self._ready[pod.key] = (number, changed)
         for waiting in (self._unschedulable, self._gated):
@@ -311,7 +332,8 @@ class SchedulingQueue:
 
     def remove(self, key: str) -> None:
         """Remove a pod, if it is in the queue."""
-        self._take(key)
+        if self._take(key) is not None and self.recorder is not None:
+            self.recorder.removed(key)
 
     def pop(self, key: str | None = None) -> QueuedPod | None:
         """Remove and return the next pod (or the one with `key`), and begin its attempt; None if there is none."""
@@ -337,12 +359,14 @@ class SchedulingQueue:
         helped = not found or self._helped_meanwhile(queued.pod, found)
         self.done(queued.pod)
         if not found or helped:
-            self._back_off(queued, now)
+            self._back_off(queued, now, FAILURE)
             return
         timed = any(isinstance(hint, PathHint) and hint.timed for hint in found)
         entry = _Entry(queued, found, now, now + (self._longest_backoff if timed else self._longest_wait))
         self._unschedulable.add(entry)
         heapq.heappush(self._timers, (entry.until, next(self._numbers), queued.pod.key))
+        if self.recorder is not None:
+            self.recorder.queued(queued.pod.key, "unschedulable", FAILURE)
 
     def done(self, pod: PodInfo) -> None:
         """Record the end of a pod's attempt; a new pod of that name is not affected."""
@@ -358,7 +382,7 @@ class SchedulingQueue:
             elif key not in self._ready:
                 queued = self._take(key)
                 if queued is not None:
-                    self._activate(queued)
+                    self._activate(queued, FORCE_ACTIVATE)
 
     def reconsidered(self) -> tuple[PodInfo, ...]:
         """Return the gated pods that were activated since the last call: their preEnqueue plugins are to run again."""
@@ -370,7 +394,7 @@ class SchedulingQueue:
         self.sort_by(self._key)  # the queueSort plugin may have changed
         for entry in list(self._unschedulable.entries.values()):
             if entry.hints:
-                self._back_off(entry.queued, entry.failed_at)
+                self._back_off(entry.queued, entry.failed_at, FORCE_ACTIVATE)
         self.activate(list(self._gated.entries))
 
     def note(self, event: Event) -> tuple[PodInfo, ...]:
@@ -381,8 +405,10 @@ class SchedulingQueue:
         if self._early:
             self._events.append(event)
             self._happened += 1
-        for entry in self._unschedulable.helped(event):
-            self._back_off(entry.queued, entry.failed_at)
+        helped = self._unschedulable.helped(event)
+        label = event_label(event) if helped and self.recorder is not None else ""
+        for entry in helped:
+            self._back_off(entry.queued, entry.failed_at, label)
         return tuple(entry.queued.pod for entry in self._gated.helped(event))
 
     # Parts
@@ -398,11 +424,14 @@ class SchedulingQueue:
         self._early[queued.pod.key, queued.pod.uid] = self._happened
         return QueuedPod(queued.pod, queued.since, queued.attempts + 1, queued.first_attempt or self._clock())
 
-    def _activate(self, queued: QueuedPod) -> None:
+    def _activate(self, queued: QueuedPod, event: str) -> None:
+        """Add a pod to the active queue because of an event; an empty one is not reported."""
         number = next(self._numbers)
         key = self._sorted(queued)
         self._ready[queued.pod.key] = (number, queued)
         heapq.heappush(self._active, (key, number, queued.pod.key))
+        if self.recorder is not None and event:
+            self.recorder.queued(queued.pod.key, "active", event)
 
     def _sorted(self, queued: QueuedPod) -> Any:
         key = self._key(queued)
@@ -419,16 +448,18 @@ class SchedulingQueue:
         return any(hint(event, pod) for event in missed if not (event.assumed and event.key == pod.key)
                    for hint in hints)
 
-    def _back_off(self, queued: QueuedPod, failed_at: int) -> None:
-        """Put the pod into the backoff heap; its backoff began when its last attempt failed."""
+    def _back_off(self, queued: QueuedPod, failed_at: int, event: str) -> None:
+        """Put the pod into the backoff heap because of an event; its backoff began when its last attempt failed."""
         self._unschedulable.remove(queued.pod.key)
         wait = min(self._initial_backoff << min(max(queued.attempts - 1, 0), 30), self._longest_backoff)
         until = failed_at + wait
         if until <= self._clock():
-            self._activate(queued)
+            self._activate(queued, event)
             return
         self._unschedulable.add(_Entry(queued, (), failed_at, until))
         heapq.heappush(self._timers, (until, next(self._numbers), queued.pod.key))
+        if self.recorder is not None:
+            self.recorder.queued(queued.pod.key, "backoff", event)
 
     def _stands(self, until: int, _number: int, key: str) -> bool:
         entry = self._unschedulable.entries.get(key)
@@ -441,4 +472,4 @@ class SchedulingQueue:
             if self._stands(until, number, key):
                 entry = self._unschedulable.remove(key)
                 assert entry is not None
-                self._activate(entry.queued)
+                self._activate(entry.queued, UNSCHEDULABLE_TIMEOUT if entry.hints else BACKOFF_COMPLETE)

@@ -26,6 +26,7 @@ from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.points import CacheKey, Errors, Point
 from koordpolicy.engine.framework.scheduler import CycleState
 
+from ..observe.metrics_recorder import PointTimer
 from ..profiles.profile import Active, Profile
 from .columns import CachedColumn
 from .combined_result import CHEAP, NOTHING, CombinedResult, DependencyGroup, Divided, refused_first, total_of
@@ -54,8 +55,11 @@ class UncacheablePlugin(Exception):
 class ResultCache:
     """The cached results about one pod, for one decision; see the module."""
 
-    def __init__(self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> None:
-        """`snapshot` must not be an overlay."""
+    def __init__(
+        self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot, timer: PointTimer | None = None,
+    ) -> None:
+        """`snapshot` must not be an overlay; `timer` measures calls of plugins."""
+        self._timer = timer
         self._profile = profile
         self._state = state
         self._pod = pod
@@ -370,6 +374,8 @@ class ResultCache:
             if values is not None:
                 return values, _NO_ERRORS
         answered = filtered if point is Point.FILTER else scored
+        if self._timer is not None:
+            answered = self._timer.measured(active.name, point, answered)
         try:
             return answered(active.ask, self._state, self._pod, self._snapshot, rows)
         except BaseException as error:
@@ -380,6 +386,8 @@ class ResultCache:
         self, point: Point, active: Active, answer: Callable[[Snapshot, Rows], NDArray[Any] | None], rows: Rows,
     ) -> NDArray[Any] | None:
         """Return the vectorized result of a cache key; None if the plugin must be called."""
+        if self._timer is not None:
+            answer = self._timer.measured(active.name, point, answer)
         try:
             values = answer(self._snapshot, rows)
             return None if values is None else checked(values, point, len(rows))

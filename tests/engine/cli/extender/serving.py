@@ -54,13 +54,13 @@ class Client:
             check_part(*published, data)
         return response.status, data
 
-    def metric(self, name, **labels):
+    def metric(self, metric, /, path="/metrics", **labels):
         """Return a sample's value; 0 where there is none."""
-        status, text = self("GET", "/metrics")
+        status, text = self("GET", path)
         assert status == 200
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name == name and labels.items() <= sample.labels.items():
+                if sample.name == metric and labels.items() <= sample.labels.items():
                     return sample.value
         return 0
 

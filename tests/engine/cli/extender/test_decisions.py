@@ -96,8 +96,9 @@ def test_unknown_paths_and_wrong_methods_are_told_what_there_is(client):
     assert client("GET", "/nothing") == (
         404,
         {
-            "error": "there is no `/nothing`: ask /apis/v1/{path}, /debug/flags/{flag}, /explain, /filter, /healthz, "
-                     "/metrics, /prioritize, /promote, /readyz, /rollback, /status",
+            "error": "there is no `/nothing`: ask /apis/v1/{path}, /configz, /debug/flags/{flag}, /explain, /filter, "
+                     "/healthz, /healthz/{check}, /livez, /livez/{check}, /metrics, /metrics/slis, /prioritize, "
+                     "/promote, /readyz, /readyz/{check}, /rollback, /status",
         },
     )
     assert client("POST", "/bind", b"{}")[0] == 404

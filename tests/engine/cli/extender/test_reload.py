@@ -111,8 +111,9 @@ def test_emptied_policies_stay_in_force_and_the_server_is_not_ready(policies, te
         assert found["ready"] is False
         assert client(
             "GET", "/readyz",
-        ) == (503, {"error": f"`{policies}` holds no policy, and the last good set decides: put the policies "
-                                                           "back, or start with `--allow-empty`"})
+        ) == (503, ("[+]ping ok\n[+]loaded ok\n"
+                    f"[-]policies failed: `{policies}` holds no policy, and the last good set decides: put the "
+                    "policies back, or start with `--allow-empty`\n[+]decisions ok\nreadyz check failed\n"))
         assert (
             client.metric("koord_policy_ready"), client.metric("koord_policy_active_policies", kind="SchedulerPlugin"),
         ) == (0, 1)

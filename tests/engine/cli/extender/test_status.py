@@ -180,12 +180,26 @@ def test_health_is_answered_and_readiness_is_not_while_policies_and_cluster_are_
     with pytest.raises(OSError, match="it was only a test"):
         meet()
     waiting = 503, {"error": "policies and cluster are not loaded yet"}
-    assert found == [(200, "ok\n"), waiting, waiting, (200, {"ready": False}), 0]
+    unready = 503, ("[+]ping ok\n[-]loaded failed: policies and cluster are not loaded yet\n[+]policies ok\n"
+                    "[+]decisions ok\nreadyz check failed\n")
+    assert found == [(200, "ok"), unready, waiting, (200, {"ready": False}), 0]
 
 
 def test_a_server_that_is_ready_says_so(client):
-    assert client("GET", "/readyz") == (200, "ok\n")
-    assert client("GET", "/healthz") == (200, "ok\n")
+    assert [client("GET", path) for path in ("/readyz", "/healthz", "/livez")] == [(200, "ok")] * 3
+    assert client("GET", "/readyz?verbose") == (
+        200, "[+]ping ok\n[+]loaded ok\n[+]policies ok\n[+]decisions ok\nreadyz check passed\n")
+    assert client("GET", "/readyz/loaded") == (200, "ok")
+    assert client("GET", "/livez/loaded") == (
+        404, {"error": "`livez` has no check of that name: it has ping, decisions"})
+    assert client.metric("kubernetes_healthcheck", "/metrics/slis", name="loaded", type="readyz") == 1
+
+
+def test_the_options_of_a_server_can_be_read(client, policies, dump):
+    assert client("GET", "/configz") == (200, {"componentconfig": {
+        "kind": "ExtenderOptions", "policies": [str(policies)], "cluster": str(dump), "seed": 0,
+        "compileTimeout": 0.0,
+    }})
 
 
 def test_health_is_answered_while_a_decision_is_made(policies, dump):

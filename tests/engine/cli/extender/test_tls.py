@@ -42,8 +42,10 @@ def test_probes_without_a_certificate_have_an_address_of_their_own(policies, dum
     with serving("--policies", policies, "--cluster", dump, *options, context=context(clients)) as client:
         probe = Client(f"http://127.0.0.1:{port}")
         assert client("POST", "/filter", question("one"))[0] == 200
-        assert probe("GET", "/readyz") == (200, "ok\n")
+        assert probe("GET", "/readyz") == (200, "ok")
         assert probe.metric("koord_policy_decisions_total", verb="filter", result="ok") == 1
-        assert probe("GET", "/status") == (404, {"error": "there is no `/status`: ask /healthz, /metrics, /readyz"})
+        assert probe("GET", "/status") == (404, {
+            "error": "there is no `/status`: ask /configz, /healthz, /healthz/{check}, /livez, /livez/{check}, "
+                     "/metrics, /metrics/slis, /readyz, /readyz/{check}"})
         assert probe("POST", "/filter", question("one"))[0] == 404
         probe.connection.close()

@@ -100,10 +100,11 @@ def test_a_document_that_hangs_is_named_and_rolled_back_and_the_server_is_ready_
         edited(client, policies, calling("wait"), 2)
         status, answer = client("POST", "/filter", question("one", name="hang"))
         assert (status, answer) == (503, {"error": "no decision within 0.5 s"})
-        error = readiness(client, 503)["error"]
-        assert re.fullmatch(
-            r"no decision can be made now: filter about `shop/hang` has been under way for [\d.]+ s, of 0.5 s at most: "
-            rf"the document `by-name` \({policies}/policy.yaml:3\) at `filter` does not return", error), error
+        error = readiness(client, 503)
+        assert re.search(
+            r"\n\[-\]decisions failed: no decision can be made now: "
+            r"filter about `shop/hang` has been under way for [\d.]+ s, of 0.5 s at most: "
+            rf"the document `by-name` \({policies}/policy.yaml:3\) at `filter` does not return\n", error), error
         status, answer = client("POST", "/prioritize", question("one"))
         assert (status, answer["error"].partition(":")[0]) == (503, "no decision can be made now")
         found = client.until(lambda status: status["policies"]["generation"] == 3)
@@ -161,11 +162,11 @@ def test_a_python_plugin_that_never_returns_is_named_and_ends_with_a_failing_liv
         client = server.ready()
         assert client("POST", "/filter", question("one"))[0] == 200
         client("POST", "/filter", question("one", name="hang"))
-        assert "the plugin `Spins` (hanging 1.0) at `preFilter` does not return" in readiness(client, 503)["error"]
+        assert "the plugin `Spins` (hanging 1.0) at `preFilter` does not return" in readiness(client, 503)
         end = time.monotonic() + 20
         while client("GET", "/healthz")[0] == 200:
             assert time.monotonic() < end
-        assert client("GET", "/healthz")[1]["error"].startswith("only a restart helps: filter about `shop/hang`")
+        assert "only a restart helps: filter about `shop/hang`" in client("GET", "/healthz")[1]
         assert client("GET", "/status")[1]["policies"][
             "generation"
         ] == 1, "it is in every set: there is nothing to go back to"

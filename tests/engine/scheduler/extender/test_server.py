@@ -191,7 +191,8 @@ def test_metrics_and_status_are_answered_while_explanations_hang(monkeypatch):
             while not hanging.acquire(blocking=False):
                 await asyncio.sleep(0.001)
         try:
-            answers = [await asyncio.wait_for(answer, 10) for answer in (server._metrics(asked), server._status(asked))]
+            answers = [await asyncio.wait_for(answer, 10) for answer in (
+                server._operations._metrics(server.metrics.registry.text, asked), server._status(asked))]
         finally:
             go_on.set()
         return [answer.status for answer in (*answers, *await asyncio.gather(*explanations))]

@@ -80,8 +80,12 @@ async def serving_apart(app: web.Application, host: str, port: int) -> AsyncIter
         await asyncio.to_thread(thread.join)
 
 
-def tls_context(certificate: str, key: str, client_ca: str | None = None) -> ssl.SSLContext:
+def tls_context(
+    certificate: str, key: str, client_ca: str | None = None, *, optional: bool = False,
+) -> ssl.SSLContext:
     """Return a server's context, TLS 1.2 at least; with `client_ca` only clients with a certificate of it get in.
+
+    With `optional` clients without a certificate get in too: their requests are authenticated in another way.
 
     Raises `OSError` or `ssl.SSLError` for files that cannot be used.
     """
@@ -90,5 +94,5 @@ def tls_context(certificate: str, key: str, client_ca: str | None = None) -> ssl
     context.load_cert_chain(certificate, key)
     if client_ca is not None:
         context.load_verify_locations(client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
     return context

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from koordpolicy.engine.scheduler.extender.daemons import Daemons
+from koordpolicy.engine.serving.daemons import Daemons
 
 
 def test_work_is_done_at_once_by_as_many_threads_as_there_may_be():

@@ -8,7 +8,7 @@ import logging
 import pytest
 from aiohttp import web
 
-from koordpolicy.engine.scheduler.extender.listeners import serving
+from koordpolicy.engine.serving.listeners import serving
 
 
 async def raising(_request: web.Request) -> web.Response:

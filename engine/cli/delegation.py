@@ -1,0 +1,89 @@
+"""Options by which a server leaves to an API server who may read its endpoints; named as kube-scheduler's."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from .durations import seconds
+from .exits import Stop
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.client.connection import Connection
+    from koordpolicy.engine.client.transport import Transport
+    from koordpolicy.engine.serving.access import DelegatedAccess
+
+IN_CLUSTER: Final = "in-cluster"
+"""The value of the kubeconfig options that means the service account of this pod."""
+_TIMES: Final = {
+    "authentication_token_webhook_cache_ttl": "how long the API server's answer about a token is valid",
+    "authorization_webhook_cache_authorized_ttl": "how long a permission is valid",
+    "authorization_webhook_cache_unauthorized_ttl": "how long a refusal is valid",
+}
+_ALWAYS: Final = "/healthz,/livez,/readyz"
+OPTIONS: Final = ("authentication_kubeconfig", "authorization_kubeconfig", "authorization_always_allow_paths", *_TIMES)
+
+
+def add_arguments(group: argparse._ArgumentGroup) -> None:
+    """Declare the options."""
+    group.add_argument(
+        "--authentication-kubeconfig", metavar="FILE",
+        help="ask this API server who sends a request for /metrics or /configz (TokenReview) and whether that user may "
+             f"read it (SubjectAccessReview); `{IN_CLUSTER}` for the service account of this pod")
+    group.add_argument("--authorization-kubeconfig", metavar="FILE",
+                       help="ask this API server for permissions (default: that of --authentication-kubeconfig)")
+    group.add_argument("--authorization-always-allow-paths", metavar="PATH[,PATH]", type=_paths,
+                       help=f"what everybody may read; a path may end with * (default: {_ALWAYS})")
+    for name, text in _TIMES.items():
+        group.add_argument(f"--{name.replace('_', '-')}", metavar="TIME", type=seconds, help=f"{text} (default: 10s)")
+
+
+def access_of(
+    options: argparse.Namespace, connect: Callable[[], Connection] | None = None,
+) -> DelegatedAccess | None:
+    """Return who decides about requests; None if nobody does.
+
+    `connect` is the way to the API server without `--authentication-kubeconfig`: with None nobody decides then.
+
+    Raises:
+        Stop: the options contradict each other.
+        PolicyError: a kubeconfig is missing or wrong.
+    """
+    if options.authentication_kubeconfig is None and connect is None:
+        for name in OPTIONS:
+            if getattr(options, name) is not None:
+                raise Stop(f"`--{name.replace('_', '-')}` goes with `--authentication-kubeconfig`")
+        return None
+    from koordpolicy.engine.serving.access import ALWAYS_ALLOWED, CACHE_S, CacheTimes, DelegatedAccess  # noqa: PLC0415
+
+    times = [CACHE_S if found is None else found for found in (getattr(options, name) for name in _TIMES)]
+    paths = options.authorization_always_allow_paths
+    authentication = _transports(options.authentication_kubeconfig, connect)
+    authorization = None
+    if options.authorization_kubeconfig is not None:
+        authorization = _transports(options.authorization_kubeconfig, None)
+    return DelegatedAccess(authentication, authorization, always_allowed=ALWAYS_ALLOWED if paths is None else paths,
+                           times=CacheTimes(*times))
+
+
+def _transports(file: str | None, connect: Callable[[], Connection] | None) -> Callable[[], Transport]:
+    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - only servers pay for the client
+    from koordpolicy.engine.client.transport import Transport  # noqa: PLC0415
+
+    def load() -> Connection:
+        if file is None:
+            assert connect is not None
+            return connect()
+        return load_connection(configuration_file=None if file == IN_CLUSTER else file)
+
+    load()  # a wrong file is reported when the server starts
+    return lambda: Transport(load())
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    paths = tuple(filter(None, (path.strip() for path in text.split(","))))
+    for path in paths:
+        if not path.startswith("/"):
+            raise argparse.ArgumentTypeError(f"`{path[:100]}` is not a path such as /healthz")
+    return paths

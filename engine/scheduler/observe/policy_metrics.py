@@ -1,0 +1,59 @@
+"""Metrics of active policies and of plugins' own counters, which every server of the scheduler has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.reload.reloader import Reloader
+
+from ..profiles.profile import Profile
+from . import metric_table as table
+from .counters import Counters, evaluations_of
+
+PLUGIN_PREFIX: Final = "koord_policy_plugin_"
+"""Begins the names of the metrics that plugins count through their handle."""
+_KINDS: Final = {
+    Framework.SCHEDULER: "SchedulerPlugin", Framework.QOS: "QoSPlugin", Framework.DESCHEDULER: "DeschedulerPlugin",
+}
+
+
+def policies(reloader: Reloader) -> Iterator[Metric]:
+    """Yield the metrics of the active policies and their sources."""
+    status = reloader.status()
+    yield table.RELOADS.of((("success",), status.successes), (("failure",), status.failures))
+    yield table.LAST_RELOAD_SUCCESS.value(status.last_success or 0)
+    yield table.LAST_RELOAD_FAILURE.value(status.last_failure or 0)
+    yield table.POLICIES_HEALTHY.value(int(status.healthy))
+    yield table.RELOAD_RUNNING.value(reloader.seconds_at_work)
+    yield table.GENERATION.value(status.generation)
+    yield table.RESTORED_GENERATION.value(status.restored or 0)
+    plugins = tuple(reloader.registry.plugins.values())
+    yield table.ACTIVE_POLICIES.of(*(
+        ((kind,), sum(each.framework is framework and bool(each.source) for each in plugins))
+        for framework, kind in _KINDS.items()))
+    yield table.CONFIG.info({"hash": status.digest})
+    yield table.SOURCE.info(*({"path": source.path, "hash": source.digest or ""} for source in status.sources))
+
+
+def evaluations(profiles: Iterable[Profile]) -> Metric:
+    """Return the numbers of evaluations of the active documents' expressions."""
+    counts: dict[tuple[str, ...], int] = {}
+    for _, plugin, each in evaluations_of(profiles):
+        key = plugin, each.point, each.rule
+        counts[key] = counts.get(key, 0) + each.evaluated
+    return table.EXPRESSION_EVALUATIONS.of(*counts.items())
+
+
+def plugin_counters(counters: Counters) -> Iterator[Metric]:
+    """Yield the counters that plugins maintain through their handle."""
+    for name, amounts in counters.read().items():
+        labels = sorted({label for key in amounts for label, _ in key})
+        family = CounterMetricFamily(f"{PLUGIN_PREFIX}{name}", "Counted by a plugin", labels=labels)
+        for key, amount in amounts.items():
+            given = dict(key)
+            family.add_metric([given.get(label, "") for label in labels], amount)
+        yield family

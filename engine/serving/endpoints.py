@@ -1,0 +1,98 @@
+"""The endpoints that every server has: health, metrics, and the configuration in use.
+
+Paths and formats are kube-scheduler's: /healthz, /livez and /readyz with `?verbose`, `?exclude=CHECK` and a path for
+each check, /metrics, /metrics/slis, and /configz.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from .access import Access, Denied
+from .daemons import Daemons
+from .health import Health, HealthReport, UnknownCheckError
+from .instruments import MetricsRegistry
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+CONFIGZ_KEY: Final = "componentconfig"
+"""The key of the configuration in the answer of /configz, as kube-scheduler's."""
+
+
+class OperationEndpoints:
+    """Answers for operators and monitoring; `close` ends its threads.
+
+    Metrics are written in a thread, so that a long text does not delay the event loop.
+    """
+
+    def __init__(
+        self, health: Health, metrics: MetricsRegistry, *, configuration: Callable[[], Mapping[str, Any]] | None = None,
+        access: Access | None = None, texts: Mapping[str, Callable[[], bytes]] | None = None,
+    ) -> None:
+        """`configuration` returns plain data: the completed configuration, without secrets; None for no /configz.
+
+        `access` decides who may read what; None lets everybody read everything. `texts` are further metrics by path.
+        """
+        self._health = health
+        self._configuration = configuration
+        self._access = access
+        self._texts: dict[str, Callable[[], bytes]] = {
+            "/metrics": metrics.text, "/metrics/slis": MetricsRegistry(health).text, **(texts or {})}
+        self._scraper = Daemons(1, "metrics")
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes to an application, which gets its own connections to authorize requests."""
+        for endpoint in self._health.endpoints:
+            self._get(app, f"/{endpoint}", partial(self._report, endpoint))
+            self._get(app, f"/{endpoint}/{{check}}", partial(self._report_one, endpoint))
+        for path, text in self._texts.items():
+            self._get(app, path, partial(self._metrics, text))
+        if self._configuration is not None:
+            self._get(app, "/configz", self._configz)
+        if self._access is not None:
+            app.cleanup_ctx.append(self._access.connected)
+
+    def close(self) -> None:
+        """Answer no more metrics; waits for nothing."""
+        self._scraper.shutdown(wait=False, cancel_futures=True)
+
+    def _get(self, app: web.Application, path: str, handler: _Handler) -> None:
+        async def permitted(request: web.Request) -> web.StreamResponse:
+            if self._access is not None:
+                try:
+                    await self._access.check(request)
+                except Denied as denied:
+                    return web.json_response({"error": str(denied)}, status=denied.status, headers=denied.headers)
+            return await handler(request)
+
+        app.router.add_get(path, permitted)
+
+    async def _report(self, endpoint: str, request: web.Request) -> web.Response:
+        return _answer(self._health.report(
+            endpoint, verbose="verbose" in request.query, excluded=request.query.getall("exclude", [])))
+
+    async def _report_one(self, endpoint: str, request: web.Request) -> web.Response:
+        try:
+            return _answer(self._health.report_one(endpoint, request.match_info["check"]))
+        except UnknownCheckError as error:
+            return web.json_response({"error": str(error)}, status=404)
+
+    async def _metrics(self, text: Callable[[], bytes], _: web.Request) -> web.Response:
+        body = await asyncio.get_running_loop().run_in_executor(self._scraper, text)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _configz(self, _: web.Request) -> web.Response:
+        assert self._configuration is not None
+        body = json.dumps({CONFIGZ_KEY: self._configuration()}, default=str)
+        return web.Response(text=body, content_type="application/json")
+
+
+def _answer(report: HealthReport) -> web.Response:
+    return web.Response(text=report.text, status=200 if report.healthy else 503,
+                        headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache, private"})
