@@ -1,4 +1,4 @@
-"""What all tests share.
+"""Fixtures of all tests.
 
 Property tests look at the same examples in every run of the tests, and at other ones in `make fuzz`.
 """

@@ -1,4 +1,4 @@
-"""What tests of plugins that grant resources of nodes share: DeviceShare and NodeNUMAResource."""
+"""Helpers for tests of plugins that grant resources of nodes: DeviceShare and NodeNUMAResource."""
 
 from __future__ import annotations
 

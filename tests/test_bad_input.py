@@ -47,7 +47,7 @@ other.yaml:6:27: error: no variable `nod` at filter
  6 |   - {name: a, expression: nod.x > 1}
    |                           ^^^ did you mean `node`?
 """
-"""What is told of the file beside the bad one: that it is not lost."""
+"""The output about the valid file beside the bad one."""
 
 
 def nested(levels: int) -> bytes:

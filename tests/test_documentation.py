@@ -1,4 +1,4 @@
-"""What the documentation shows works: its command lines run, its documents are valid, its links lead somewhere."""
+"""The documentation holds: its command lines run, its documents are valid, its links have targets."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import tokenize
@@ -21,7 +22,7 @@ NAMES = frozenset({
     "DistinctAnswers", "ShapeColumns", "Remedies", "remedies", "remedy", "Inquiry", "look_into", "Offers",
     "python_offers", "offers_beside", "beneath",
 })
-"""What a concept of the glossary was called before: no class, function, attribute or variable has the name."""
+"""Former names of the glossary's concepts: no class, function, attribute or variable has one."""
 
 PHRASES = (
     r"hangs? on", r"\bin force\b", r"\basked anew\b", r"\bpromised (?:node|pod)", r"\bstanding answers?\b",
@@ -78,5 +79,16 @@ def test_former_phrases_are_gone(phrase: str):
             token.string for token in tokens(path) if token.type in (tokenize.STRING, tokenize.COMMENT)
         ])
         for match in pattern.finditer(text)
+    ]
+    assert found == []
+
+
+def test_no_docstring_begins_with_a_relative_clause():
+    clause = re.compile(r"(?:What|Which|Who|Whose|Whether|Where|How)\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}" for path in files(".py")
+        for node in ast.walk(ast.parse(text_of(path)))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        and clause.match(node.value.value.lstrip())
     ]
     assert found == []

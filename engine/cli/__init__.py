@@ -71,7 +71,7 @@ class _Parser(argparse.ArgumentParser):
     """Rejects unknown words with a suggestion, in two lines."""
 
     as_json = False
-    """Whether a refusal is printed as JSON too, on standard output."""
+    """True if an error is printed as JSON too, on standard output."""
 
     def error(self, message: str) -> Never:
         """End with one line of usage and what is wrong with a command line."""

@@ -1,4 +1,4 @@
-"""What a command prints with `--output json` where it ends with an error instead of its result."""
+"""The JSON that a command prints with `--output json` if it ends with an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share that replay a trace: its options, and settings with its typical pods."""
+"""Options and settings of the commands that replay a trace, with its typical pods."""
 
 from __future__ import annotations
 

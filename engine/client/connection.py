@@ -30,7 +30,7 @@ _TOKEN_S: Final = 50.0  # client-go reads a token file again after about this ti
 
 
 class Credentials(Protocol):
-    """What authenticates requests besides a client certificate. Belongs to one event loop."""
+    """The credentials of requests besides a client certificate. Belongs to one event loop."""
 
     async def header(self) -> str | None:
         """Return the value of the Authorization header; None for none."""

@@ -68,7 +68,7 @@ BY_KIND: Final[Mapping[str, ApiResource]] = {resource.kind: resource for resourc
 
 
 class HeadMetadata(msgspec.Struct, gc=False):
-    """What identifies an object and its version."""
+    """The identity of an object, and its version."""
 
     name: str = ""
     namespace: str = ""

@@ -32,7 +32,7 @@ _SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
 
 
 class WriteStatus(enum.StrEnum):
-    """What is known of a write."""
+    """The result of a write."""
 
     DONE = "done"
     UNCHANGED = "unchanged"

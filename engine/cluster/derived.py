@@ -101,7 +101,7 @@ class Owned:
 
 
 _OWNED: Final[ContextVar[list[_Cache[Any]] | None]] = ContextVar("owned", default=None)
-"""Where new caches are registered."""
+"""The registry of new caches."""
 
 
 class _Cache(Generic[_Base]):

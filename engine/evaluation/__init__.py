@@ -1,1 +1,1 @@
-"""What running documents of all kinds share: their match, aggregates, sort keys, and distances for explanations."""
+"""Evaluation that documents of all kinds share: match, aggregates, sort keys, and distances for explanations."""

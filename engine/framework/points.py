@@ -194,7 +194,7 @@ class Scores:
 
 
 class CacheKey(NamedTuple):
-    """What a plugin's result about a node depends on; results are cached under it.
+    """The dependencies of a plugin's result about a node; results are cached under it.
 
     `key` is all that the plugin reads of the pod, `paths` all that it reads of the node, as the variables of filters
     (`("allocatable", "cpu")`). A changed value at one of these paths invalidates the node's result. A changed value of

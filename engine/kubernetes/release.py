@@ -26,7 +26,7 @@ RELEASES: Final = (KUBERNETES_1_35, KUBERNETES_1_36)
 
 
 class Change(enum.Enum):
-    """What kube-scheduler does otherwise since a release, and the built-in plugins with it.
+    """The changes of kube-scheduler's behaviour since a release, which the built-in plugins follow.
 
     A value has the first release, the plugins, and what was done before and is done since. The page of the default
     plugins has these rows.

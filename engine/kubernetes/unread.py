@@ -32,7 +32,7 @@ class UnreadField:
 
     @property
     def help(self) -> str:
-        """What to do about a field that there is not."""
+        """The advice about an unknown field."""
         if not self.known:
             return ""
         return did_you_mean(self.names[-1], self.known) or f"the fields are {', '.join(map('`{}`'.format, self.known))}"

@@ -18,7 +18,7 @@ from .watch import Watcher
 
 
 class InvalidAtStart(enum.Enum):
-    """What to do when the policies are invalid (or missing) at start."""
+    """The action if the policies are invalid (or missing) at start."""
 
     REFUSE = "refuse"
     LAST_GOOD = "last-good"

@@ -1,4 +1,4 @@
-"""How long a running extender keeps its interpreter from other threads at a time, for what others send and write.
+"""The longest time that a running extender holds its interpreter, under hostile requests and documents.
 
 The server is the command in a process of its own, with a thread beside it that wakes every millisecond: how late it is
 woken is how long somebody held the interpreter. Only time counts in which the process was on a processor, so that other

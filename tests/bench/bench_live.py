@@ -55,7 +55,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one scheduler did in one turn."""
+    """The measurements of one scheduler in one turn."""
 
     pods_per_second: float
     """From the first binding to the last."""

@@ -1,4 +1,4 @@
-"""What people are told about their policy files, compared whole; see tests/cases/README.md."""
+"""Whole outputs of `lint` about policy files; see tests/cases/README.md."""
 
 from __future__ import annotations
 

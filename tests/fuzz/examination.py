@@ -1,4 +1,4 @@
-"""What must hold of every text, whatever it says."""
+"""Properties that must hold of every text."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _FAILED: Final = ". not found"
 
 Json = Mapping[str, Any]
 _Found = tuple[tuple[int, int], str]
-"""How many values of a part agree, of how many, and what differs (empty where nothing does)."""
+"""The numbers of values of a part that agree and of all, and the differences (empty if there are none)."""
 
 
 def parts(path: Path, *, full: bool = False) -> Sequence[str]:

@@ -28,7 +28,7 @@ class Suite:
 
     name: str
     pattern: str
-    """Which files of the case directory, as a glob."""
+    """The files of the case directory, as a glob."""
     skipped: frozenset[str] = frozenset()
     """Names that match the pattern and hold no cases."""
     package: str = __package__
@@ -62,7 +62,7 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """What tells it from all other pieces of a run."""
+        """The key that distinguishes it from all other pieces of a run."""
         return "/".join(filter(None, (self.path.name, self.part, "full" if self.full else None)))
 
 

@@ -1,4 +1,4 @@
-"""What cases may hold that no case at hand does: points, steps and fields, each tried with a case of the same shape."""
+"""Points, steps and fields that no case at hand has, each tried with a case of the same shape."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def gradient(node, pod, typical):
 
 
 def worth(cpu, free, model, typical):
-    """What free GPU is worth to the next pods: docs/beyond-fgd.md, written out pod by pod."""
+    """Return the worth of free GPUs to the next pods (docs/beyond-fgd.md), computed pod by pod."""
     wanting = [pod for pod in typical if pod.gpus]
     total = sum(pod.probability for pod in wanting)
     first = many = 0.0

@@ -39,7 +39,7 @@ spec:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an attack cost: the most memory in MiB, the longest wait for /healthz in seconds, and what was answered."""
+    """The cost of an attack: the most memory in MiB, the longest wait for /healthz in seconds, and the responses."""
 
     name: str
     memory: int

@@ -40,7 +40,7 @@ INVALID: dict[str, bytes] = {
 
 
 class Drive(Protocol):
-    """How time passes."""
+    """The passing of time."""
 
     def now(self) -> float:
         """Return seconds of a clock that only goes forward."""
@@ -365,7 +365,7 @@ class Course:
         self.healthy()
 
     def shadowed(self) -> None:
-        """What decides in the shadow changes, is invalid, and goes away."""
+        """Change the shadow's policies, make them invalid, and remove them."""
         for number, content in enumerate([*documents("shadow", self.random.randint(1, 9), 5).values(), b"kind: ["]):
             (self.shadow / f"{number}.yaml").write_bytes(content)
         self.drive.pass_time(1)

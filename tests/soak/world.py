@@ -55,7 +55,7 @@ class Clock:
 
 @dataclass
 class Disk:
-    """What the filesystem refuses; fulfils `OpenAt` for mounts and `write` for the store."""
+    """Faults of the filesystem; fulfils `OpenAt` for mounts and `write` for the store."""
 
     denied: set[str] = field(default_factory=set)
     """Names of files and directories that nobody may open."""
@@ -104,7 +104,7 @@ class Watch(Live):
     def __init__(self) -> None:
         super().__init__()
         self.published: dict[tuple[str, int], int] = {}
-        """How many documents each publication has."""
+        """The number of documents of each publication."""
         self.force: dict[str, int] = {}
         self.faults: list[str] = []
         self.swaps = 0
@@ -159,7 +159,7 @@ class Generations(Builder):
 
     @property
     def alive(self) -> int:
-        """How many distinct compiled documents are in memory."""
+        """The number of distinct compiled documents in memory."""
         return len(self._made)
 
 

@@ -1,4 +1,4 @@
-"""What `make release` refuses before anything is published."""
+"""Checks of `make release` before anything is published."""
 
 from __future__ import annotations
 

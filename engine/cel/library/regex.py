@@ -38,7 +38,7 @@ class _Pattern:
         self.states: int = compiled.programsize
         self.longest = _MOST_STATES // max(1, self.states)
         self.used = False
-        """Whether it was used again since it was added, or since it was last spared."""
+        """True if it was used again since it was added, or since it was last spared."""
 
     def search(self, text: str) -> object:
         """Return the match in a text, or None; raise where the text is too long."""

@@ -78,4 +78,4 @@ def negated(value: py.expr) -> py.expr:
 
 GIVE_UP: Final = call("give_up")
 ABSENT: Final = py.Constant(...)
-"""What `get` returns for an absent field: no value of an expression is an ellipsis."""
+"""The result of `get` for an absent field: no value of an expression is an ellipsis."""

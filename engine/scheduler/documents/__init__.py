@@ -1,1 +1,1 @@
-"""How the documents of SchedulerPlugins run: all nodes of a decision at once."""
+"""Running of SchedulerPlugin documents: all nodes of a decision at once."""

@@ -1,4 +1,4 @@
-"""What the results of a document depend on, as cache keys."""
+"""The dependencies of a document's results, as cache keys."""
 
 from __future__ import annotations
 

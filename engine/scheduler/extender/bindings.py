@@ -10,7 +10,7 @@ from .protocol import Extender
 
 
 class BindingsUnderWay(NamedTuple):
-    """How many pods are being bound, and for how many seconds the oldest one has been; 0 without one."""
+    """The number of pods that are being bound, and the age of the oldest binding in seconds (0 without one)."""
 
     pods: int
     oldest_seconds: float

@@ -75,7 +75,7 @@ class Blocks:
 
 
 class Rest:
-    """What is left of a body, of which only the beginning is in one piece of memory."""
+    """The rest of a body, of which only the beginning is in one piece of memory."""
 
     def __init__(self, body: Blocks) -> None:
         self._body = body

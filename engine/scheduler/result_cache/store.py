@@ -1,4 +1,4 @@
-"""What the result cache of a cluster holds, and its bounds."""
+"""Storage of the result cache of a cluster, and its bounds."""
 
 from __future__ import annotations
 

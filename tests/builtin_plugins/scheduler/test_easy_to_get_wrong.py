@@ -1,4 +1,4 @@
-"""What Koordinator's plugins do that is easily done otherwise: cpus and NUMA nodes, devices, quotas and gangs."""
+"""Behaviour of Koordinator's plugins that is easy to get wrong: cpus and NUMA nodes, devices, quotas and gangs."""
 
 from __future__ import annotations
 

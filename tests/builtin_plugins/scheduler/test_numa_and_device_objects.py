@@ -1,4 +1,4 @@
-"""What other components write may be anything: it is read, left out, or refused with a reason, and nothing breaks."""
+"""Odd objects of other components are read, left out, or refused with a reason, and no plugin fails."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ spec:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command came to."""
+    """The result of a command."""
 
     exit: int
     out: str

@@ -1,4 +1,4 @@
-"""What `explain` says beside decisions: evictions, QoS, and what it refuses."""
+"""`explain` about evictions and QoS, and its usage errors."""
 
 from __future__ import annotations
 

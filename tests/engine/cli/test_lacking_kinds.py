@@ -1,4 +1,4 @@
-"""What a policy depends on and the source does not contain is said by every command, and no eviction depends on it."""
+"""Every command reports the kinds that policies read and the source lacks, and no eviction depends on them."""
 
 from __future__ import annotations
 

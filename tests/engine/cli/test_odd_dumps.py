@@ -1,4 +1,4 @@
-"""What a dump has twice, or at a time of its own, is said."""
+"""Objects that a dump has twice, or with a time far from the others, are reported."""
 
 from __future__ import annotations
 

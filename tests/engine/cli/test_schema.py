@@ -67,7 +67,7 @@ def test_usage_errors_say_what_to_do(run: Run, tmp_path: Path):
 # What commands print
 
 OPEN = {"edits[]", "experiments[]", "$defs.findingOther"}
-"""Where plugins or options of the user name keys."""
+"""Places in outputs whose keys are named by plugins or by options."""
 
 
 def commands_with_json() -> set[str]:

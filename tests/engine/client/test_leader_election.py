@@ -71,7 +71,7 @@ class Scene:
     time: float = 1000.0
     said: list[str] = field(default_factory=list)
     script: dict[float, Callable[[], object]] = field(default_factory=dict)
-    """What happens at the end of the first sleep that reaches a time after the start."""
+    """The calls that run at the end of the first sleep that reaches a time after the start."""
     elector: LeaderElector = field(init=False)
     task: asyncio.Task[None] = field(init=False)
     waits: list[float] = field(default_factory=list)

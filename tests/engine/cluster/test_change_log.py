@@ -95,7 +95,7 @@ def seen(cluster, now, changes=None):
 
 @dataclass
 class Model:
-    """What the cluster was told, as a plain record from which another one can be built."""
+    """The changes applied to the cluster, as a plain record from which another one can be built."""
 
     random: Random
     now: int = T0

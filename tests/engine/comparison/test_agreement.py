@@ -1,4 +1,4 @@
-"""What is worked out once per kind of pod is what asking pod by pod gives."""
+"""Outcomes computed once per shape of pods are equal to those computed pod by pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What QoS and descheduler documents compile to."""
+"""Compiled forms of QoS and descheduler documents."""
 
 from __future__ import annotations
 

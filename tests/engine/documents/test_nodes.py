@@ -1,4 +1,4 @@
-"""What the YAML reader takes, and that no text can hurt it."""
+"""The YAML reader accepts YAML 1.2, and survives every text."""
 
 from __future__ import annotations
 

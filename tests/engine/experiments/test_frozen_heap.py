@@ -1,4 +1,4 @@
-"""What exists before a replay is not part of its garbage collections."""
+"""Objects that exist before a replay are not part of its garbage collections."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ FUNCTION = cel_function("acme.distance", distance, ["string", "string"], "int", 
 
 
 def answer(text: str, *functions: Function, **variables: Any) -> object:
-    """What both evaluators say: the value or the message of the error."""
+    """Return the value or the error's message, which both evaluators agree on."""
     scope = environment(Slot.FILTER, extensions=functions)
     program = compile_program(text, scope)
     found: list[object] = []

@@ -1,4 +1,4 @@
-"""What documents and configurations do to each other."""
+"""Rules that compare documents and configurations with each other."""
 
 from __future__ import annotations
 

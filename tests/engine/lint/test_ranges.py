@@ -1,4 +1,4 @@
-"""What is claimed of an expression holds for every row, and what can be known is known."""
+"""The ranges of an expression hold for every row, and are as narrow as can be known."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def make_plugin(name, instance, **rest):
 
 @pytest.fixture
 def kit():
-    """What the tests of this folder build their clusters and plugins with."""
+    """Clusters and plugins for the tests of this folder."""
 
     class Kit:
         node, pod, plugin = staticmethod(make_node), staticmethod(make_pod), staticmethod(make_plugin)

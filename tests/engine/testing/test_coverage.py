@@ -1,4 +1,4 @@
-"""Which outcomes of expressions cases have seen."""
+"""Coverage: the outcomes of expressions that cases have seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policies a suite is about, and what must be refused."""
+"""The policies of a suite, and documents that must be refused."""
 
 from __future__ import annotations
 

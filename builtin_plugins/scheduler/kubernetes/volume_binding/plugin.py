@@ -63,7 +63,7 @@ class _Claims:
     """The claims that are bound when the pod has a node."""
     matched: Matched | None = None
     chosen: ChosenVolumes | None = None
-    """What `reserve` chose for the waiting claims."""
+    """The choice of `reserve` for the waiting claims."""
     assumed: set[str] = field(default_factory=set)
     """The keys of the claims that were assumed for this pod, not for another one before."""
 

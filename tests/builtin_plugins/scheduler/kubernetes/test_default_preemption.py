@@ -148,7 +148,7 @@ def test_a_node_that_would_take_the_pod_with_everybody_on_it_is_an_error_unless_
 
 
 def decided(*objects, new=NEW):
-    """What kube-scheduler's default plugins make of a pod."""
+    """The decision of kube-scheduler's default plugins about a pod."""
     profile = ProfileSpec(enabled=tuple(PluginChoice(name) for name in ("NodePorts", "DefaultPreemption")))
     loop = SchedulingLoop(
         Cluster([*objects, new]), Live(Registry.of(PLUGINS, generation=1)), Settings((profile,)), clock=lambda: 0,

@@ -1,4 +1,4 @@
-"""Where kube-scheduler's releases differ, the plugins follow the one of their profile."""
+"""The plugins follow the release of their profile where kube-scheduler's releases differ."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MEBIBYTE = 1024 * 1024
 TOKEN = "a token that nobody can guess"
 
 PUBLISHED = {"/status": ("status", "serverStatus"), "/explain": ("explain", "finding")}
-"""Where the schemas of what paths answer stand: the command, and the definition in its schema."""
+"""The schemas of responses by path: the command, and the definition in its schema."""
 
 
 class Client:

@@ -1,4 +1,4 @@
-"""What the extender tells about itself: explanations, status, metrics, health."""
+"""The extender's reports about itself: explanations, status, metrics, health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and an API server, as a class: what it means, and what to do."""
+"""Each class of faults between a client and an API server has its own message and advice."""
 
 from __future__ import annotations
 

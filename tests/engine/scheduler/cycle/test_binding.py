@@ -24,7 +24,7 @@ from .manual_executor import ManualExecutor
 
 SECOND = 1_000_000_000
 WAIT_S = 20
-"""How long a test waits for another thread before it fails."""
+"""Seconds that a test waits for another thread before it fails."""
 
 
 def node(name, cpu="4"):

@@ -1,4 +1,4 @@
-"""What plugins do wrong stays their failure, and no pod is lost or doubled on its way."""
+"""A fault of a plugin is that plugin's failure, and no pod is lost or bound twice."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ CARRIER = {
     Point.PRE_FILTER: "pre_filter", Point.FILTER: "filter_node", Point.SCORE: "score_node", Point.PERMIT: "permit",
     Point.PRE_BIND: "pre_bind",
 }
-"""What a plugin must have to be active at a point, beside the capability that is tried."""
+"""The methods that a plugin needs to be active at a point, beside the one under test."""
 
 
 class WithCarrier(Says):

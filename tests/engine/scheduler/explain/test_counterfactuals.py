@@ -1,4 +1,4 @@
-"""What would let a node take a pod: each counterfactual that is told makes the node pass."""
+"""Each counterfactual that is reported makes the node pass."""
 
 from __future__ import annotations
 

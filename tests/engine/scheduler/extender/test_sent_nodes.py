@@ -1,4 +1,4 @@
-"""What a request brings belongs to that request: whole nodes beside a cluster that has a source, and without one."""
+"""Whole nodes in a request belong to that request, whether the cluster has a source or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may help a refused pod is said by the paths that refused it: an event that helps is never missed."""
+"""Requeue hints follow from the paths that refused a pod: an event that helps is never missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which node a pending pod is nominated for: by its status, by the scheduler, and until when."""
+"""Nominated nodes of pending pods: set by their status or by the scheduler, and cleared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is decided with the result cache is decided without it too, whatever happened before."""
+"""Decisions with the result cache are equal to those without it, whatever happened before."""
 
 from __future__ import annotations
 

@@ -379,7 +379,7 @@ def test_a_plugin_that_says_it_in_another_shape_is_asked_every_time_and_that_is_
 
 
 class Evil:
-    """What cannot be compared."""
+    """A value that cannot be compared."""
 
     def __hash__(self):
         return 1

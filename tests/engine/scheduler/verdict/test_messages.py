@@ -1,4 +1,4 @@
-"""What a pod without a node is told, in kube-scheduler's words."""
+"""Messages about a pod without a node, in kube-scheduler's words."""
 
 from __future__ import annotations
 

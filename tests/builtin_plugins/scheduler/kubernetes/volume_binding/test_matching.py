@@ -1,4 +1,4 @@
-"""Which volumes claims would get, for all nodes at once, held against one node after the other."""
+"""Matching of volumes to claims for all nodes at once, compared with one node after the other."""
 
 from __future__ import annotations
 
