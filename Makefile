@@ -9,7 +9,7 @@ TOOLS := .venv/.tools-installed
 RIVALS := .venv/.rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test coverage check lint-policies wheel release bench fuzz soak e2e golden golden-full golden-cases types lock clean
+.PHONY: help venv demo test coverage check lint-policies wheel release bench fuzz soak soak-live e2e golden golden-full golden-cases types lock clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -75,6 +75,9 @@ fuzz: $(TOOLS)  ## Try other examples of all property tests, then look for expre
 
 soak: $(TOOLS)  ## Run the extender under faults for 20 minutes; SOAK="--minutes N" says for how long
 	$(BIN)/python -m tests.soak $(SOAK)
+
+soak-live: $(TOOLS)  ## Run two replicas of the live scheduler under faults for 15 minutes; SOAK="--minutes N --seed N" says how
+	$(BIN)/python -m tests.soak.live $(SOAK)
 
 e2e: $(TOOLS)  ## Run the live tests on a real kube-apiserver and etcd, built once with Go; E2E="..." are pytest's arguments
 	$(BIN)/python -m tests.e2e $(E2E)
