@@ -46,6 +46,28 @@ def write_new(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def create_private(path: Path) -> int:
+    """Return a descriptor for writing to a new file that only this user may read.
+
+    Raises `FileExistsError` if the path exists, even as a dangling link, and `OSError`.
+    """
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFULLY, 0o600)
+
+
+def open_regular(path: Path) -> int:
+    """Return a descriptor for reading a file of any user.
+
+    Raises `OSError` (with a `strerror` for people) for links, and for anything but regular files.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _CAREFULLY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return descriptor
+
+
 def read_own(path: Path, *, most: int) -> bytes:
     """Return the content of a file that this program wrote before, at most `most` bytes.
 
@@ -65,14 +87,14 @@ def read_own(path: Path, *, most: int) -> bytes:
     return bytes(content)
 
 
-def open_own(path: Path) -> int:
+def open_own(path: Path, *, mode: int = 0o666) -> int:
     """Return a descriptor for reading and appending to a file that this program wrote before, or a new one.
 
-    Raises `OSError` as `read_own` does.
+    `mode` are the rights of a new file, before the umask. Raises `OSError` as `read_own` does.
     """
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | _CAREFULLY, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | _CAREFULLY, mode)
     try:
         check_own(descriptor, path)
     except OSError:

@@ -70,6 +70,10 @@ class ClusterState:
         """Return all objects of a kind by key."""
         return self._objects.get(kind, {})
 
+    def all_objects(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Return the objects by kind, as lists that later changes do not affect."""
+        return {kind: list(objects.values()) for kind, objects in self._objects.items()}
+
     def lacks(self, kind: str) -> bool:
         """Return whether a kind is unknown, because the source does not contain it; an empty kind is known."""
         return self.kinds is not None and kind not in self.kinds and not self._objects.get(kind)

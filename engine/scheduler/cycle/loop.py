@@ -5,7 +5,7 @@ It runs in real or in virtual time: `clock` returns the time, `next_time` the ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -30,6 +30,7 @@ from koordpolicy.engine.framework.scheduler import (
 
 from ..extensions.controllers import ControllerRuns
 from ..extensions.reservations import follow, is_reserve_pod
+from ..observe.cycle_observer import CycleObserver, CycleObservers
 from ..observe.metrics_recorder import MetricsRecorder
 from ..observe.monitor import Monitor
 from ..profiles.profile import Active, Profile, ProfileSpec
@@ -65,11 +66,12 @@ class SchedulingLoop:
         client: Client | None = None, count: Count | None = None, monitor: Monitor | None = None,
         longest_wait: int = LONGEST_WAIT, concluded: Callable[[Verdict], None] = lambda _: None,
         explained: bool = False, executor: Executor | None = None,
-        observe: Callable[[Attempt], None] = lambda _: None,
+        observe: Callable[[Attempt], None] = lambda _: None, cycle_observers: Iterable[CycleObserver] = (),
     ) -> None:
         """The arguments that are not described here are those of `Scheduler`.
 
-        `observe` is called with each attempt that ended; it must not change the cluster.
+        `observe` is called with each attempt that ended; it must not change the cluster. With `cycle_observers`, the
+        time of `clock` stands still during each cycle, see `CycleObservers`.
 
         With `explained`, verdicts about placed pods stay valid too (see `Verdict.explained`).
 
@@ -81,6 +83,10 @@ class SchedulingLoop:
             PolicyError: a plugin of the registry cannot be made for a profile.
         """
         settings = settings or Settings()
+        observers = tuple(cycle_observers)
+        self._observers = CycleObservers(observers, clock) if observers else None
+        if self._observers is not None:
+            clock = self._observers.clock
         self.queue = SchedulingQueue(clock, initial_backoff=settings.initial_backoff,
                                      longest_backoff=settings.longest_backoff, longest_wait=longest_wait)
         self.gated: dict[str, tuple[str, Refusal]] = {}
@@ -111,6 +117,17 @@ class SchedulingLoop:
 
     def schedule_one(self) -> Verdict | None:
         """Schedule the next pod and return its verdict; None if no pod is ready."""
+        if self._observers is None:
+            return self._schedule_one()
+        self._observers.begin()
+        verdict = None
+        try:
+            verdict = self._schedule_one()
+        finally:
+            self._observers.end(verdict)
+        return verdict
+
+    def _schedule_one(self) -> Verdict | None:
         active = self.scheduler.refresh()
         self.scheduler.process_bindings()
         del self.failures[:-_MOST_FAILURES]
@@ -333,6 +350,8 @@ class SchedulingLoop:
         held = self._held.pop((verdict.pod.key, verdict.pod.uid), None)
         if held is not None:
             self._conclude(held[0], verdict, held[1])
+        if self._observers is not None:
+            self._observers.concluded(verdict)
         self._tell(verdict)
 
     def _conclude(self, queued: QueuedPod, verdict: Verdict, began: int) -> None:

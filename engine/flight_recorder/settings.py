@@ -1,0 +1,61 @@
+"""The settings of a scheduler as a recording contains them."""
+
+from __future__ import annotations
+
+from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.kubernetes.release import release
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
+
+from .records import RecordedChoice, RecordedProfile, RecordedSettings
+
+
+def recorded_settings(settings: Settings) -> RecordedSettings:
+    """Return the settings as records."""
+    return RecordedSettings(
+        [_recorded_profile(spec) for spec in settings.profiles], settings.tie_break, settings.seed,
+        sorted(settings.feature_gates), settings.initial_backoff, settings.longest_backoff, settings.binding_timeout,
+        "" if settings.kubernetes is None else str(settings.kubernetes),
+    )
+
+
+def settings_from(recorded: RecordedSettings) -> Settings:
+    """Return the settings of records.
+
+    Raises:
+        ValueError: a value is out of range: another program wrote them, or a newer version of this one.
+    """
+    if recorded.tie_break not in TIE_BREAKS:
+        raise ValueError(f"the recorded tie-break `{recorded.tie_break}` is unknown")
+    if not recorded.profiles:
+        raise ValueError("no profile is recorded")
+    if min(recorded.initial_backoff, recorded.longest_backoff, recorded.binding_timeout) < 0:
+        raise ValueError("a recorded back-off or timeout is negative")
+    return Settings(
+        tuple(map(_profile_from, recorded.profiles)), recorded.tie_break, recorded.seed,
+        frozenset(recorded.feature_gates), recorded.initial_backoff, recorded.longest_backoff,
+        recorded.binding_timeout, release(recorded.kubernetes) if recorded.kubernetes else None,
+    )
+
+
+def _recorded_profile(spec: ProfileSpec) -> RecordedProfile:
+    return RecordedProfile(
+        spec.name,
+        [RecordedChoice(each.name, each.weight, dict(each.args),
+                        None if each.points is None else sorted(point.value for point in each.points))
+         for each in spec.enabled],
+        {"" if point is None else point.value: sorted(names) for point, names in spec.disabled.items()},
+        {name: dict(args) for name, args in spec.args.items()}, spec.named_only,
+    )
+
+
+def _profile_from(recorded: RecordedProfile) -> ProfileSpec:
+    return ProfileSpec(
+        recorded.name,
+        tuple(PluginChoice(each.name, each.weight, each.args,
+                           None if each.points is None else frozenset(map(Point, each.points)))
+              for each in recorded.enabled),
+        {Point(point) if point else None: frozenset(names) for point, names in recorded.disabled.items()},
+        recorded.args, recorded.named_only,
+    )
