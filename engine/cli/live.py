@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ from .ending import Ending, leave
 from .exits import Exit, Stop
 from .logs import VisibleFormatter
 from .numbers import number
+from .observing import Observing, observing_of
 from .reloading import PolicyLoader, load_vetted
 from .terminal import warn, write
 
@@ -110,6 +112,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         ended = server.run()
     finally:
         sys.setswitchinterval(interval)
+        loaded.observed.close()
         loaded.close()
     if ended is Ended.LOST_LEASE:
         logging.getLogger(__name__).error("the Lease was lost: another scheduler may lead now")
@@ -136,8 +139,9 @@ class _StopFlag:
 class _Loaded:
     """The server, and what keeps its policies up to date."""
 
-    def __init__(self, server: LiveServer, reloader: Reloader, vetter: Vetter | None) -> None:
+    def __init__(self, server: LiveServer, reloader: Reloader, vetter: Vetter | None, observed: Observing) -> None:
         self.server = server
+        self.observed = observed
         self.reloader = reloader
         self._vetter = vetter
 
@@ -169,12 +173,14 @@ def _load(options: argparse.Namespace, builtins: Builtins, vetter: Vetter | None
         loop = server.scheduler.loop
         assert loop is not None
         reloader.stage_with(loop.scheduler.hot_swap.stage)
+        observed.start(server.scheduler.cluster)
         _say_ready(server, policies.live.registry)
 
+    observed = observing_of(options, policies.live, settings, time.time_ns)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     server = LiveServer(connect, policies.live, settings, feed=_feed_of(connect), server=server_settings(options),
-                        count=Counters(), debug=debug, ready=ready)
-    return _Loaded(server, reloader, vetter)
+                        count=Counters(), debug=debug, ready=ready, cycle_observers=observed.observers)
+    return _Loaded(server, reloader, vetter, observed)
 
 
 def _feed_of(connect: Callable[[], object]) -> Callable[[IoThread, Callable[[], None]], Feed]:

@@ -18,7 +18,7 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
 from koordpolicy.engine.scheduler.explain.explanation import requested
 from koordpolicy.engine.scheduler.verdict.diagnosis import diagnosis_of
 
-from . import extender, live, reloading
+from . import extender, live, observing, reloading
 from .composition import (
     LIVE_CLUSTER,
     add_choice,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
     from . import Builtins
+    from .observing import Observing
 
 EXAMPLES = f"""\
 examples:
@@ -55,6 +56,7 @@ examples:
 
 {live.EXAMPLES}
 {extender.EXAMPLES}
+{observing.EXAMPLES}
 exit codes: 0 whatever was placed, or after SIGTERM, 1 the Lease was lost, 2 usage, 3 policies or the dump are invalid
 """
 
@@ -83,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="write the diagnosis of every pod without a node to standard error, as JSON")
     add_output(parser)
     live.add_arguments(parser)
+    observing.add_arguments(parser)
     extender.add_arguments(parser)
     reloading.add_arguments(parser)
 
@@ -91,8 +94,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if options.extender:
         live.refuse_options(options)
+        observing.refuse_options(options)
         return extender.run(options, builtins)
     extender.refuse_options(options)
+    observing.check_options(options)
     if options.cluster is None:
         raise Stop("which cluster? name a dump or kube[:CONTEXT] with `--cluster` (only `--extender` can do without)")
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
@@ -108,7 +113,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     now = moment_of(options.now, options.cluster, cluster)
     settings = settings_of(options, policies.registry, cluster)
     lacks = warn_of_lacks(scheduling_lacks(settings, policies.registry, cluster))
-    verdicts = schedule_pending(cluster, policies, now, settings, debug)
+    observed = observing.observing_of(options, policies, settings, lambda: now)
+    verdicts = schedule_pending(cluster, policies, now, settings, debug, observed=observed)
     if options.output == "json":
         write_json({
             **lacks,
@@ -127,18 +133,22 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
 def schedule_pending(
     cluster: Cluster, live: Live, now: int, settings: Settings | None = None, debug: Debug | None = None,
+    *, observed: Observing | None = None,
 ) -> list[Verdict]:
     """Try each pending pod once, and return the decisions; the cluster has the placed ones afterwards.
 
     `now` is in nanoseconds since the epoch. The verdicts of pods that still wait for a permit at the end have a node
-    and are marked `waiting`.
+    and are marked `waiting`. `observed` is closed at the end.
     """
     concluded: dict[str, Verdict] = {}
 
     def conclude(verdict: Verdict) -> None:
         concluded[verdict.pod.key] = verdict
 
-    loop = SchedulingLoop(cluster, live, settings, clock=lambda: now, concluded=conclude, explained=True)
+    loop = SchedulingLoop(cluster, live, settings, clock=lambda: now, concluded=conclude, explained=True,
+                          cycle_observers=() if observed is None else observed.observers)
+    if observed is not None:
+        observed.start(cluster)
     loop.scheduler.debug = debug or Debug()
     with progress("scheduling", len(loop.queue)) as done:
         verdicts: list[Verdict] = []
@@ -146,6 +156,8 @@ def schedule_pending(
             verdicts.append(verdict)
             done(number)
     gated = loop.gated_verdicts()
+    if observed is not None:
+        observed.close()
     loop.close()
     return [concluded.get(verdict.pod.key, verdict) for verdict in verdicts] + list(gated)
 

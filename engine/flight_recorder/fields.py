@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.cluster.kinds import IDENTITY, Read, fields_read
 from koordpolicy.engine.framework.registry import Registry
-from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, reads_of
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, full_reads_of
 
 Path: TypeAlias = tuple[str, ...]
 """The names from the object down to a field, without positions in lists."""
@@ -16,18 +16,14 @@ _Tree: TypeAlias = "dict[str, _Tree] | None"
 """The recorded fields below one; None for all of it."""
 
 ALL: Final = "all"
-_IDENTITY: Final = frozenset({
-    ("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"),
-    ("metadata", "creationTimestamp"), ("metadata", "deletionTimestamp"),
-})
+# An update that changes the version of an object only is recorded as `Touched`.
+_IDENTITY: Final = IDENTITY - {("metadata", "resourceVersion")} | {("metadata", "creationTimestamp")}
 """Recorded of every object."""
 _NEEDED: Final[Mapping[str, frozenset[Path]]] = {
     "Pod": frozenset({("spec", "nodeName"), ("spec", "schedulerName"), ("status", "phase"), ("status", "conditions"),
                       ("status", "nominatedNodeName"), ("metadata", "ownerReferences"), ("metadata", "annotations")}),
 }
 """Recorded of a kind because a replay needs them."""
-_ALWAYS: Final = ("Node", "Pod")
-"""Kinds that every decision reads."""
 
 
 class NotRecorded(Exception):
@@ -62,12 +58,8 @@ class Fields:
 
     @classmethod
     def of_reads(cls, reads: Iterable[Read]) -> Fields:
-        """Return the fields that plugins read; nodes and pods are whole where no read says more about them."""
-        found: dict[str, frozenset[Path] | None] = {}
-        for read in reads:
-            before = found.get(read.kind, frozenset())
-            found[read.kind] = None if read.fields is None or before is None else before | read.fields
-        return cls({**dict.fromkeys(_ALWAYS), **found})
+        """Return the fields that plugins read, and the scheduler itself."""
+        return cls(fields_read(reads))
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Iterable[Iterable[str]] | None] | None) -> Fields:
@@ -131,7 +123,8 @@ class Projection:
 
 def fields_of(profiles: Iterable[ProfileSpec], registry: Registry) -> Fields:
     """Return the fields that the active plugins of the profiles read."""
-    return Fields.of_reads(read for spec in profiles for reads in reads_of(spec, registry).values() for read in reads)
+    by_plugin = (reads for spec in profiles for reads in full_reads_of(spec, registry).values())
+    return Fields.of_reads(read for reads in by_plugin for read in reads)
 
 
 def check_recorded(recorded: Fields, profiles: Iterable[ProfileSpec], registry: Registry) -> None:
@@ -142,7 +135,7 @@ def check_recorded(recorded: Fields, profiles: Iterable[ProfileSpec], registry: 
     """
     lacks: dict[str, list[str]] = {}
     for spec in profiles:
-        for plugin, reads in reads_of(spec, registry).items():
+        for plugin, reads in full_reads_of(spec, registry).items():
             for each in (missing for read in reads for missing in recorded.missing(read)):
                 lacks.setdefault(each, []).append(plugin)
     if lacks:

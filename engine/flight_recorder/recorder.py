@@ -88,8 +88,6 @@ class RecorderSettings:
     settings: Settings
     fields: Fields = field(default_factory=Fields)
     """Fields that are recorded in addition to those that the policies read."""
-    schedulers: frozenset[str] | None = None
-    """The scheduler names whose pods are scheduled here; None for all pods."""
 
 
 class FlightRecorder:
@@ -168,7 +166,8 @@ class FlightRecorder:
 
     def close(self) -> None:
         """Write what is waiting, and end the last segment."""
-        self._put(Ended(self._clock(), last=True))
+        if self._cluster is not None:
+            self._put(Ended(self._clock(), last=True))
         if not self._writer.close():
             _LOG.error("the flight recording could not be ended in time")
         self._sink.close()
@@ -290,8 +289,7 @@ class _Sink:
         self._add(Header(
             FORMAT, about.program, self._run, self.segments, state.time, self._fields.plain,
             None if state.kinds is None else sorted(state.kinds),
-            None if about.schedulers is None else sorted(about.schedulers), recorded_settings(about.settings),
-            state.metric_expiry,
+            recorded_settings(about.settings), state.metric_expiry,
         ))
         self._add(_policies(state.time, state.registry))
         count = 0

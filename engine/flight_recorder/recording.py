@@ -59,8 +59,6 @@ class Overview:
     segments: int = 0
     fields: list[Fields] = field(default_factory=list)
     """The recorded fields of the segments, each set once."""
-    schedulers: frozenset[str] | None = frozenset()
-    """The scheduler names whose pods were scheduled; None for all pods."""
     decided: set[str] = field(default_factory=set)
     """The UIDs (keys, of pods without one) of the pods about which there were decisions."""
     victims: set[str] = field(default_factory=set)
@@ -185,8 +183,6 @@ def _take_in(found: Overview, step: Step) -> None:
             fields = Fields.of_plain(step.header.fields)
             if fields not in found.fields:
                 found.fields.append(fields)
-            names = step.header.schedulers
-            found.schedulers = None if names is None or found.schedulers is None else found.schedulers | set(names)
         case Decided():
             found.decisions += 1
             found.decided.add(step.uid or step.pod)

@@ -52,6 +52,8 @@ class RecordedSettings(msgspec.Struct, frozen=True, array_like=True):
     binding_timeout: int = 60_000_000_000
     kubernetes: str = ""
     """The release of Kubernetes that the plugins of all profiles follow; empty for that of each profile."""
+    foreign_pods: bool = True
+    """True if pods are scheduled, too, whose scheduler name is the name of no profile."""
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
@@ -69,8 +71,6 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     """The recorded fields by kind, None for whole objects; None for all kinds as a whole."""
     kinds: list[str] | None
     """The kinds that the source of the cluster contains; None where it may contain all."""
-    schedulers: list[str] | None
-    """The scheduler names whose pods are scheduled here; None for all pods."""
     settings: RecordedSettings
     """The settings of the scheduler."""
     metric_expiry: int = 180

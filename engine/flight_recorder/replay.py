@@ -17,6 +17,7 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.kubernetes.vocabulary import (
     DEVICE_ALLOCATED_ANNOTATION,
     RESERVATION_ALLOCATED_ANNOTATION,
@@ -89,6 +90,7 @@ class _Replay:
     ) -> None:
         self._recording, self._overview, self._live, self._settings = recording, overview, live, settings
         self._progress = progress
+        self._names = {spec.name for spec in settings.profiles}
         self._now = overview.start
         self._idle = False
         first = overview.first
@@ -210,9 +212,8 @@ class _Replay:
         if pod is None:
             node = assumed or str((item.get("spec") or {}).get("nodeName") or "")
             if self._cluster.object("Pod", key) is not None or node or not self._is_ours(key, item):
-                # Bound by others, or before the recording began. A pending pod of another scheduler takes no room.
-                if node or self._cluster.object("Pod", key) is not None:
-                    self._apply(self._cluster, _on(item, node))
+                # Bound by others, or before the recording began, or of another scheduler.
+                self._apply(self._cluster, _on(item, node))
                 return
             pod = self._pods[key] = _Pod(key, _uid_of(item) or key, self._now, item, PodOutcome(
                 key, _uid_of(item) or key, self._now))
@@ -285,9 +286,9 @@ class _Replay:
     def _is_ours(self, key: str, item: Json) -> bool:
         if (item.get("status") or {}).get("phase") in _FINISHED:
             return False
-        if (_uid_of(item) or key) in self._overview.decided or self._overview.schedulers is None:
+        if (_uid_of(item) or key) in self._overview.decided or self._settings.foreign_pods:
             return True
-        return str((item.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER) in self._overview.schedulers
+        return str((item.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER) in self._names
 
     def _note_eviction(self, item: Json) -> None:
         uid = _uid_of(item)
@@ -360,10 +361,17 @@ class _Replay:
 
     def preempt(self, pod: PodInfo, reason: str) -> None:
         """Evict a victim, unless the recorded cluster did the same: then it ends when it ended there."""
-        if self._ends_by_itself(pod):
-            self._evictions.append(Eviction(self._now, pod.key, pod.node_name, "preemption", reason))
+        if not self._ends_by_itself(pod):
+            self.evict(pod.key, "preemption", reason)
             return
-        self.evict(pod.key, "preemption", reason)
+        metadata = pod.object.get("metadata") or {}
+        if metadata.get("deletionTimestamp"):
+            return
+        self._evictions.append(Eviction(self._now, pod.key, pod.node_name, "preemption", reason))
+        known = self._cluster.object("Pod", pod.key)
+        if known is not None:
+            marked = {**known["metadata"], "deletionTimestamp": rfc3339(self._now)}
+            self._apply(self._cluster, {**known, "metadata": marked})
 
     def _ends_by_itself(self, pod: PodInfo) -> bool:
         """Return whether the recording shows how this victim of the recorded scheduler ends."""
@@ -441,9 +449,9 @@ class _Client:
         """Evict the pod."""
         self._owner.evict(pod.key, "eviction", reason)
 
-    def preempt(self, pod: PodInfo, reason: str) -> None:
+    def preempt(self, pod: PodInfo, preemptor: PodInfo, node: str) -> None:
         """Evict the pod in favour of another one."""
-        self._owner.preempt(pod, reason)
+        self._owner.preempt(pod, f"preempted by {preemptor.key} on {node}")
 
     def delete(self, item: Json) -> None:
         """Remove an object."""

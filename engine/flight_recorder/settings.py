@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.kubernetes.release import release
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
@@ -10,13 +12,16 @@ from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileS
 
 from .records import RecordedChoice, RecordedProfile, RecordedSettings
 
+_LEAST_TIME: Final = 1_000_000
+"""In virtual time a pod without back-off would be tried for ever, in nanoseconds."""
+
 
 def recorded_settings(settings: Settings) -> RecordedSettings:
     """Return the settings as records."""
     return RecordedSettings(
         [_recorded_profile(spec) for spec in settings.profiles], settings.tie_break, settings.seed,
         sorted(settings.feature_gates), settings.initial_backoff, settings.longest_backoff, settings.binding_timeout,
-        "" if settings.kubernetes is None else str(settings.kubernetes),
+        "" if settings.kubernetes is None else str(settings.kubernetes), settings.foreign_pods,
     )
 
 
@@ -30,12 +35,13 @@ def settings_from(recorded: RecordedSettings) -> Settings:
         raise ValueError(f"the recorded tie-break `{recorded.tie_break}` is unknown")
     if not recorded.profiles:
         raise ValueError("no profile is recorded")
-    if min(recorded.initial_backoff, recorded.longest_backoff, recorded.binding_timeout) < 0:
-        raise ValueError("a recorded back-off or timeout is negative")
+    if min(recorded.initial_backoff, recorded.longest_backoff, recorded.binding_timeout) < _LEAST_TIME:
+        raise ValueError("a recorded back-off or timeout is less than a millisecond")
     return Settings(
         tuple(map(_profile_from, recorded.profiles)), recorded.tie_break, recorded.seed,
         frozenset(recorded.feature_gates), recorded.initial_backoff, recorded.longest_backoff,
-        recorded.binding_timeout, release(recorded.kubernetes) if recorded.kubernetes else None,
+        recorded.binding_timeout, recorded.foreign_pods,
+        release(recorded.kubernetes) if recorded.kubernetes else None,
     )
 
 

@@ -23,6 +23,7 @@ from koordpolicy.engine.framework.registry import Live
 from ..cycle.executor import WorkerExecutor
 from ..cycle.loop import Attempt, SchedulingLoop
 from ..cycle.schedule_one import Debug, Settings
+from ..observe.cycle_observer import CycleObserver
 from .client import LiveClient
 from .feed import Feed
 from .reporting import AttemptReporter
@@ -92,7 +93,7 @@ class LiveScheduler:
         leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
         clock: Callable[[], int] = time.time_ns, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveScheduler], None] = lambda _: None,
-        drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING,
+        drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING, cycle_observers: Sequence[CycleObserver] = (),
     ) -> None:
         """`leads` returns whether this process may schedule now, `gave_up` whether it led and must end.
 
@@ -114,6 +115,7 @@ class LiveScheduler:
         self._ready = ready
         self._drain_s = drain_s
         self._most_binding = most_binding
+        self._cycle_observers = cycle_observers
         self._executor = WorkerExecutor(wake=self.wake, io=io)
         self._observers: tuple[Observer, ...] = (AttemptReporter(client), *observers)
         self._lost = LostPods(clock)
@@ -180,7 +182,7 @@ class LiveScheduler:
     def _begin(self) -> None:
         self.loop = SchedulingLoop(
             self.cluster, self._live, self._settings, clock=self._clock, client=self._client, count=self._count,
-            executor=self._executor, observe=self._observe)
+            executor=self._executor, observe=self._observe, cycle_observers=self._cycle_observers)
         self.loop.scheduler.debug = self._debug
         self._ready(self)
 

@@ -25,6 +25,7 @@ from koordpolicy.engine.framework.handle import Count
 from koordpolicy.engine.framework.registry import Live
 
 from ..cycle.schedule_one import Debug, Settings
+from ..observe.cycle_observer import CycleObserver
 from .client import LiveClient
 from .feed import Feed
 from .owner import Ended, LiveScheduler, Observer
@@ -58,6 +59,7 @@ class LiveServer:
         feed: Callable[[IoThread, Callable[[], None]], Feed], server: ServerSettings | None = None,
         cluster: Cluster | None = None, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveServer], None] = lambda _: None,
+        cycle_observers: Sequence[CycleObserver] = (),
     ) -> None:
         """`connect` returns a new connection; its errors are raised here. `feed` makes the started feed of the cluster,
         from the running I/O thread and the function that wakes up the deciding thread.
@@ -85,7 +87,8 @@ class LiveServer:
             self.feed = feed(self.io, self._wake)
             self.scheduler = LiveScheduler(
                 cluster or Cluster(), live, settings, feed=self.feed, client=client, io=self.io, leads=self.leads,
-                gave_up=self._gave_up, count=count, observers=observers, debug=debug, ready=self._begin)
+                gave_up=self._gave_up, count=count, observers=observers, debug=debug, ready=self._begin,
+                cycle_observers=cycle_observers)
         except BaseException:
             self.io.close()
             raise

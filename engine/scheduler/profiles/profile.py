@@ -37,6 +37,7 @@ from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 from .rowwise import RowwiseFilter, RowwiseScore, has
 
 EVERYTHING: Final = "*"
+_WHOLE: Final = (Read("Node"), Read("Pod"))
 _MOST_SHAPES: Final = 2_048
 _MOST_SKIPPED: Final = 64
 POINTS: Final = FRAMEWORKS[Framework.SCHEDULER]
@@ -255,6 +256,15 @@ def check_profiles(specs: Iterable[ProfileSpec], registry: Registry) -> None:
 def reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[Read, ...]]:
     """Return the kinds of objects that a profile's active plugins read, by plugin name."""
     return {plugin.name: plugin.reads for _, plugin in _chosen(spec, registry, []) if plugin.reads}
+
+
+def full_reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[Read, ...]]:
+    """Return `reads_of` of all active plugins, with whole nodes and pods for plugins that do not name these kinds."""
+    found = {}
+    for _, plugin in _chosen(spec, registry, []):
+        named = {read.kind for read in plugin.reads}
+        found[plugin.name] = (*plugin.reads, *(whole for whole in _WHOLE if whole.kind not in named))
+    return found
 
 
 def _checked(

@@ -73,7 +73,8 @@ READ = {
 }
 """By command and option, a command line whose file is not there."""
 
-UNREAD = {"--out", "--report", "--plot", "--series", "--coverage-out", "--state-dir", "--stdin-name"}
+UNREAD = {"--out", "--report", "--plot", "--series", "--coverage-out", "--state-dir", "--stdin-name", "--record",
+          "--decision-log"}
 FILES = {"FILE", "PATH", "DIR", "OLD", "NEW"}
 
 

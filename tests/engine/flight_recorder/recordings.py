@@ -73,7 +73,7 @@ class NotWriting:
     def evict(self, pod: Any, reason: str) -> None:
         self.preempted.append(pod.key)
 
-    def preempt(self, pod: Any, reason: str) -> None:
+    def preempt(self, pod: Any, preemptor: Any, node: str) -> None:
         self.preempted.append(pod.key)
 
 

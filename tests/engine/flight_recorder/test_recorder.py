@@ -44,7 +44,7 @@ def test_changes_and_decisions_are_recorded_in_order_with_their_reasons(tmp_path
     header, policies, *rest = records(tmp_path)
     assert isinstance(header, Header)
     assert (header.program, header.number, header.time) == ("test", 1, START)
-    assert (header.kinds, header.schedulers) == (None, None)
+    assert header.kinds is None
     assert isinstance(policies, Policies)
     assert (policies.generation, policies.digest) == (1, run.live.registry.digest)
     assert "emptiest" in policies.plugins
@@ -73,12 +73,14 @@ def test_changes_and_decisions_are_recorded_in_order_with_their_reasons(tmp_path
 
 def test_only_the_recorded_fields_are_written(tmp_path):
     node = make_node("a", secret={"deep": [1, 2]})
-    run = Recorded(tmp_path, [node, {"kind": "Secret", "metadata": {"name": "s"}},
+    pod = make_pod("p", containers=[{"name": "main", "env": [{"name": "A", "value": "b"}], "image": "i"}])
+    run = Recorded(tmp_path, [node, pod, {"kind": "Secret", "metadata": {"name": "s"}},
                               {"kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b"}}}],
                    fields=Fields.parse(["Namespace.metadata.labels"]))
     run.close()
     assert [each.object for each in records(tmp_path) if isinstance(each, Existing)] == [
-        node, {"kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b"}}}]
+        make_node("a"), make_pod("p", containers=[{"name": "main", "image": "i"}]),
+        {"kind": "Namespace", "metadata": {"name": "n", "labels": {"a": "b"}}}]
 
 
 def test_all_fields_can_be_recorded(tmp_path):
@@ -172,8 +174,9 @@ def test_a_disk_that_fails_ends_a_segment_and_another_one_begins_later(tmp_path,
 
 def test_an_object_that_cannot_be_recorded_is_left_out_and_named_once(tmp_path, caplog):
     odd = make_node("odd", number=2**70)
+    everything = Fields.parse(["all"])
     with caplog.at_level(logging.WARNING):
-        run = Recorded(tmp_path, [make_node("a"), odd])
+        run = Recorded(tmp_path, [make_node("a"), odd], fields=everything)
         run.cluster.upsert({**odd, "more": 1})
         run.close()
     assert [message for message in caplog.messages if "Node `odd`" in message and "is left out" in message] == [

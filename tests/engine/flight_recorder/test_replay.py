@@ -14,6 +14,7 @@ from koordpolicy.engine.flight_recorder.replay import replay
 from koordpolicy.engine.flight_recorder.settings import settings_from
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.engine.source import PolicyError
 
 from .recordings import PACK, SECOND, SPREAD, START, Recorded, make_node, make_pod, registry_of
@@ -124,10 +125,9 @@ def test_a_pod_that_others_bound_stays_where_they_bound_it(tmp_path):
 
 
 def test_pods_of_other_schedulers_are_not_scheduled(tmp_path):
-    run = Recorded(tmp_path, [make_node("a")], schedulers=frozenset({"mine"}))
+    run = Recorded(tmp_path, [make_node("a")], settings=Settings((ProfileSpec("mine"),), foreign_pods=False))
     run.cluster.upsert(make_pod("theirs", schedulerName="another"))
     run.cluster.upsert(make_pod("ours", schedulerName="mine"))
-    run.loop.queue.remove("default/theirs")
     run.schedule()
     run.close()
     assert placements(replayed(tmp_path)) == {"default/ours": "a"}

@@ -31,7 +31,7 @@ from koordpolicy.engine.flight_recorder.segments import (
     segments_in,
 )
 
-HEADER = Header(FORMAT, "1", "run", 1, 5, {"Node": None}, None, None, RecordedSettings([RecordedProfile("default")]))
+HEADER = Header(FORMAT, "1", "run", 1, 5, {"Node": None}, None, RecordedSettings([RecordedProfile("default")]))
 CHANGES = [Changed(number, "Node", f"n{number}", {"kind": "Node", "metadata": {"name": f"n{number}"}})
            for number in range(100)]
 
@@ -127,7 +127,7 @@ def test_blocks_that_are_no_records_end_a_segment(tmp_path):
         assert found == [HEADER]
         assert told.startswith(fault), told
     assert read(framed(tmp_path / "late", encode_block([encode(Idle(1))]))) == ([], "it does not begin with a header")
-    newer = Header(FORMAT + 1, "2", "run", 1, 5, None, None, None, HEADER.settings)
+    newer = Header(FORMAT + 1, "2", "run", 1, 5, None, None, HEADER.settings)
     assert read(framed(tmp_path / "new", encode_block([encode(newer)]))) == (
         [], "it has format 2, and this program reads format 1")
     assert read(framed(tmp_path / "empty")) == ([], "it is empty")
