@@ -13,7 +13,7 @@ import enum
 import hashlib
 import itertools
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -46,6 +46,8 @@ class Source:
     text: str = field(repr=False)
     parent: Source | None = field(default=None, repr=False)
     offsets: Sequence[int] = field(default=(), repr=False)
+    field_at: Callable[[int], str] | None = field(default=None, repr=False)
+    """Returns the path of the field at an offset, for the text of an API object: its lines are known to nobody."""
 
     @cached_property
     def digest(self) -> bytes:
@@ -127,9 +129,16 @@ class Span:
         line, column = root.source.position(root.start)
         return root.source.name, line, column
 
+    @property
+    def field(self) -> str | None:
+        """The path of the field, such as `spec.filter[0].expression`, in an API object; None in a file."""
+        root = self.root()
+        return None if root.source.field_at is None else root.source.field_at(root.start)
+
     def __str__(self) -> str:
         name, line, column = self.place
-        return f"{name}:{line}:{column}"
+        field = self.field
+        return f"{name}:{line}:{column}" if field is None else f"{name}: {field}" if field else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +164,9 @@ class Problem:
         if self.span is None:
             return f"{level}: {message}" + (f"\n  = {self.help}" if self.help else "")
         root = self.span.root()
-        name, line, column = self.span.place
-        head = f"{one_line(name)}:{line}:{column}: {level}: {message}"
+        _, line, column = self.span.place
+        head = f"{one_line(str(self.span))}: {level}: {message}"
+        number = str(line) if root.source.field_at is None else ""
         text = root.source.line(line)
         # A very long line (minified JSON) is shown around the fault only.
         first = max(0, column - 1 - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
@@ -164,9 +174,9 @@ class Problem:
         shown = "".join(c if c == "\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in visible(shown))
         width = max(1, min(root.end - root.start, len(text) - column + 1, len(shown) - (column - 1 - first)))
         blank = "".join(_blank(c) for c in shown[: column - 1 - first])
-        gutter = len(str(line)) + 1
+        gutter = len(number) + 1
         hint = f" {self.help}" if self.help else ""
-        return f"{head}\n {line} | {shown}\n{' ' * gutter} | {blank}{'^' * width}{hint}"
+        return f"{head}\n {number} | {shown}\n{' ' * gutter} | {blank}{'^' * width}{hint}"
 
     def to_json(self) -> dict[str, object]:
         """Return the problem as plain data for `--output json`."""
@@ -176,6 +186,8 @@ class Problem:
         if self.span is not None:
             root = self.span.root()
             file, line, column = self.span.place
+            if (field := self.span.field) is not None:
+                return result | {"file": file, "field": field}
             end_line, end_column = root.source.position(root.end)
             result |= {"file": file, "line": line, "column": column, "endLine": end_line, "endColumn": end_column}
         return result

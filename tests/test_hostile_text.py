@@ -185,6 +185,7 @@ COMMANDS = {
     "hash": [["old"], [FILE], ["old", "-o", "json"]],
     "new": [["scheduler", HOSTILE]],
     "schema": [[HOSTILE]],
+    "crd": [[HOSTILE]],
     "status": [["--endpoints", "http://127.0.0.1:1/" + HOSTILE]],
     "reload": [
         ["--endpoints", "http://127.0.0.1:1/", "--wait", HOSTILE, "--timeout", "1ms"],

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "plugins": "list the active plugins, with their origin and extension points",
     "eval": "evaluate one CEL expression",
     "schema": "print the JSON Schema of a document kind",
+    "crd": "print the CustomResourceDefinitions that store policies in a cluster",
     "scheduler": "schedule the pending pods of a cluster, or serve kube-scheduler as an extender",
     "descheduler": "run one descheduling cycle over a cluster and report the evictions",
     "qos": "replay recorded metrics through the QoS plugins",
