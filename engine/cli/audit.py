@@ -17,6 +17,7 @@ from .composition import (
     add_cluster,
     all_lacks,
     cluster_of,
+    context_of,
     descheduler_configuration,
     moment_of,
     registry_of,
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     configuration = None
     if options.descheduler_config is not None:
         configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
-    registry = registry_of(options.paths, builtins)
+    registry = registry_of(options.paths, builtins, context=context_of(options.cluster))
     if not any(plugin.source for plugin in registry.plugins.values()):
         raise Stop(f"there is no plugin in {', '.join(f'`{path}`' for path in options.paths)}: nothing to audit",
                    Exit.INVALID)

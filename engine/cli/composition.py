@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Lack, Objects, describe, lacking
 from koordpolicy.engine.compile import compile_documents
-from koordpolicy.engine.documents import Documents, Kind, load_paths
+from koordpolicy.engine.documents import Documents, Kind, load, load_paths
 from koordpolicy.engine.framework.discovery import DiscoveredPlugins, discover, discover_beside
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KOORD_SCHEDULER, KOORDINATORS, NEWEST, RELEASES, Release, release
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
 
+from . import cluster_policies
 from .exits import Exit, Stop
 from .terminal import warn
 
@@ -53,7 +54,8 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
     """Add `--policies`."""
     parser.add_argument(
         "--policies", metavar="PATH", action="append", default=[],
-        help="a policy file or a directory of them; may be repeated. Without it only the built-in plugins decide",
+        help="a policy file or a directory of them, `configmap:NAMESPACE/NAME`, or `crd` for the objects of "
+             "`koord-policy crd`; may be repeated. Without it only the built-in plugins decide",
     )
 
 
@@ -287,19 +289,31 @@ def need_policies_path(path: str | Path) -> None:
     Raises:
         Stop: it does not.
     """
-    if not Path(path).exists():
+    if not cluster_policies.in_cluster(path) and not Path(path).exists():
         raise Stop(f"there is no file or directory `{path}` to read policies from")
 
 
-def load_documents(paths: Sequence[str | Path]) -> Documents:
-    """Read policy files and directories.
+def context_of(source: str | None) -> str | None:
+    """Return the kubeconfig's context that `--cluster` names; None for the current one."""
+    kind, _, context = (source or "").partition(":")
+    return context or None if kind == LIVE_CLUSTER else None
+
+
+def load_documents(paths: Sequence[str | Path], *, context: str | None = None) -> Documents:
+    """Read policy files and directories, and those of a cluster (see `cluster_policies`) once.
 
     Raises:
         Stop: a path does not exist, or a file is named twice.
+        PolicyError: the cluster does not answer.
     """
     loaded = Documents()
     read: dict[Path, str | Path] = {}
+    listed = cluster_policies.listed(paths, context)
     for path in paths:
+        if (version := listed.get(str(path))) is not None and cluster_policies.in_cluster(path):
+            loaded += Documents(problems=version.problems)
+            loaded += load(version.files.values(), source_name=str(path))
+            continue
         need_policies_path(path)
         place = Path(path).resolve()
         for other, name in read.items():
@@ -323,17 +337,18 @@ def need_policies(loaded: Documents, path: str | Path, advice: str = "") -> None
 
 
 def registry_of(
-    paths: Sequence[str | Path], builtins: Builtins, framework: Framework | None = None,
+    paths: Sequence[str | Path], builtins: Builtins, framework: Framework | None = None, *, context: str | None = None,
 ) -> Registry:
     """Return the registry of the policies at these paths: compiled documents and the Python plugins.
 
-    Warnings are reported on standard error, also if no document is of the given framework.
+    `context` is that of a kubeconfig for policies in a cluster. Warnings are reported on standard error, also if no
+    document is of the given framework.
 
     Raises:
         PolicyError: documents are invalid, with all problems of all files.
         Stop: a path does not exist, or holds no policy.
     """
-    loaded = load_documents(paths)
+    loaded = load_documents(paths, context=context)
     registry = registry_from(loaded, builtins)
     for path in paths:
         need_policies(loaded, path)
@@ -382,9 +397,9 @@ def _report(problem: Problem) -> None:
     warn(replace(problem, severity=Severity.WARNING).render())
 
 
-def live_of(paths: Sequence[str | Path], builtins: Builtins) -> Live:
+def live_of(paths: Sequence[str | Path], builtins: Builtins, *, context: str | None = None) -> Live:
     """Return the scheduler's `registry_of` as a `Live` cell."""
-    return Live(registry_of(paths, builtins, Framework.SCHEDULER))
+    return Live(registry_of(paths, builtins, Framework.SCHEDULER, context=context))
 
 
 def cluster_of(source: str) -> Cluster:

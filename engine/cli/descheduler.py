@@ -21,6 +21,7 @@ from .composition import (
     add_cluster,
     add_policies,
     cluster_of,
+    context_of,
     count,
     descheduler_configuration,
     moment_of,
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if not (options.once and options.dry_run):
         raise Stop("evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be evicted")
     configuration = descheduler_configuration(options.config, "--config")
-    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER)
+    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, context=context_of(options.cluster))
     cluster = cluster_of(options.cluster)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
     profiles = build_profiles(

@@ -24,6 +24,7 @@ from .composition import (
     add_policies,
     check_enabled,
     cluster_of,
+    context_of,
     count,
     descheduler_configuration,
     live_of,
@@ -111,7 +112,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         _only(options, "--eviction", _OF_EVICTION)
         return _explain_eviction(options, builtins)
     _only(options, "a scheduling decision", _OF_SCHEDULING)
-    live = live_of(options.policies, builtins)
+    live = live_of(options.policies, builtins, context=context_of(options.cluster))
     cluster = cluster_of(options.cluster)
     pod = pod_of(cluster, options.pod)
     if options.node is not None:
@@ -153,7 +154,7 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.descheduler.profile import build_profiles, lacks_of  # noqa: PLC0415
 
     configuration = descheduler_configuration(options.config, "--config")
-    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER)
+    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, context=context_of(options.cluster))
     cluster = cluster_of(options.cluster)
     pod = pod_of(cluster, options.pod)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
@@ -185,7 +186,7 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"`--at`: {error}") from None
     if at is not None and at < 0:
         raise Stop("`--at` counts from the start of the recording: it cannot be negative")
-    registry = registry_of(options.policies, builtins, Framework.QOS)
+    registry = registry_of(options.policies, builtins, Framework.QOS, context=context_of(options.cluster))
     enable = options.enable or []
     check_enabled(enable, registry.plugins.values(), Framework.QOS)
     if options.plugin is not None and (Framework.QOS, options.plugin) not in registry.plugins:

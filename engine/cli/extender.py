@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from koordpolicy.engine.framework.points import Framework
 
 from . import delegation, reloading
+from .cluster_policies import in_cluster
 from .composition import (
     DEFAULT_PROFILE,
     LIVE_CLUSTER,
@@ -147,7 +148,11 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     policies: list[str] = options.policies
     for path in policies if options.invalid_at_start != "last-good" else ():
         need_policies_path(path)
+    if shadow is not None and in_cluster(shadow):
+        raise Stop(f"`--shadow {shadow}`: policies in the shadow come from a directory or a file")
     for path in policies if shadow is not None else ():
+        if in_cluster(path):
+            continue
         real, beside = os.path.realpath(path), os.path.realpath(shadow or "")
         if os.path.commonpath([real, beside]) in (real, beside):
             raise Stop(f"`--shadow {options.shadow}` and `--policies {path}` are one within the other: what is in the "

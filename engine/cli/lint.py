@@ -41,6 +41,7 @@ from koordpolicy.engine.lint.findings import LintFinding
 from koordpolicy.engine.lint.reports import FORMATS, LintReport, ReportEntry, of_rules, ordered
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
 
+from .cluster_policies import in_cluster, listed
 from .durations import seconds
 from .exits import Exit, Stop
 from .terminal import progress, warn, write_report
@@ -72,7 +73,9 @@ _MOST_ROUNDS: Final = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, a directory, or - for standard input")
+    parser.add_argument("paths", metavar="PATH", nargs="*",
+                        help="a file, a directory, `configmap:NAMESPACE/NAME` or `crd` (in the cluster of the "
+                             "kubeconfig), or - for standard input")
     parser.add_argument("--configmap", action="store_true",
                         help="the files are manifests with ConfigMaps: check their keys and size (1 MiB), and the "
                              "documents inside, with places in the manifest")
@@ -216,18 +219,22 @@ def _load(options: argparse.Namespace, limit: TimeLimit) -> _Files:
     """Return the documents of all paths with their problems."""
     paths: Sequence[str] = options.paths
     for path in paths:
-        if path != STANDARD_INPUT and not Path(path).exists():
+        if path != STANDARD_INPUT and not in_cluster(path) and not Path(path).exists():
             raise Stop(f"there is no file or directory `{path}`")
     problems: list[Problem] = []
+    versions = listed(dict.fromkeys(paths), None)
+    problems += (problem for version in versions.values() for problem in version.problems)
+    stored = {file.name: file for version in versions.values() for file in version.files.values()}
     # A file that is reached by two paths is checked once.
-    files = {path: list(_files(path, problems)) for path in dict.fromkeys(paths)}
+    files = {path: [file.name for file in versions[path].files.values()] if path in versions
+             else list(_files(path, problems)) for path in dict.fromkeys(paths)}
     unique = dict.fromkeys(file for found in files.values() for file in found)
     by_file: dict[str, Documents] = {}
     sources: list[Source] = []
     with progress("reading", len(unique)) as done:
         for number, file in enumerate(unique, start=1):
             limit.file = file
-            by_file[file] = _read(file, options, sources)
+            by_file[file] = _read(stored.get(file, file), options, sources)
             done(number)
     limit.file = ""
     for path, found in files.items():
@@ -268,9 +275,12 @@ def _files(path: str, problems: list[Problem]) -> Iterator[str]:
                 yield str(file)
 
 
-def _read(file: str, options: argparse.Namespace, sources: list[Source]) -> Documents:
+def _read(file: str | Source, options: argparse.Namespace, sources: list[Source]) -> Documents:
     try:
-        source = _standard_input(options.stdin_name) if file == STANDARD_INPUT else read_file(Path(file))
+        if isinstance(file, Source):
+            source = file
+        else:
+            source = _standard_input(options.stdin_name) if file == STANDARD_INPUT else read_file(Path(file))
         sources.append(source)
         if not options.configmap:
             return load([source])

@@ -10,14 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from .composition import discovered_plugins
+from . import cluster_policies
+from .composition import context_of, discovered_plugins
 from .exits import Stop
 from .numbers import number
 
 if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Live, Plugin
     from koordpolicy.engine.reload.build import Builder
-    from koordpolicy.engine.reload.reloader import Reloader
+    from koordpolicy.engine.reload.cluster_source import ClusterSource
+    from koordpolicy.engine.reload.reloader import Reloader, ReloadObserver
     from koordpolicy.engine.reload.settings import ReloadSettings
     from koordpolicy.engine.reload.swap import Stage
     from koordpolicy.engine.reload.vet import VettedBuild, Vetter
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OPTIONS: Final = ("state_dir", "invalid_at_start", "reload_unit", "max_error_rate", "compile_timeout", "allow_empty")
+OPTIONS: Final = ("state_dir", "invalid_at_start", "reload_unit", "max_error_rate", "compile_timeout", "allow_empty",
+                  "status_lease")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="what stays in its previous version as a whole if anything in it is wrong: a `--policies` "
                             "path, or one file together with the PolicyParams that its documents reference "
                             "(default: source)")
+    group.add_argument("--status-lease", metavar="NAMESPACE/NAME", type=cluster_policies.lease,
+                       help="the Lease by which one of several servers writes the status of the objects of `--policies "
+                            "crd` (default: koord-policy-status in the namespace of the pod, or in kube-system)")
     group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
                        help="roll policies back if more than this part (0..1) of their first 100 calls had failing "
                             "expressions")
@@ -103,8 +109,8 @@ class PolicyLoader:
         Raises:
             PolicyError: they are invalid, and there is no last good version that may be used.
         """
-        from koordpolicy.engine.reload.select import ReloadUnit  # noqa: PLC0415
         from koordpolicy.engine.reload.settings import ReloadSettings  # noqa: PLC0415
+        from koordpolicy.engine.reload.source_state import ReloadUnit  # noqa: PLC0415
         from koordpolicy.engine.reload.startup import InvalidAtStart  # noqa: PLC0415
 
         options = self._options
@@ -112,20 +118,34 @@ class PolicyLoader:
             unit=ReloadUnit(options.reload_unit or "source"),
             invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             allow_empty=bool(options.allow_empty), max_error_rate=options.max_error_rate)
-        reloader = self.reloader(self.live, options.policies, settings, python_plugins, check,
-                                 state_dir=options.state_dir)
-        reloader.begin(time.monotonic())
+        sources = cluster_policies.sources_of(options.policies)
+        followed = None if not sources else cluster_policies.ClusterPolicies(
+            sources.values(), context_of(options.cluster), options.status_lease)
+        try:
+            reloader = self.reloader(
+                self.live, [sources.get(path, path) for path in options.policies], settings, python_plugins, check,
+                state_dir=options.state_dir, observer=followed)
+            if followed is not None:
+                followed.on_change(reloader.wake)
+            reloader.begin(time.monotonic())
+        except BaseException:
+            if followed is not None:
+                followed.closed()
+            raise
         return reloader
 
     def reloader(
-        self, live: Live, paths: Sequence[str], settings: ReloadSettings, python_plugins: Iterable[Plugin],
-        check: Stage, *, state_dir: Path | None = None, log: logging.Logger | None = None,
+        self, live: Live, paths: Sequence[str | ClusterSource], settings: ReloadSettings,
+        python_plugins: Iterable[Plugin], check: Stage, *, state_dir: Path | None = None,
+        observer: ReloadObserver | None = None, log: logging.Logger | None = None,
     ) -> Reloader:
-        """Return a reloader of the policies at these paths; its arguments are those of `Reloader`."""
+        """Return a reloader of the policies at these paths, and of these sources in a cluster; its other arguments are
+        those of `Reloader`.
+        """
         from koordpolicy.engine.reload.reloader import Reloader  # noqa: PLC0415
 
         return Reloader(live, paths, self._builder(), settings, python_plugins=python_plugins, check=check,
-                        state_dir=state_dir, low_latency=self.low_latency, settle=self._settle,
+                        state_dir=state_dir, low_latency=self.low_latency, settle=self._settle, observer=observer,
                         log=log or logging.getLogger("koordpolicy.engine.reload.reloader"))
 
     def _builder(self) -> Builder | VettedBuild:

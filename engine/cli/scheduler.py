@@ -25,6 +25,7 @@ from .composition import (
     add_cluster,
     add_policies,
     cluster_of,
+    context_of,
     count,
     live_of,
     moment_of,
@@ -105,7 +106,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     live.refuse_options(options)
     reloading.refuse_options(options)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
-    policies = live_of(options.policies, builtins)
+    policies = live_of(options.policies, builtins, context=context_of(options.cluster))
     plugins = [plugin.name for plugin in policies.registry.of_framework(Framework.SCHEDULER)]
     start_logs(options.log, plugins, wanted=bool(
         options.trace or options.debug_filters or options.debug_scores or options.debug_diagnosis))

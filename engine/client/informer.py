@@ -105,19 +105,21 @@ class Informer:
 
     def __init__(
         self, transport: Transport, resource: ApiResource, deliver: Callable[[Sequence[Change]], None], *,
-        listed: Callable[[], None] = lambda: None, field_selector: str | None = None, streaming: bool = True,
-        backoff: Backoff | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic, absent_s: float = ABSENT_S,
+        listed: Callable[[], None] = lambda: None, namespace: str = "", field_selector: str | None = None,
+        streaming: bool = True, backoff: Backoff | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, clock: Callable[[], float] = time.monotonic,
+        absent_s: float = ABSENT_S,
     ) -> None:
         """`deliver` is called in the loop with the changes in order, and `listed` after the last one of each list, or
         after an answer that the server does not have the kind; they must not block.
 
-        `streaming` permits to request the list as a stream (WatchList). `absent_s` seconds pass between two requests
-        for a kind that the server does not have.
+        `namespace` limits it to the objects of one namespace. `streaming` permits to request the list as a stream
+        (WatchList). `absent_s` seconds pass between two requests for a kind that the server does not have.
         """
         self.view = InformerView()
         self._transport = transport
         self._resource = resource
+        self._path = resource.path(namespace or None)
         self._deliver = deliver
         self._listed = listed
         self._selector = {"fieldSelector": field_selector} if field_selector else {}
@@ -267,7 +269,7 @@ class Informer:
 
     async def _page(self, query: dict[str, str]) -> ListMetadata:
         parser = ListParser()
-        async with aclosing(self._transport.chunks(self._resource.path(), query=query)) as chunks:
+        async with aclosing(self._transport.chunks(self._path, query=query)) as chunks:
             async for chunk in chunks:
                 self._deliver_listed(parser.feed(chunk))
         self._deliver_listed(parser.close())
@@ -421,7 +423,7 @@ class Informer:
 
     async def _frames(self, query: dict[str, str]) -> AsyncGenerator[_Frame, None]:
         self.view = replace(self.view, watches=self.view.watches + 1)
-        async with aclosing(self._transport.stream(self._resource.path(), query=query)) as lines:
+        async with aclosing(self._transport.stream(self._path, query=query)) as lines:
             async for line in lines:
                 frame = _FRAME.decode(line)
                 if frame.type == "ERROR":

@@ -16,8 +16,9 @@ from .mount import Version as Version
 from .reloader import PolicyBuilder as PolicyBuilder
 from .reloader import Reloader as Reloader
 from .select import Groups as Groups
-from .select import ReloadUnit as ReloadUnit
 from .settings import ReloadSettings as ReloadSettings
+from .source_state import ReloadUnit as ReloadUnit
+from .source_state import SourceReader as SourceReader
 from .startup import InvalidAtStart as InvalidAtStart
 from .status import SourceStatus as SourceStatus
 from .status import Status as Status

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from koordpolicy.engine.documents import LARGEST_FILE, decode, is_left_out, is_policy_file
 from koordpolicy.engine.source import PolicyError, Problem, Source
@@ -45,6 +45,7 @@ class Presence(enum.Enum):
     DIRECTORY = "directory"
     PROJECTED = "projected"  # with `..data`: a ConfigMap, a Secret or a projected volume
     FILE = "file"
+    CLUSTER = "cluster"  # objects of an API server
     MISSING = "missing"
     UNREADABLE = "unreadable"
 
@@ -58,6 +59,8 @@ class Stamp:
     """The target of `..data`, or path, inode, size, mtime and ctime of every policy file."""
     reason: str = ""
     """The reason of `MISSING` and `UNREADABLE`."""
+    help: str = ""
+    """Advice; empty if that follows from the reason."""
 
     @property
     def readable(self) -> bool:
@@ -134,6 +137,10 @@ class Mount:
     are the operating system's.
     """
 
+    unit: Final = None
+    consistent: Final = False
+    trouble: Final = ""
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -151,6 +158,10 @@ class Mount:
     def name_of(self, relative: str) -> str:
         """Return the full name of a file, for messages."""
         return self._prefix + relative if relative else self.path
+
+    def source_of(self, relative: str, text: str) -> Source:
+        """Return the text of a file with its full name."""
+        return Source(self.name_of(relative), text)
 
     def stamp(self) -> Stamp:
         """Return the stamp, without reading any file."""
@@ -193,7 +204,8 @@ class Mount:
             return SourceReading(stamp, torn=True)
         if presence is not Presence.PROJECTED:
             warnings += self._never_updated(contents)
-        return SourceReading(stamp, self._version(contents, previous), warnings=tuple(warnings))
+        return SourceReading(stamp, version_of(self, contents, previous, limit=self._limits.file_bytes),
+                             warnings=tuple(warnings))
 
     def _enter(self, opened: _Closing, *, thorough: bool) -> tuple[Presence, _Place | tuple[object, ...]]:
         try:
@@ -309,25 +321,6 @@ class Mount:
         finally:
             os.close(descriptor)
 
-    def _version(self, contents: Mapping[str, bytes | Problem], previous: Version | None) -> Version:
-        files: dict[str, Source] = {}
-        hashes: dict[str, str] = {}
-        broken: dict[str, Problem] = {}
-        for relative, content in contents.items():
-            if isinstance(content, Problem):
-                hashes[relative] = ""
-                broken[relative] = content
-                continue
-            hashes[relative] = digest = hashlib.sha256(content).hexdigest()
-            if previous is not None and previous.hashes.get(relative) == digest and relative in previous.files:
-                files[relative] = previous.files[relative]
-                continue
-            try:
-                files[relative] = decode(self.name_of(relative), content, limit=self._limits.file_bytes)
-            except PolicyError as error:
-                broken[relative] = error.problems[0]
-        return Version.of(files, hashes, broken)
-
     def _never_updated(self, names: Iterable[str]) -> list[str]:
         """Return warnings about files that are mounts themselves (`subPath`), which the kubelet never updates."""
         points = self._mount_points()
@@ -335,6 +328,46 @@ class Mount:
         root = os.path.realpath(self.path)
         return [f"`{self.name_of(name)}` is mounted by itself (subPath), so the kubelet never updates it: "
                 "mount the whole volume instead" for name in names if (f"{root}/{name}" if name else root) in points]
+
+
+class Names(Protocol):
+    """Names the files of a source."""
+
+    def name_of(self, relative: str) -> str:
+        """Return the full name of a file, for messages."""
+        ...
+
+    def source_of(self, relative: str, text: str) -> Source:
+        """Return the text of a file with its full name."""
+        ...
+
+
+def version_of(
+    names: Names, contents: Mapping[str, bytes | Problem], previous: Version | None, *, limit: int,
+) -> Version:
+    """Return the version with these contents, or problems, by relative name; `limit` bounds the bytes of each file.
+
+    A file whose content is in `previous` keeps its `Source` object.
+    """
+    files: dict[str, Source] = {}
+    hashes: dict[str, str] = {}
+    broken: dict[str, Problem] = {}
+    for relative, content in contents.items():
+        if isinstance(content, Problem):
+            hashes[relative] = ""
+            broken[relative] = content
+            continue
+        hashes[relative] = digest = hashlib.sha256(content).hexdigest()
+        if previous is not None and previous.hashes.get(relative) == digest and relative in previous.files:
+            files[relative] = previous.files[relative]
+            continue
+        try:
+            text = decode(names.name_of(relative), content, limit=limit).text
+        except PolicyError as error:
+            broken[relative] = error.problems[0]
+        else:
+            files[relative] = names.source_of(relative, text)
+    return Version.of(files, hashes, broken)
 
 
 @dataclass(frozen=True, slots=True)

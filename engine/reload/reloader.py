@@ -28,9 +28,9 @@ from .low_latency_gc import LowLatencyGc
 from .mount import Mount
 from .probation import Probation
 from .publish import publish
-from .select import Refusal, ReloadUnit, Selection, SelectionRules, select
+from .select import Refusal, Selection, SelectionRules, select
 from .settings import ReloadSettings
-from .source_state import Sources, SourceState, active_files
+from .source_state import ReloadUnit, SourceReader, Sources, SourceState, active_files
 from .startup import InvalidAtStart, Startup
 from .state_store import StateSaver, Store
 from .status import BLOCKED, UNAVAILABLE, Outcomes, SourceStatus, Status
@@ -57,6 +57,22 @@ class PolicyBuilder(Build, Protocol):
         ...
 
 
+class ReloadObserver(Protocol):
+    """Lives beside a reloader, such as what follows policies in a cluster and writes their status."""
+
+    def started(self) -> None:
+        """Begin to act: the reloader starts its thread."""
+        ...
+
+    def published(self, states: Sequence[SourceState], /) -> None:
+        """Take the states of the sources after a pass, or after the first activation; must not block."""
+        ...
+
+    def closed(self) -> None:
+        """End: the reloader has ended."""
+        ...
+
+
 class Reloader:
     """Updates the registry of `live` when the sources change.
 
@@ -69,7 +85,7 @@ class Reloader:
     def __init__(
         self,
         live: Live,
-        sources: Sequence[Mount | str | os.PathLike[str]],
+        sources: Sequence[SourceReader | str | os.PathLike[str]],
         builder: PolicyBuilder,
         settings: ReloadSettings = _DEFAULTS,
         *,
@@ -80,18 +96,20 @@ class Reloader:
         file_events: Callable[[Callable[[], None]], FileEvents] = FileEvents,
         low_latency: LowLatencyGc | None = None,
         settle: Callable[[int], None] = lambda _: None,
+        observer: ReloadObserver | None = None,
         log: logging.Logger = _LOG,
     ) -> None:
-        mounts = [source if isinstance(source, Mount) else Mount(source) for source in sources]
+        readers = [Mount(source) if isinstance(source, str | os.PathLike) else source for source in sources]
+        mounts = [reader for reader in readers if isinstance(reader, Mount)]
         _refuse_overlaps(mounts)
         if settings.invalid_at_start is InvalidAtStart.LAST_GOOD and state_dir is None:
             raise PolicyError([Problem("to start on the last good set, a directory that keeps it is needed",
                                        help="name one with `--state-dir`", code="missing-state")])
         self._live = live
-        self._sources = Sources(mounts)
+        self._sources = Sources(readers, settings.unit)
         self._builder = builder
         self._interval = settings.interval
-        self._rules = SelectionRules(settings.unit, builder.groups,
+        self._rules = SelectionRules(builder.groups,
                                      None if settings.allow_empty else builder.holds_policies)
         store = Store(state_dir) if isinstance(state_dir, str | os.PathLike) else state_dir
         self._outcomes = Outcomes(clock)
@@ -102,7 +120,7 @@ class Reloader:
         self._watcher = Watcher(self._sources, self._outcomes, debounce=settings.debounce, interval=settings.interval,
                                 rehash=settings.rehash)
         self._swapper = Swapper(
-            live, self._sources, builder, python_plugins=python_plugins, check=check, unit=settings.unit,
+            live, self._sources, builder, python_plugins=python_plugins, check=check,
             probation=self._probation, history=self._history, outcomes=self._outcomes, activated=self._activated)
         self._startup = Startup(
             self._sources, self._watcher, self._swapper, store, self._outcomes,
@@ -112,6 +130,7 @@ class Reloader:
         self._overdue: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
         self._low_latency = low_latency
         self._settle = settle
+        self._observer = observer
         self._log = log
         self._retry_at: float | None = None
         """The time at which a set whose vetting failed for other reasons than its content is vetted again."""
@@ -158,6 +177,10 @@ class Reloader:
         self._overdue.put((plugin, why))
         self._waker.wake()
 
+    def wake(self) -> None:
+        """Let the next pass begin at once."""
+        self._waker.wake()
+
     def restore(self, wanted: str = "") -> Future[GenerationRecord]:
         """Activate an earlier generation in the next pass.
 
@@ -193,6 +216,8 @@ class Reloader:
         """
         if self._startup.run(now):
             self._select_and_swap(now)
+            if self._live.registry.generation and not self._history.generations:
+                self._swapper.record()
         self._publish_status(now)
         return self._live.registry
 
@@ -221,7 +246,7 @@ class Reloader:
         rolled_back = False
         while not self._overdue.empty():
             rolled_back |= self._swapper.roll_back_overdue(*self._overdue.get())
-        return rolled_back and self._rules.unit is ReloadUnit.FILE
+        return rolled_back and any(source.unit is ReloadUnit.FILE for source in self._sources)
 
     def _select_and_swap(self, now: float) -> None:
         """Select the next set, of those that build and can run, and activate it."""
@@ -237,13 +262,14 @@ class Reloader:
     def _record_outcome(self, selection: Selection[Registry]) -> None:
         for source in self._sources:
             behind = source.desired is None or source.pending
-            self._sources.put(replace(source, problems=(), last_good=behind and source.last_good,
+            self._sources.put(replace(source, problems=(), refused={}, last_good=behind and source.last_good,
                                       mixed=behind and source.mixed))
         for refusal in selection.refused:
             for changed in refusal.changes.sources:  # several of its files may be refused for the same reason
                 source = self._sources[changed.path]
                 self._sources.put(replace(
-                    source, problems=tuple(dict.fromkeys((*source.problems, *refusal.problems)))))
+                    source, problems=tuple(dict.fromkeys((*source.problems, *refusal.problems))),
+                    refused={**source.refused, **dict.fromkeys(refusal.changes.files, refusal.problems)}))
         if any(problem.code != BLOCKED for refusal in selection.refused for problem in refusal.problems):
             self._outcomes.failed()
         elif selection.accepted or not selection.refused:
@@ -266,12 +292,15 @@ class Reloader:
         if source is None:
             raise PolicyError([Problem(f"`{path}` is not a source of this server", code="unknown-source")])
         if over:
-            found, observed = source.mount.read(source.observed or source.active).version, source.observed
+            found, observed = source.reader.read(source.observed or source.active).version, source.observed
             if (self._live.registry.digest != over or found is None or observed is None
                     or found.digest != observed.digest):
                 raise PolicyError([Problem(f"the active set, or what `{path}` holds, has just been changed: nothing "
                                            "was published", code="changed")])
-        publish(source.mount, files)
+        if not isinstance(source.reader, Mount):
+            raise PolicyError([Problem(f"`{path}` is no directory: nothing was published", code="not-publishable",
+                                       help="write its objects with `kubectl`")])
+        publish(source.reader, files)
         self._sources.put(replace(source, blocked={}))
         version = self._watcher.read(path, now).version
         if any(each.pending for each in self._sources):
@@ -302,6 +331,8 @@ class Reloader:
             self._waker.events_working, outcomes.successes, outcomes.failures, swapper.alarm if swapper.stuck else "",
             swapper.restored if blocked else None, self._history.generations)
         write_changes(before, self._status, registry, self._log)
+        if self._observer is not None:
+            self._observer.published(tuple(self._sources))
 
     def _collect_warnings(self) -> dict[str, list[str]]:
         """Return the warnings about active files, by file."""
@@ -348,6 +379,8 @@ class Reloader:
             self.begin(time.monotonic())
         if self._low_latency is not None:
             self._low_latency.freeze()
+        if self._observer is not None:
+            self._observer.started()
         self._thread = threading.Thread(target=self.run, args=(self._stop,), name="reload", daemon=True)
         self._thread.start()
 
@@ -358,6 +391,8 @@ class Reloader:
         if self._thread is not None:
             self._thread.join()
         self._requests.close()
+        if self._observer is not None:
+            self._observer.closed()
         if self._low_latency is not None:
             self._low_latency.unfreeze()
 

@@ -6,7 +6,6 @@ of files that `build` accepts.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
@@ -14,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 from koordpolicy.engine.source import PolicyError, Problem, Severity, Source
 
 from .mount import EMPTY, Version
-from .source_state import Files, SourceState, active_files, changed_files, mixed_version
+from .source_state import Files, ReloadUnit, SourceState, active_files, changed_files, mixed_version
 from .status import EMPTIED
 
 T = TypeVar("T")
@@ -25,18 +24,10 @@ Groups: TypeAlias = Callable[[Sequence[Source]], Iterable[Collection[str]]]
 HoldsPolicies: TypeAlias = Callable[[Source], bool]
 
 
-class ReloadUnit(enum.Enum):
-    """The unit of reloading: it keeps its active version as a whole if any part of the new one is invalid."""
-
-    SOURCE = "source"
-    FILE = "file"
-
-
 @dataclass(frozen=True, slots=True)
 class SelectionRules:
-    """The unit of changes, and whether a source may hold no policy (then `holds_policies` is None)."""
+    """The files that belong together, and whether a source may hold no policy (then `holds_policies` is None)."""
 
-    unit: ReloadUnit = ReloadUnit.SOURCE
     groups: Groups = field(default=lambda _: ())
     holds_policies: HoldsPolicies | None = None
 
@@ -81,14 +72,14 @@ def select(
     `build` takes files by name and returns a set, or raises `PolicyError` with its problems.
     """
     files = active_files(sources)
-    by_file = rules.unit is ReloadUnit.FILE
-    changes = _changes_of_files(sources, rules.groups) if by_file else _changes_of_sources(sources)
+    changes = [*_changes_of_sources(each for each in sources if each.unit is ReloadUnit.SOURCE),
+               *_changes_of_files(sources, rules.groups)]
     refused = [Refusal(each, each.problems) for each in changes if each.problems]
     candidates = [each for each in changes if not each.problems]
     accepted, built = _together(files, candidates, refused, build, rules)
     if accepted and built is None:
         accepted, built = _one_by_one(files, accepted, refused, build, rules)
-    return Selection(tuple(accepted), tuple(refused), _next_versions(accepted, rules.unit), built)
+    return Selection(tuple(accepted), tuple(refused), _next_versions(accepted), built)
 
 
 def is_emptied(
@@ -171,7 +162,7 @@ def _changes_of_sources(sources: Iterable[SourceState]) -> list[ChangeSet]:
         desired = source.desired
         if desired is None or not source.pending:
             continue
-        files = {source.mount.name_of(relative): file
+        files = {source.reader.name_of(relative): file
                  for relative, file in changed_files(source.active or EMPTY, desired).items()}
         blocked = source.blocked.get(desired.digest)
         overdue = [problem for relative in desired.files
@@ -190,7 +181,7 @@ class _ChangedFile:
 
 
 def _changes_of_files(sources: Sequence[SourceState], groups: Groups) -> list[ChangeSet]:
-    changed = _changed_files(sources)
+    changed = _changed_files(each for each in sources if each.unit is ReloadUnit.FILE)
     together = {name: frozenset({name}) for name in changed}
     before = list(active_files(sources).values())
     after = [*(file for file in before if file.name not in changed),
@@ -220,20 +211,20 @@ def _changed_files(sources: Iterable[SourceState]) -> dict[str, _ChangedFile]:
         for relative, file in changed_files(source.active or EMPTY, desired).items():
             key = source.content_key(relative, desired)
             problem = source.overdue.get(key) or source.blocked.get(key)
-            changed[source.mount.name_of(relative)] = _ChangedFile(source, file, problem)
+            changed[source.reader.name_of(relative)] = _ChangedFile(source, file, problem)
         for relative, problem in desired.broken.items():
-            changed[source.mount.name_of(relative)] = _ChangedFile(source, None, problem)
+            changed[source.reader.name_of(relative)] = _ChangedFile(source, None, problem)
     return changed
 
 
-def _next_versions(accepted: Iterable[ChangeSet], unit: ReloadUnit) -> dict[str, Version]:
+def _next_versions(accepted: Iterable[ChangeSet]) -> dict[str, Version]:
     accepted = tuple(accepted)
     taken = frozenset(name for each in accepted for name in each.files)
     versions = {}
     for source in dict.fromkeys(source for each in accepted for source in each.sources):
         assert source.desired is not None
-        versions[source.path] = source.desired if unit is ReloadUnit.SOURCE else mixed_version(
-            source.mount, source.active or EMPTY, source.desired, taken)
+        versions[source.path] = source.desired if source.unit is ReloadUnit.SOURCE else mixed_version(
+            source.reader, source.active or EMPTY, source.desired, taken)
     return versions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .select import ReloadUnit
+from .source_state import ReloadUnit
 from .startup import InvalidAtStart
 
 

@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 from koordpolicy.engine.source import Problem, Source
 
-from .mount import EMPTY, Mount, Stamp, Version
+from .mount import EMPTY, SourceReading, Stamp, Version
 
 Files: TypeAlias = Mapping[str, Source]
 """Files by full name."""
+
+
+class ReloadUnit(enum.Enum):
+    """The unit of reloading: it keeps its active version as a whole if any part of the new one is invalid."""
+
+    SOURCE = "source"
+    FILE = "file"
+
+
+class SourceReader(Protocol):
+    """Reads one source: from the disk (`Mount`), or what an API server has of it (`ClusterSource`)."""
+
+    @property
+    def path(self) -> str:
+        """The name of the source, as in `--policies`."""
+        ...
+
+    @property
+    def unit(self) -> ReloadUnit | None:
+        """The unit of this source, whatever that of others is; None for the unit of the settings."""
+        ...
+
+    @property
+    def consistent(self) -> bool:
+        """True if each reading is of one moment: a source that keeps changing is read all the same."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """The reason why changes may be missed at present; empty if none is."""
+        ...
+
+    def name_of(self, relative: str) -> str:
+        """Return the full name of a file, for messages."""
+        ...
+
+    def source_of(self, relative: str, text: str) -> Source:
+        """Return the text of a file with its full name."""
+        ...
+
+    def stamp(self) -> Stamp:
+        """Return the stamp, without reading any file."""
+        ...
+
+    def read(self, previous: Version | None = None) -> SourceReading:
+        """Read all files; one whose content is in `previous` keeps its `Source` object."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceState:
     """One source, at one moment. A change makes another state, which replaces this one among the `Sources`."""
 
-    mount: Mount
+    reader: SourceReader
+    unit: ReloadUnit = ReloadUnit.SOURCE
     stamp: Stamp | None = None
     changed_at: float | None = None
     """The time of the last change of the stamp; None once the source has been read since."""
@@ -50,11 +99,13 @@ class SourceState:
     read_warnings: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     """The reasons why the desired version is not active."""
+    refused: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
+    """The reasons by the full name of each changed file that is not active."""
 
     @property
     def path(self) -> str:
         """The path of the source, which identifies it."""
-        return self.mount.path
+        return self.reader.path
 
     @property
     def pending(self) -> bool:
@@ -96,7 +147,7 @@ class SourceState:
 
     def content_key(self, relative: str, version: Version) -> str:
         """Return the identity of a file's content in a version."""
-        return f"{self.mount.name_of(relative)} {version.hashes.get(relative, '')}"
+        return f"{self.reader.name_of(relative)} {version.hashes.get(relative, '')}"
 
 
 class Sources:
@@ -105,8 +156,9 @@ class Sources:
     The watcher replaces the observed and the desired version, the swapper the active one.
     """
 
-    def __init__(self, mounts: Iterable[Mount]) -> None:
-        self._states = {mount.path: SourceState(mount) for mount in mounts}
+    def __init__(self, readers: Iterable[SourceReader], unit: ReloadUnit = ReloadUnit.SOURCE) -> None:
+        """`unit` is that of the sources whose readers have none of their own."""
+        self._states = {each.path: SourceState(each, each.unit or unit) for each in readers}
 
     def __iter__(self) -> Iterator[SourceState]:
         """Yield the states as they are now: those that replace them meanwhile are not among them."""
@@ -146,11 +198,11 @@ def changed_files(before: Version, after: Version) -> dict[str, Source | None]:
     return changed
 
 
-def mixed_version(mount: Mount, active: Version, desired: Version, taken: Collection[str]) -> Version:
+def mixed_version(reader: SourceReader, active: Version, desired: Version, taken: Collection[str]) -> Version:
     """Return the active version with the taken files (by full name) as they are in the desired one."""
     files, hashes = dict(active.files), dict(active.hashes)
     for relative in (*active.hashes, *desired.hashes):
-        if mount.name_of(relative) not in taken:
+        if reader.name_of(relative) not in taken:
             continue
         if relative in desired.files:
             files[relative], hashes[relative] = desired.files[relative], desired.hashes[relative]

@@ -9,8 +9,9 @@ from dataclasses import replace
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError, Problem
 
+from .mount import EMPTY
 from .select import HoldsPolicies, emptied, is_emptied
-from .source_state import Sources, SourceState, files_of
+from .source_state import ReloadUnit, Sources, SourceState, files_of
 from .state_store import Saved, Store
 from .status import BLOCKED, Outcomes
 from .swap import Swapper
@@ -60,23 +61,65 @@ class Startup:
         if registry is not None and valid and not problems:
             self._activate(registry, held, now)
             return False
+        if self._activate_without_objects():
+            return True
         if self._invalid_at_start is InvalidAtStart.REFUSE:
             raise PolicyError(problems)
         if self._invalid_at_start is InvalidAtStart.LAST_GOOD:
             self._resume(problems, now)
         return True
 
+    def _activate_without_objects(self) -> bool:
+        """Activate the sources of files with the last good objects of a cluster, or with none; return False if that is
+        not possible, or objects are not at fault.
+
+        Which of the observed objects are active is selected afterwards, one by one: a server starts whatever people
+        have stored in the cluster.
+        """
+        objects = {each.path: each for each in self._sources if each.reader.unit is ReloadUnit.FILE}
+        files = [each for each in self._sources if each.path not in objects]
+        if not objects or any(each.observed is None for each in self._sources) or any(
+                each.read_problems or (each.observed is not None and each.observed.problems) for each in files):
+            return False
+        if self._holds_policies is not None and any(
+                each.observed is not None and not each.observed.hashes for each in objects.values()):
+            return False
+        saved = {path: each for path, each in self._loaded().items() if path in objects}
+        for last_good in (saved, {}) if saved else ({},):
+            try:
+                registry = self._swapper.build({file.name: file for file in files_of((
+                    *(each.observed for each in files if each.observed is not None),
+                    *(each.version for each in last_good.values())))})
+            except PolicyError:
+                continue
+            if any(is_emptied(each.observed, self._holds_policies) for each in files):
+                return False
+            self._swapper.activate(registry, preliminary=True)
+            for each in files:
+                self._sources.put(replace(each, active=each.observed, active_since=self._outcomes.clock()))
+            for path, each in objects.items():
+                if path in last_good:
+                    self._sources.put(replace(each, active=last_good[path].version, active_since=last_good[path].since))
+                else:
+                    self._sources.put(replace(each, active=EMPTY, active_since=self._outcomes.clock()))
+            return True
+        return False
+
+    def _loaded(self) -> dict[str, Saved]:
+        """Return the saved versions by path; none where there is no usable state."""
+        if self._store is None:
+            return {}
+        try:
+            return self._store.load({source.path: source.reader for source in self._sources})
+        except PolicyError:
+            return {}
+
     def _held(self) -> dict[str, Saved]:
         """Return by path the last good versions of the sources whose observed version must not be activated yet.
 
         Those are empty directories, which right after a start may not be mounted yet, and blocked versions.
         """
-        if self._store is None:
-            return {}
-        try:
-            saved = self._store.load({source.path: source.mount for source in self._sources})
-        except PolicyError:
-            return {}
+        saved = self._loaded()
         return {source.path: each for source in self._sources
                 if source.observed is not None and (each := saved.get(source.path)) is not None
                 and (each.blocked == source.observed.digest
@@ -106,7 +149,7 @@ class Startup:
         """Activate the last good set."""
         assert self._store is not None
         try:
-            saved = self._store.load({source.path: source.mount for source in self._sources})
+            saved = self._store.load({source.path: source.reader for source in self._sources})
             _refuse_unknown(self._sources, saved)
             registry = self._swapper.build({
                 file.name: file for file in files_of(each.version for each in saved.values())})

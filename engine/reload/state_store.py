@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.engine.files import beside_of, make_own_directory, read_own, write_new
-from koordpolicy.engine.source import PolicyError, Problem, Source
+from koordpolicy.engine.source import PolicyError, Problem
 
-from .mount import Mount, Version
-from .source_state import Sources
+from .mount import Version
+from .source_state import SourceReader, Sources
 
 FILE: Final = "last-good.json"
 LARGEST: Final = 64 * 1024 * 1024
@@ -94,7 +94,7 @@ class Store:
             for name, source in saved.version.files.items())
         return _json(path) + b":" + _json(about)[:-1] + b',"files":{' + files + b"}}"
 
-    def load(self, mounts: Mapping[str, Mount]) -> dict[str, Saved]:
+    def load(self, readers: Mapping[str, SourceReader]) -> dict[str, Saved]:
         """Return the saved versions of these sources, by path; unknown sources are absent.
 
         Raises `PolicyError` if there is no set, or it is damaged.
@@ -116,7 +116,7 @@ class Store:
             raise _refusal(f"the last good set `{self.path}` is damaged: its checksum does not fit", "damaged-state")
         try:
             sources = _mapping(json.loads(body.decode("utf-8", "surrogateescape")))
-            return {path: _saved(mounts[path], _mapping(data)) for path, data in sources.items() if path in mounts}
+            return {path: _saved(readers[path], _mapping(data)) for path, data in sources.items() if path in readers}
         except (ValueError, KeyError, RecursionError):
             raise _refusal(f"`{self.path}` is not a last good set of this version", "damaged-state") from None
 
@@ -158,10 +158,10 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
-def _saved(mount: Mount, data: Mapping[str, Any]) -> Saved:
+def _saved(reader: SourceReader, data: Mapping[str, Any]) -> Saved:
     # The hashes are of the published bytes, which may begin with a BOM that the text lacks.
     held = {name: _mapping(file) for name, file in _mapping(data["files"]).items()}
-    files = {name: Source(mount.name_of(name), _text(file["text"])) for name, file in held.items()}
+    files = {name: reader.source_of(name, _text(file["text"])) for name, file in held.items()}
     hashes = {name: _text(file["sha256"]) for name, file in held.items()}
     version = Version.of(files, hashes)
     since, projected = data["since"], data["projected"]

@@ -12,8 +12,8 @@ from koordpolicy.engine.source import PolicyError, Problem, Source
 from .history import GenerationRecord, History
 from .mount import EMPTY, Version
 from .probation import Probation
-from .select import ReloadUnit, Selection
-from .source_state import Files, Sources, SourceState, active_files
+from .select import Selection
+from .source_state import Files, ReloadUnit, Sources, SourceState, active_files
 from .status import BLOCKED, OVERDUE, Outcomes
 
 Stage: TypeAlias = Callable[[Registry], None]
@@ -47,7 +47,7 @@ class Swapper:
 
     def __init__(
         self, live: Live, sources: Sources, build: Build, *, python_plugins: Iterable[Plugin],
-        check: Stage | None, unit: ReloadUnit, probation: Probation, history: History, outcomes: Outcomes,
+        check: Stage | None, probation: Probation, history: History, outcomes: Outcomes,
         activated: Callable[[], None],
     ) -> None:
         self._live = live
@@ -55,7 +55,6 @@ class Swapper:
         self._build = build
         self._python_plugins = tuple(python_plugins)
         self._check = check
-        self._unit = unit
         self._probation = probation
         self._history = history
         self._outcomes = outcomes
@@ -64,6 +63,8 @@ class Swapper:
         """The last set that has passed its probation, while the active one has not."""
         self._staged: Registry | None = None
         """The registry that was staged last."""
+        self._preliminary = False
+        """True if nobody published the active set, so that it is no target of rollbacks."""
         self.stage: Stage | None = None
         """Called with each registry before it is activated; raises `PolicyError` if it cannot run."""
         self.alarm = ""
@@ -113,15 +114,18 @@ class Swapper:
         self._staged = registry
         return registry
 
-    def activate(self, registry: Registry) -> None:
-        """Make a registry the active one, staged unless that was done last; raises `PolicyError` if it cannot run."""
+    def activate(self, registry: Registry, *, preliminary: bool = False) -> None:
+        """Make a registry the active one, staged unless that was done last; raises `PolicyError` if it cannot run.
+
+        Another one follows a `preliminary` one at once; it is no target of rollbacks.
+        """
         try:
             self._live.activate(registry, None if registry is self._staged else self.stage)
         except PolicyError:
             raise
         except Exception as error:
             raise our_fault("activating the policies", error) from error
-        self._staged = None
+        self._staged, self._preliminary = None, preliminary
         self.alarm, self.stuck = "", False
         self._activated()
 
@@ -130,7 +134,7 @@ class Swapper:
         if selection.built is None:
             return
         before = _ActiveSet(self._live.registry, tuple((s.path, s.active, s.active_since) for s in self._sources))
-        proven = self.proven
+        proven = self.proven and not self._preliminary
         self.activate(selection.built)
         now = self._outcomes.clock()
         for path, version in selection.versions.items():
@@ -174,7 +178,7 @@ class Swapper:
                     f"{failed}, so it was rolled back", code="rolled-back",
                     help="look at the errors in metrics and verdicts, and edit it"))
             self._sources.put(replace(source, active=version, active_since=since,
-                                      mixed=self._unit is ReloadUnit.FILE and version is not None))
+                                      mixed=source.unit is ReloadUnit.FILE and version is not None))
         self.alarm = f"{failed}: rolled back to what was active before"
         self._history.mark(generation, failed)
         self.record()
@@ -209,7 +213,7 @@ class Swapper:
             if source.desired is not None and source.desired.digest == active.digest:
                 blocked = replace(blocked, blocked={**source.blocked, active.digest: problem}, problems=(problem,))
             self._sources.put(replace(blocked, active=version, active_since=self._outcomes.clock(),
-                                      mixed=self._unit is ReloadUnit.FILE))
+                                      mixed=source.unit is ReloadUnit.FILE))
             self._previous = None
             self._history.mark(registry.generation, why)
             self.record()

@@ -37,7 +37,7 @@ _ALERT_SHARE: Final = 10
 
 
 class Watcher:
-    """Updates `observed` and `desired` of each source when its mount changes.
+    """Updates `observed` and `desired` of each source when it changes.
 
     `debounce`, `interval` and `rehash` are seconds: the time without changes before a source is read, the interval
     between stamps, and the interval after which all contents are hashed even if the stamp is the same.
@@ -71,9 +71,9 @@ class Watcher:
     def read(self, path: str, now: float) -> SourceReading:
         """Read a source that has just been written, without debounce."""
         source = self._sources[path]
-        reading = source.mount.read(source.observed or source.active)
+        reading = source.reader.read(source.observed or source.active)
         if reading.torn:
-            reading = source.mount.read(source.observed or source.active)
+            reading = source.reader.read(source.observed or source.active)
         self._sources.put(self._taken(source, reading, now))
         return reading
 
@@ -95,19 +95,22 @@ class Watcher:
     def warnings_of(self, source: SourceState, now: float) -> list[str]:
         """Return the warnings about a source."""
         found = [*source.read_warnings]
-        if source.flapping_since is not None and now - source.flapping_since >= _FLAPPING * self._debounce:
-            found.append(f"`{source.mount.path}` keeps changing and is read only once it is quiet "
+        if source.reader.trouble:
+            found.append(f"changes of `{source.path}` may be missed: {source.reader.trouble}")
+        if (source.flapping_since is not None and not source.reader.consistent
+                and now - source.flapping_since >= _FLAPPING * self._debounce):
+            found.append(f"`{source.path}` keeps changing and is read only once it is quiet "
                          f"for {self._debounce:g} s")
         if source.observed is not None and not source.observed.hashes:
             again = "; looking again" if source.empty_since is not None else ""
-            found.append(f"`{source.mount.path}` holds no policy files{again}")
+            found.append(f"`{source.path}` holds no policy files{again}")
         return found
 
     def _read_first(self, source: SourceState, now: float) -> list[Problem]:
-        reading = source.mount.read()
+        reading = source.reader.read()
         for _ in range(_FIRST_READS):
             if reading.torn:
-                reading = source.mount.read()
+                reading = source.reader.read()
         taken = self._taken(source, reading, now)
         # A change within the same tick of the file system's clock would not change the next stamp.
         taken = replace(taken, rehash_at=now + self._interval, desired=taken.observed, desired_since=now)
@@ -120,7 +123,7 @@ class Watcher:
     def _observed(self, source: SourceState, now: float) -> SourceState:
         """Return the state after a look at the source."""
         began = time.monotonic()
-        stamp = source.mount.stamp()
+        stamp = source.reader.stamp()
         self.scan_seconds = max(self.scan_seconds / 2, time.monotonic() - began)
         if stamp.presence is Presence.DIRECTORY and source.projected:
             # A mounted ConfigMap without `..data` has been unmounted.
@@ -131,11 +134,14 @@ class Watcher:
             if not stamp.readable:
                 return self._taken(source, SourceReading(stamp), now)
             source = replace(source, unmounted=False)
-        settled = source.changed_at is not None and now >= source.changed_at + self._debounce
+        settled = source.changed_at is not None and (
+            now >= source.changed_at + self._debounce or (
+                source.reader.consistent and source.flapping_since is not None
+                and now >= source.flapping_since + self._interval))
         # An empty source is intentionally empty only if it still is an interval later.
         confirmed = source.empty_since is not None and now >= source.empty_since + self._interval
         if stamp.readable and (settled or (source.changed_at is None and (confirmed or now >= source.rehash_at))):
-            return self._taken(source, source.mount.read(source.observed or source.active), now)
+            return self._taken(source, source.reader.read(source.observed or source.active), now)
         return source
 
     def _taken(self, source: SourceState, reading: SourceReading, now: float) -> SourceState:
@@ -164,9 +170,10 @@ class Watcher:
         return replace(source, unmounted=unmounted, observed=None, empty_since=None, read_warnings=(), read_problems=(
             Problem(
                 f"`{source.path}` cannot be read: {stamp.reason}",
-                help="mount or restore it" if unmounted
-                else "name several smaller directories" if stamp.marks == (errno.E2BIG,)
-                else "give the process the right to read it",
+                help=stamp.help or (
+                    "mount or restore it" if unmounted
+                    else "name several smaller directories" if stamp.marks == (errno.E2BIG,)
+                    else "give the process the right to read it"),
                 code="unmounted" if unmounted else "unreadable-source"),))
 
 

@@ -282,11 +282,11 @@ def builds(files: Files) -> bool:
 
 def source_of(
     path: str, active: dict[str, str] | None, desired: dict[str, str] | None, *, since: float = 0.0,
-    blocked: bool = False,
+    blocked: bool = False, unit: ReloadUnit = ReloadUnit.SOURCE,
 ) -> SourceState:
     mount = Mount(path)
     source = SourceState(
-        mount, active=version_of(mount, active) if active is not None else None,
+        mount, unit, active=version_of(mount, active) if active is not None else None,
         desired=version_of(mount, desired) if desired is not None else None, desired_since=since)
     if not blocked or source.desired is None:
         return source
@@ -299,7 +299,8 @@ def situations(draw: st.DrawFn) -> list[SourceState]:
     """Sources of which the active versions build together."""
     sources = [
         source_of(f"/s{number}", draw(st.none() | VERSIONS), draw(st.none() | VERSIONS),
-                  since=draw(st.sampled_from([0.0, 1.0, 2.0])), blocked=draw(st.sampled_from([False, False, True])))
+                  since=draw(st.sampled_from([0.0, 1.0, 2.0])), blocked=draw(st.sampled_from([False, False, True])),
+                  unit=draw(st.sampled_from(ReloadUnit)))
         for number in range(draw(st.integers(1, 4)))
     ]
     if not builds(active_files(sources)):
@@ -308,7 +309,7 @@ def situations(draw: st.DrawFn) -> list[SourceState]:
 
 
 RULES = st.builds(
-    SelectionRules, st.sampled_from(ReloadUnit),
+    SelectionRules,
     st.sampled_from([lambda _: (), lambda files: [frozenset(file.name for file in files)]]),
     st.sampled_from([None, lambda file: "plugin" in file.text]))
 
@@ -343,7 +344,7 @@ def test_each_pending_change_is_either_accepted_or_refused_with_reasons(sources,
     selection = select(sources, build, rules)
     accepted = [name for each in selection.accepted for name in each.files]
     refused = [name for each in selection.refused for name in each.changes.files]
-    pending = {source.mount.name_of(name) for source in sources if source.pending
+    pending = {source.reader.name_of(name) for source in sources if source.pending
                for name in changed_files(source.active or EMPTY, source.desired)}
     assert sorted([*accepted, *refused]) == sorted(pending)
     assert all(each.problems for each in selection.refused)
@@ -366,13 +367,13 @@ def test_what_is_blocked_and_what_would_leave_a_source_empty_is_never_accepted(s
             continue
         changed = changed_files(source.active or EMPTY, version)
         assert not any(source.content_key(name, version) in source.blocked for name in changed if changed[name])
-        if rules.holds_policies is not None and rules.unit is ReloadUnit.SOURCE:
+        if rules.holds_policies is not None and source.unit is ReloadUnit.SOURCE:
             assert any("plugin" in file.text for file in version.files.values())
 
 
 @given(situations(), RULES)
 def test_no_refused_change_would_fit_beside_what_is_accepted(sources, rules) -> None:
-    rules = SelectionRules(rules.unit, rules.groups)
+    rules = SelectionRules(rules.groups)
     selection = select(sources, build, rules)
     again = select(swapped(sources, selection), build, rules)
     assert again.accepted == ()
@@ -380,7 +381,7 @@ def test_no_refused_change_would_fit_beside_what_is_accepted(sources, rules) -> 
 
 @given(situations(), RULES)
 def test_all_pending_changes_are_accepted_where_they_build_together(sources, rules) -> None:
-    rules = SelectionRules(rules.unit, rules.groups)
+    rules = SelectionRules(rules.groups)
     desired = [source.desired or source.active or EMPTY for source in sources]
     files = {file.name: file for version in desired for file in version.files.values()}
     if builds(files) and not any(source.blocked for source in sources):
@@ -398,3 +399,22 @@ def test_a_change_that_empties_its_source_is_not_part_of_what_is_built_one_by_on
     selection = select(sources, exclusive, SelectionRules(holds_policies=lambda file: bool(file.text)))
     assert (selection.built, [[problem.message for problem in each.problems] for each in selection.refused]) == (
         frozenset({"/s0/a.yaml", "/s2/a.yaml"}), [["`/s2` holds no policy"], ["only one of them"]])
+
+
+INDEPENDENT = st.dictionaries(st.sampled_from(["g", "h", "i"]), st.sampled_from([1, 2]))
+
+
+def independent(objects: dict[str, int]) -> dict[str, str]:
+    """Return objects that need nothing, and whose names nobody else takes, in one of two versions."""
+    return {name: f"plugin {name}" + "\n" * version for name, version in objects.items()}
+
+
+@given(VERSIONS, VERSIONS, INDEPENDENT, INDEPENDENT)
+def test_a_valid_object_waits_for_no_other_object_whatever_that_holds(active, desired, before, after) -> None:
+    source = source_of("/crd", active | independent(before), desired | independent(after), unit=ReloadUnit.FILE)
+    if not builds(active_files([source])):
+        source = source_of("/crd", independent(before), desired | independent(after), unit=ReloadUnit.FILE)
+    selection = select([source], build, SelectionRules())
+    version = selection.versions.get("/crd", source.active)
+    assert version is not None
+    assert {name: file.text for name, file in version.files.items() if name in "ghi"} == independent(after)

@@ -1,0 +1,123 @@
+"""Follows policies in an API server: informers on a thread of their own deliver to the sources; status is written back.
+
+One process of those that follow the same objects writes their status: the holder of a Lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.client.informer import Change, Informer, InformerView
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.leader_election import LeaderElector, LeaseSettings
+from koordpolicy.engine.client.resources import ApiResource, ObjectReference
+from koordpolicy.engine.client.transport import Transport
+from koordpolicy.engine.client.writes import ClusterWriter, WriteResult
+from koordpolicy.engine.documents import GROUP, VERSION
+from koordpolicy.engine.documents.objects import PLURALS
+
+from .cluster_source import ClusterSource, ConfigMapSource
+from .object_status import Patch
+
+_LOG: Final = logging.getLogger(__name__)
+
+SYNC_S: Final = 15.0
+"""Seconds that a start waits for the first lists."""
+_POLL_S: Final = 0.01
+_FINAL: Final = ("401", "403")
+"""The beginnings of faults that do not pass by waiting."""
+_AGENT: Final = "koord-policy/policies"
+_CONFIGMAPS: Final = ApiResource("ConfigMap", "", "v1", "configmaps")
+_KINDS: Final = {kind.value: ApiResource(kind.value, GROUP, VERSION.partition("/")[2], plural)
+                 for kind, plural in PLURALS.items()}
+
+
+class PolicyFollower:
+    """Follows the objects of some sources. `start` it once, `close` it at the end."""
+
+    def __init__(self, sources: Sequence[ClusterSource], connection: Connection) -> None:
+        """Nothing else may use the connection, as credentials belong to one event loop."""
+        self.sources = tuple(sources)
+        self._io = IoThread("policies")
+        self._transport = Transport(connection, user_agent=_AGENT)
+        self._writer = ClusterWriter(self._transport)
+        self._elector: LeaderElector | None = None
+        self._changed: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin to follow; returns without waiting for the first lists."""
+        self._io.start()
+        self._io.on_close(self._transport.close)
+        for source in self.sources:
+            informers = [self._informer(source, resource, namespace, selector)
+                         for resource, namespace, selector in _parts(source)]
+            source.follow(_views(informers))
+            for informer in informers:
+                self._io.submit(informer.run()).add_done_callback(_log_failure)
+
+    def wait(self, seconds: float = SYNC_S) -> bool:
+        """Wait until all objects are listed, but not for what does not pass by waiting; return whether they are."""
+        end = time.monotonic() + seconds
+        while not all(source.synced for source in self.sources):
+            if time.monotonic() >= end or any(
+                    view.absent or view.fault.startswith(_FINAL) for source in self.sources for view in source.views):
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call a function after each change of policies, in the thread of the informers, which it must not block."""
+        self._changed = changed
+
+    def elect(self, settings: LeaseSettings) -> None:
+        """Take part in the election of the process that writes status."""
+        self._io.submit(self._take_part(settings)).add_done_callback(_log_failure)
+
+    def leads(self) -> bool:
+        """Return True while this process is the one that writes status."""
+        return self._elector is not None and self._elector.leads()
+
+    def write_status(self, kind: str, name: str, uid: str, patch: Patch) -> Future[WriteResult]:
+        """Merge a patch into the status of an object, if it still has its UID."""
+        target = ObjectReference(_KINDS[kind], "", name, uid)
+        return self._io.submit(self._writer.merge_patch(target, {"status": patch}, subresource="status"))
+
+    def close(self) -> None:
+        """End all requests, and release the Lease."""
+        self._io.close()
+
+    def _informer(self, source: ClusterSource, resource: ApiResource, namespace: str, selector: str | None) -> Informer:
+        def deliver(changes: Sequence[Change]) -> None:
+            if source.deliver(changes):
+                self._changed()
+
+        return Informer(self._transport, resource, deliver, namespace=namespace, field_selector=selector)
+
+    async def _take_part(self, settings: LeaseSettings) -> None:
+        while True:
+            self._elector = LeaderElector(self._transport, settings)
+            await self._elector.run()
+            # Leadership was given up: writes of status are not harmed by that, so it is tried again.
+            await asyncio.sleep(settings.retry_s)
+
+
+def _log_failure(future: Future[Any]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _LOG.error("following policies failed", exc_info=error)
+
+
+def _parts(source: ClusterSource) -> list[tuple[ApiResource, str, str | None]]:
+    """Return what a source consists of: resources with their namespace and field selector."""
+    if isinstance(source, ConfigMapSource):
+        return [(_CONFIGMAPS, source.namespace, f"metadata.name={source.name}")]
+    return [(resource, "", None) for resource in _KINDS.values()]
+
+
+def _views(informers: Sequence[Informer]) -> Callable[[], Sequence[InformerView]]:
+    return lambda: [informer.view for informer in informers]
