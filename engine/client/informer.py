@@ -108,7 +108,7 @@ class Informer:
         listed: Callable[[], None] = lambda: None, namespace: str = "", field_selector: str | None = None,
         streaming: bool = True, backoff: Backoff | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, clock: Callable[[], float] = time.monotonic,
-        absent_s: float = ABSENT_S,
+        now: Callable[[], float] = time.time, absent_s: float = ABSENT_S,
     ) -> None:
         """`deliver` is called in the loop with the changes in order, and `listed` after the last one of each list, or
         after an answer that the server does not have the kind; they must not block.
@@ -127,6 +127,7 @@ class Informer:
         self._backoff = backoff or Backoff(clock=clock)
         self._sleep = sleep
         self._clock = clock
+        self._now = now
         self._absent_s = absent_s
         self._known: dict[tuple[str, str], tuple[str, str]] = {}
         """UID and resourceVersion by namespace and name, as delivered."""
@@ -450,7 +451,7 @@ class Informer:
 
     def _heard(self, version: str, **changes: int) -> None:
         self._version = version or self._version
-        self.view = replace(self.view, synced=True, heard=time.time(), fault="", absent=False, **changes)
+        self.view = replace(self.view, synced=True, heard=self._now(), fault="", absent=False, **changes)
         if self._awaited:
             for awaited, reached in self._awaited:
                 if self._is_reached(awaited) and not reached.done():

@@ -8,6 +8,7 @@ null, and 0 is 0. Projections are for reading only: a writer patches its own fie
 from __future__ import annotations
 
 import functools
+import marshal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypedDict, Union
@@ -62,6 +63,40 @@ class Projection:
         return Projection(self.fields | other.fields)
 
 
+class PartPool:
+    """Makes equal parts of objects one: labels, owners, containers and tolerations of all pods of a controller.
+
+    Objects must then not be changed, as all holders of an object must not anyway. Belongs to one thread.
+    """
+
+    def __init__(self, most: int = 65_536) -> None:
+        """After `most` different parts it begins anew."""
+        self._most = most
+        self._parts: dict[int | str, Any] = {}
+
+    def share(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Return the object; fields of its `metadata`, `spec` and so on are replaced by equal ones that are known."""
+        parts = self._parts
+        if len(parts) > self._most:
+            parts.clear()
+        for section in item.values():
+            if type(section) is not dict:
+                continue
+            for name, value in section.items():
+                if type(value) is str:
+                    if name not in _UNIQUE:
+                        section[name] = parts.setdefault(value, value)
+                elif value and (type(value) is dict or type(value) is list):
+                    key = hash(marshal.dumps(value, _WITHOUT_REFERENCES))
+                    known = parts.setdefault(key, value)
+                    if known is not value and known == value:
+                        section[name] = known
+        return item
+
+
+_UNIQUE: Final = frozenset({"name", "uid", "resourceVersion"})
+_WITHOUT_REFERENCES: Final = 2
+"""The version of the marshal format in which equal data are equal bytes, whichever parts of them are one object."""
 _WHOLE: Final[Callable[[msgspec.Raw | bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
 
 

@@ -348,8 +348,9 @@ class Cluster(ClusterState):
             node = binding.pod.node_name
             if pod.node_name == node:
                 devices = bound_devices(pod) or self._devices_held(binding)
-            elif not pod.node_name:
-                # An informer may still report the pod as unbound: an assumed pod stays assumed until forgotten.
+            elif not pod.node_name and not item["metadata"].get("deletionTimestamp"):
+                # An informer may still report the pod as unbound: an assumed pod stays assumed until forgotten. One
+                # that is being deleted can no longer be bound, so that its room is free.
                 pod, devices = pod.on(node), self._devices_held(binding)
         self._detach(key)
         self._pods[key] = pod

@@ -6,7 +6,7 @@ import marshal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.kubernetes.objects import LARGEST_AMOUNT, check_object, json_kind
 from koordpolicy.engine.kubernetes.quantity import Quantity
@@ -33,6 +33,7 @@ _ASSUMED: Final[Mapping[str, Quantity]] = {
 }
 _NOTHING: Final[Mapping[str, Quantity]] = {}
 _ZERO: Final = Quantity.parse("0")
+_STATUSES: Final = ("containerStatuses", "initContainerStatuses")
 _RESIZE_PENDING: Final = "PodResizePending"
 _INFEASIBLE: Final = "Infeasible"
 _POD_LEVEL: Final = ("cpu", "memory")
@@ -137,8 +138,7 @@ class PodInfo(_Shaped):
             raise ValueError("`spec.containers` is missing or empty: a pod has at least one container")
         node_name = text_at(spec, "nodeName", "spec")
         status = mapping_at(pod, "status", optional=True)
-        resized = _Resized.of(status) if node_name and status else None
-        requests, limits = _effective(spec, "requests", resized), _effective(spec, "limits", resized)
+        requests, limits, excess = _amounts_of(spec, status if node_name else {})
         annotations = mapping_at(metadata, "annotations", "metadata", optional=True)
         _check_placement(spec)
         kubernetes_qos, qos, band = classes_of(pod)
@@ -156,7 +156,7 @@ class PodInfo(_Shaped):
             kubernetes_qos=kubernetes_qos,
             node_name=node_name,
             gpu=_gpu_request(requests, annotations),
-            excess=_excess(spec, requests, resized),
+            excess=excess,
         )
 
     @property
@@ -359,6 +359,46 @@ def _raise_to(total: dict[str, Quantity], amounts: Mapping[str, Quantity]) -> No
             total[name] = quantity
 
 
+_Effective: TypeAlias = tuple[ResourceList, ResourceList, tuple[int, ...]]
+"""Requests, limits and excess of a pod; shared by all pods with the same amounts."""
+_EFFECTIVE: Final[dict[bytes, _Effective]] = {}
+_MOST_EFFECTIVE: Final = 16_384
+
+
+def _amounts_of(spec: Mapping[str, Any], status: Mapping[str, Any]) -> _Effective:
+    """Return the effective amounts of a checked pod; `status` is empty for a pod without a node."""
+    try:
+        # What they depend on, and nothing that differs between the pods of a controller.
+        key = marshal.dumps((
+            [_amounts_read(each) for each in spec["containers"]],
+            [_amounts_read(each) for each in spec.get("initContainers") or ()],
+            spec.get("resources"), spec.get("overhead"), status.get("resources"), status.get("allocatedResources"),
+            [_amounts_read(each) for field in _STATUSES for each in status.get(field) or ()],
+            [each.get("reason") for each in status.get("conditions") or () if each.get("type") == _RESIZE_PENDING],
+        ), _WITHOUT_REFERENCES)
+    except (ValueError, AttributeError, TypeError):  # not plain data, or malformed, which is reported below
+        return _new_amounts_of(spec, status)
+    known = _EFFECTIVE.get(key)
+    if known is None:
+        known = _new_amounts_of(spec, status)
+        if len(_EFFECTIVE) >= _MOST_EFFECTIVE:
+            _EFFECTIVE.clear()
+        _EFFECTIVE[key] = known
+    return known
+
+
+def _amounts_read(container: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what `_effective` reads of a container or the status of one."""
+    get = container.get
+    return get("name"), get("resources"), get("allocatedResources"), get("restartPolicy")
+
+
+def _new_amounts_of(spec: Mapping[str, Any], status: Mapping[str, Any]) -> _Effective:
+    resized = _Resized.of(status) if status else None
+    requests, limits = _effective(spec, "requests", resized), _effective(spec, "limits", resized)
+    return requests, limits, _excess(spec, requests, resized)
+
+
 @dataclass(frozen=True, slots=True)
 class _Resized:
     """The resources in the status of a pod on a node."""
@@ -375,7 +415,7 @@ class _Resized:
         """Return it, or None if the status has no resources."""
         containers = {
             text_at(each, "name", "status"): each
-            for field in ("containerStatuses", "initContainerStatuses") if field in status
+            for field in _STATUSES if field in status
             for each in objects_at(status, field, "status") if each.get("resources") is not None
         }
         pod = status if status.get("resources") is not None else {}

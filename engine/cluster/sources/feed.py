@@ -13,17 +13,16 @@ import time
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from koordpolicy.engine.client.informer import Change, Informer
+from koordpolicy.engine.client.informer import ABSENT_S, Change, Informer
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.list_parser import ListParser
-from koordpolicy.engine.client.projection import Projection
+from koordpolicy.engine.client.projection import PartPool, Projection
 from koordpolicy.engine.client.resources import BY_KIND, ApiResource
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 from koordpolicy.engine.source import PolicyError
@@ -112,8 +111,10 @@ class FeedView:
     """Changes that were applied since the start."""
     faulty: int
     """Objects that could not be decoded or applied, and are as they were before."""
+    comparisons: int
+    """Comparisons of one kind that are complete."""
     mismatches: Mapping[tuple[str, str], int]
-    """Differences that comparisons found, by kind and `Found`."""
+    """Differences that they found, by kind and `Found`."""
 
 
 class Barrier:
@@ -148,7 +149,7 @@ class _Followed:
     resource: ApiResource
     informer: Informer
     projection: Projection
-    future: Future[Any] | None = None
+    task: asyncio.Task[Any] | None = None
 
 
 class Feed:
@@ -177,6 +178,7 @@ class Feed:
         self._required: FieldSets = {}
         self._previous: FieldSets = {}
         self._unreadable: dict[Key, str] = {}
+        self._parts = PartPool()
         # Between the threads:
         self._nodes: deque[_Entry] = deque()
         self._others: deque[_Entry] = deque()
@@ -196,6 +198,7 @@ class Feed:
         self._healed: dict[Key, int] = {}
         """The versions that were read beside the informers: older ones may still arrive."""
         self._work: Iterator[None] = iter(())
+        self._comparisons = 0
         self._mismatches: Counter[tuple[str, str]] = Counter()
         self._initial = reads
 
@@ -248,7 +251,8 @@ class Feed:
         """The state of the feed."""
         return FeedView(
             self._synced, self.views, tuple(sorted(self._absent)), len(self._nodes) + len(self._others), self.lag_s,
-            self._applied, len(self.faults) + len(self._unreadable), dict(self._mismatches))
+            self._applied, len(self.faults) + len(self._unreadable), self._comparisons,
+            dict(self._mismatches))
 
     @property
     def views(self) -> Mapping[str, KindView]:
@@ -279,8 +283,8 @@ class Feed:
         for kind in tuple(self._followed):
             if kind not in reads and kind not in self._previous:
                 followed = self._followed.pop(kind)
-                if followed.future is not None:
-                    followed.future.cancel()
+                if followed.task is not None:
+                    followed.task.cancel()
                 self._put(kind, _Stopped(kind))
         for kind, fields in reads.items():
             wanted = _projection(fields)
@@ -295,9 +299,10 @@ class Feed:
         resource = self._resources[kind]
         informer = Informer(
             self._transport, resource, partial(self._deliver, kind), listed=partial(self._note_list, kind),
-            field_selector=_SELECTORS.get(kind), streaming=self._streaming)
+            field_selector=_SELECTORS.get(kind), streaming=self._streaming, now=self._now,
+            absent_s=ABSENT_S)
         followed = self._followed[kind] = _Followed(resource, informer, projection)
-        followed.future = self._io.submit(informer.run())
+        followed.task = asyncio.create_task(informer.run())
 
     def _deliver(self, kind: str, changes: Sequence[Change]) -> None:
         followed = self._followed.get(kind)
@@ -315,7 +320,7 @@ class Feed:
             self._unreadable.pop(key, None)
             return _Item(key, change.uid, None)
         try:
-            item = decode(followed.resource, followed.projection, change.raw)
+            item = self._parts.share(decode(followed.resource, followed.projection, change.raw))
         except (ValueError, RecursionError) as error:
             why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
             if self._unreadable.get(key) != why:
@@ -465,10 +470,12 @@ class Feed:
 
     def _add_nodes(self, cluster: Cluster, items: Sequence[_Item]) -> None:
         objects = [item.object for item in items if item.object is not None]
-        if cluster.upsert_all(objects):  # one of them is odd: each by itself, so that the error is noted with its name
-            for item in items:
-                if item.key[1] not in cluster.index:
-                    self._apply_item(cluster, item)
+        cluster.upsert_all(objects)
+        for item in items:
+            if item.key[1] in cluster.index:
+                self.faults.pop(item.key, None)
+            else:
+                self._apply_item(cluster, item)  # an odd one: again by itself, so that its error is noted
         self._applied += len(items)
 
     def _apply_item(self, cluster: Cluster, item: _Item) -> None:
@@ -540,6 +547,7 @@ class Feed:
                     self._apply_item(cluster, _Item(each.key, "", None))
                 else:
                     self._io.submit(self._read(each.key, each.uid))
+        self._comparisons += 1
         if found:
             _LOG.error("Cache mismatch: %s", describe(found))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpolicy.engine.client.projection import Projection, _decoder
+from koordpolicy.engine.client.projection import PartPool, Projection, _decoder
 
 NAMES = ("a", "b", "c", "x.y/z")
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=3)
@@ -89,3 +89,25 @@ def test_equal_sets_of_fields_share_a_decoder():
     one, other = (Projection(frozenset({("metadata", "name"), ("spec", "a")})) for _ in range(2))
     assert one == other
     assert _decoder(one.fields or frozenset()) == _decoder(other.fields or frozenset())
+
+
+def test_equal_parts_of_objects_become_one_and_the_objects_stay_equal():
+    def item(name: str, image: str = "x") -> dict[str, Any]:
+        return {"kind": "Pod", "metadata": {"name": name, "labels": {"app": "a"}, "uid": name},
+                "spec": {"nodeName": "n" + name[:0] + "ode", "containers": [{"image": image}], "tolerations": []}}
+
+    pool = PartPool()
+    one, two, three = (pool.share(json.loads(json.dumps(each))) for each in (item("1"), item("2"), item("3", "y")))
+    assert (one, two, three) == (item("1"), item("2"), item("3", "y"))
+    assert one["metadata"]["labels"] is two["metadata"]["labels"] is three["metadata"]["labels"]
+    assert one["spec"]["containers"] is two["spec"]["containers"]
+    assert one["spec"]["nodeName"] is two["spec"]["nodeName"]
+    assert three["spec"]["containers"] == [{"image": "y"}]
+
+
+@given(st.lists(st.fixed_dictionaries({"spec": OBJECTS}), max_size=20), st.integers(0, 5))
+def test_sharing_changes_no_object_and_types_stay_distinct(items: list[Any], most: int):
+    pool = PartPool(most)
+    before = [repr(item) for item in items]
+    assert [repr(pool.share(item)) for item in items] == before
+    assert len(pool._parts) <= most + 4

@@ -1,0 +1,376 @@
+"""The live feed brings a cluster to the state of the API server, whatever happens in between."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.transport import Transport
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.events import Event
+from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields, fields_read
+from koordpolicy.engine.cluster.sources.feed import Feed
+
+from ...client.object_server import ObjectServer
+
+READS: FieldSets = fields_read([])
+METRICS: FieldSets = fields_read([Read("NodeMetric", fields=frozenset())])
+
+
+def node(name: str, cpu: str = "8", **more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "status": {"allocatable": {"cpu": cpu, "memory": "32Gi", "pods": "110"}}, **more}
+
+
+def pod(name: str, on: str = "", cpu: str = "1", uid: str | None = None, **metadata: Any) -> dict[str, Any]:
+    container = {"name": "main", "env": [{"name": "A", "value": "1"}], "resources": {"requests": {"cpu": cpu}}}
+    return {"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", **({"uid": uid} if uid else {}), **metadata},
+            "spec": {"containers": [container], **({"nodeName": on} if on else {})}}
+
+
+def metric(name: str, cpu: str = "1") -> dict[str, Any]:
+    return {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name},
+            "status": {"updateTime": "2026-01-01T00:00:00Z", "nodeMetric": {"nodeUsage": {"resources": {"cpu": cpu}}}}}
+
+
+class Fed:
+    """A cluster that a feed follows, owned by the test's thread."""
+
+    def __init__(self, feed: Feed, cluster: Cluster, woken: threading.Event) -> None:
+        self.feed, self.cluster, self.woken = feed, cluster, woken
+        self.events: list[Event] = []
+        cluster.listen(self.events.append)
+
+    def until(self, condition: Callable[[], object], seconds: float = 10.0) -> None:
+        """Apply changes until the condition is true."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "it does not come about"
+            self.woken.clear()
+            if not self.feed.apply(self.cluster, 0.01):
+                self.woken.wait(0.01)
+
+    def until_equal_to(self, server: ObjectServer, *kinds: str) -> None:
+        def versions(objects: Any) -> dict[str, tuple[str, str]]:
+            return {key: (item["metadata"]["uid"], item["metadata"]["resourceVersion"])
+                    for key, item in objects.items()}
+
+        self.until(lambda: all(
+            versions(self.cluster.objects(kind)) == versions(server.objects(kind)) for kind in kinds))
+
+
+@contextmanager
+def fed(server: ObjectServer, reads: FieldSets = READS, **more: Any) -> Iterator[Fed]:
+    woken = threading.Event()
+    with IoThread("feed-test") as io:
+        transport = Transport(server.connection, rate=0)
+        io.on_close(transport.close)
+        feed = Feed(io, transport, reads, wake=woken.set, **more)
+        feed.start()
+        made = Fed(feed, Cluster(), woken)
+        yield made
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_cluster_becomes_that_of_the_server_and_follows_it(streaming: bool):
+    with ObjectServer(streaming=streaming, page=2) as server:
+        for item in (node("a"), node("b"), pod("one", "a"), pod("two", "b", cpu="2"), pod("three")):
+            server.put(item)
+        with fed(server) as live:
+            assert not live.feed.synced
+            live.until(lambda: live.feed.synced)
+            live.until_equal_to(server, "Node", "Pod")
+            assert [row.requested["cpu"] for row in live.cluster.rows] == [1000, 2000]
+            assert [each.key for each in live.cluster.pending] == ["default/three"]
+            server.put(pod("three", "b"))
+            server.put(node("c"))
+            server.delete("Pod", "default/one")
+            server.delete("Node", "a")
+            live.until_equal_to(server, "Node", "Pod")
+            assert [(row.name, row.requested["cpu"]) for row in live.cluster.rows] == [("b", 3000), ("c", 0)]
+            assert live.cluster.kinds == {"Node", "Pod"}
+
+
+def test_fields_that_nobody_reads_are_not_in_the_cluster():
+    with ObjectServer() as server:
+        server.put(node("a") | {"spec": {"podCIDR": "10.0.0.0/24", "taints": []}})
+        server.put(pod("one", "a", managedFields=[{"manager": "m"}], labels={"a": "b"}))
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            item = live.cluster.object("Pod", "default/one")
+            assert item == {
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "one", "namespace": "default", "uid": "uid-3", "resourceVersion": "3",
+                             "labels": {"a": "b"}},
+                "spec": {"nodeName": "a", "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}
+            known = live.cluster.object("Node", "a")
+            assert known is not None
+            assert known["spec"] == {"taints": []}
+
+
+def test_kinds_that_nobody_reads_are_never_requested():
+    with ObjectServer() as server, fed(server) as live:
+        live.until(lambda: live.feed.synced)
+        assert {path for _, path, _ in server.requests} == {"/api/v1/nodes", "/api/v1/pods"}
+
+
+def test_l12_the_pods_that_ended_are_left_out_by_a_field_selector():
+    with ObjectServer() as server, fed(server) as live:
+        live.until(lambda: live.feed.synced)
+        assert {query.get("fieldSelector") for query in server.requested("Pod", watch=True)} == {
+            "status.phase!=Succeeded,status.phase!=Failed"}
+
+
+def test_a_wider_projection_comes_by_a_list_while_the_objects_stay_in_the_cluster():
+    wider = fields_read([Read("Pod", fields=fields("spec.containers.env")), Read("NodeMetric", fields=frozenset())])
+    with ObjectServer() as server:
+        server.put(node("a"))
+        server.put(pod("one", "a"))
+        server.put(metric("a"))
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            assert (live.feed.has(READS), live.feed.has(wider)) == (True, False)
+            live.events.clear()
+            live.feed.require(wider)
+            live.until(lambda: live.feed.has(wider))
+            assert live.feed.has(READS)
+            [one] = live.cluster.objects("Pod").values()
+            assert one["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+            assert [(event.kind, event.old is None, event.new is None) for event in live.events] == [
+                ("Pod", False, False), ("NodeMetric", True, False)] or live.events[0].kind == "NodeMetric"
+            assert not [event for event in live.events if event.new is None]
+            assert live.cluster.rows[0].metric is not None
+
+
+def test_a_kind_that_nobody_reads_any_more_is_taken_out_of_the_cluster():
+    with ObjectServer() as server:
+        server.put(node("a"))
+        server.put(metric("a"))
+        with fed(server, METRICS) as live:
+            live.until(lambda: live.feed.synced)
+            assert live.cluster.rows[0].metric is not None
+            live.feed.require(READS)
+            live.feed.require(READS)
+            live.until(lambda: not live.cluster.objects("NodeMetric"))
+            assert live.cluster.rows[0].metric is None
+            assert live.cluster.kinds == {"Node", "Pod"}
+
+
+def test_a_kind_that_the_server_does_not_have_is_said_once_and_followed_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+):
+    monkeypatch.setattr("koordpolicy.engine.cluster.sources.feed.ABSENT_S", 0.02)
+    with caplog.at_level(logging.INFO), ObjectServer(absent=["NodeMetric"]) as server:
+        server.put(node("a"))
+        with fed(server, METRICS) as live:
+            live.until(lambda: live.feed.synced)
+            assert (live.cluster.kinds, live.feed.view.absent) == ({"Node", "Pod"}, ("NodeMetric",))
+            live.until(lambda: len(server.requested("NodeMetric", watch=True)) > 3)
+            server.put(metric("a"))
+            server.absent.clear()
+            live.until(lambda: not live.feed.view.absent)
+            assert live.cluster.kinds == {"Node", "Pod", "NodeMetric"}
+            assert live.cluster.rows[0].metric is not None
+    assert [record.getMessage() for record in caplog.records if record.name.endswith(".feed")] == [
+        "the cluster has no nodemetrics (slo.koordinator.sh/v1alpha1); going on without, until it has",
+        "the cluster has nodemetrics now"]
+
+
+def test_a_pod_that_was_deleted_and_created_again_is_one_deletion_and_one_addition():
+    with ObjectServer() as server:
+        server.put(node("a"))
+        server.put(pod("one", "a", uid="first"))
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            live.events.clear()
+            server.break_watches(compact=True)
+            server.delete("Pod", "default/one")
+            server.put(pod("one", uid="second"))
+            live.until_equal_to(server, "Pod")
+            changes = [(event.old_pod and event.old_pod.uid, event.new_pod and event.new_pod.uid)
+                       for event in live.events if event.kind == "Pod"]
+            assert changes == [("first", None), (None, "second")]
+            assert live.cluster.rows[0].requested["cpu"] == 0
+
+
+def test_an_object_that_cannot_be_read_or_applied_costs_itself(caplog: pytest.LogCaptureFixture):
+    with ObjectServer() as server:
+        server.put(node("a"))
+        server.put(node("odd", cpu="twelve"))
+        server.put(pod("odd", "a") | {"spec": {"containers": [[]]}})
+        server.put(pod("one", "a", cpu="1x"))
+        server.put(pod("two", "a"))
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            assert (live.cluster.names, list(live.cluster.objects("Pod"))) == (["a"], ["default/two"])
+            assert live.feed.view.faulty == 3
+            server.put(node("odd", cpu="12"))
+            server.put(pod("odd", "a"))
+            server.put(pod("one", "a"))
+            live.until_equal_to(server, "Node", "Pod")
+            assert live.feed.view.faulty == 0
+    told = [record.getMessage().partition("`:")[0] for record in caplog.records]
+    assert sorted(told) == ["Node `odd", "Pod `default/odd", "Pod `default/one"]
+
+
+def test_pods_wait_for_the_first_nodes_so_that_rows_are_numbered_a_few_times_only():
+    with ObjectServer() as server:
+        for number in range(300):
+            server.put(pod(f"p{number}", f"n{number}"))
+            server.put(node(f"n{number}"))
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            assert {row.requested["cpu"] for row in live.cluster.rows} == {1000}
+            kinds = [event.kind for event in live.events]
+            assert kinds == ["Node"] * 300 + ["Pod"] * 300
+
+
+def test_the_room_of_a_deleted_pod_is_free_although_it_is_still_assumed():
+    with ObjectServer() as server:
+        server.put(node("a"))
+        server.put(pod("one"))
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            [one] = live.cluster.pending
+            live.cluster.assume(one, "a")
+            server.put(pod("one", labels={"a": "b"}))
+            live.until_equal_to(server, "Pod")
+            assert live.cluster.rows[0].requested["cpu"] == 1000
+            server.put(pod("one", deletionTimestamp="2026-01-01T00:00:00Z"))
+            live.until_equal_to(server, "Pod")
+            assert live.cluster.rows[0].requested["cpu"] == 0
+
+
+def test_l42_a_comparison_finds_and_heals_what_differs(caplog: pytest.LogCaptureFixture):
+    with ObjectServer() as server:
+        for item in (node("a"), pod("missing", "a"), pod("outdated", "a"), pod("fine", "a")):
+            server.put(item)
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            live.feed.compare()
+            live.until(lambda: live.feed.view.comparisons == 2)
+            assert live.feed.view.mismatches == {}
+            ghost = pod("ghost", "a", uid="ghost")
+            ghost["metadata"]["resourceVersion"] = "1"
+            live.cluster.upsert(ghost)
+            live.cluster.upsert(pod("of-a-reservation", "a", uid="own"))
+            live.cluster.delete("Pod", "default/missing")
+            old = live.cluster.object("Pod", "default/outdated")
+            assert old is not None
+            live.cluster.upsert({**old, "metadata": {**old["metadata"], "resourceVersion": "1"}})
+            live.feed.compare()
+            live.until(lambda: live.feed.view.comparisons == 4)
+            live.until(lambda: live.cluster.object("Pod", "default/missing"))
+            live.until(lambda: live.cluster.object("Pod", "default/outdated") == old)
+            assert sorted(live.cluster.objects("Pod")) == [
+                "default/fine", "default/missing", "default/of-a-reservation", "default/outdated"]
+            assert live.feed.view.mismatches == {
+                ("Pod", "missing"): 1, ("Pod", "outdated"): 1, ("Pod", "redundant"): 1}
+    [message] = [record.getMessage() for record in caplog.records]
+    assert message == ("Cache mismatch: missing Pods default/missing; outdated Pods default/outdated; "
+                       "redundant Pods default/ghost")
+
+
+def test_l44_a_barrier_is_passed_when_what_was_accepted_before_is_applied():
+    with ObjectServer() as server:
+        server.put(node("a"))
+        server.put(pod("one"))
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            server.delay_s = 0.3
+            server.put(pod("one", "a"))
+            barrier = live.feed.barrier()
+            assert not barrier.passed
+            live.until(lambda: barrier.passed)
+            assert barrier.complete
+            assert live.cluster.rows[0].requested["cpu"] == 1000
+            assert len(server.requested("Pod", watch=False)) == 1
+
+
+def test_a_barrier_that_is_not_reached_is_passed_after_its_time(caplog: pytest.LogCaptureFixture):
+    with ObjectServer() as server:
+        server.put(node("a"))
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            server.bookmarks = False
+            server.put(node("b"))
+            barrier = live.feed.barrier(0.2)
+            live.until(lambda: barrier.passed)
+            assert not barrier.complete
+            live.until(lambda: caplog.records)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the newest pods were not seen in time: going on with those that were"]
+
+
+def test_the_age_is_that_of_the_kind_of_which_nothing_was_heard_for_longest():
+    now = [1000.0]
+    with ObjectServer(absent=["NodeMetric"]) as server:
+        server.put(node("a"))
+        with fed(server, METRICS, now=lambda: now[0]) as live:
+            live.until(lambda: live.feed.synced)
+            now[0] += 7
+            assert live.feed.oldest_view_age() == 7
+            server.put(node("b"))
+            live.until_equal_to(server, "Node")
+            assert live.feed.oldest_view_age() == 7
+            assert {kind: view.listed for kind, view in live.feed.views.items()} == {
+                "Node": 1007, "Pod": 1000, "NodeMetric": 0}
+            server.put(pod("one"))
+            live.until_equal_to(server, "Pod")
+            assert live.feed.oldest_view_age() == 0
+
+
+def test_a_change_that_waits_in_the_inbox_is_the_lag():
+    clock = [50.0]
+
+    def ticking() -> float:
+        clock[0] += 1e-6
+        return clock[0]
+
+    with ObjectServer() as server:
+        server.put(node("a"))
+        with fed(server, clock=ticking) as live:
+            live.until(lambda: live.feed.synced)
+            assert (live.feed.lag_s, sum(live.feed.lags)) == (0.0, 0)
+            live.woken.clear()
+            server.put(pod("one"))
+            assert live.woken.wait(10)
+            clock[0] += 3
+            assert live.feed.lag_s == pytest.approx(3, abs=0.01)
+            live.until_equal_to(server, "Pod")
+            assert live.feed.lag_s == 0
+            assert live.feed.lags[-3:] == [1, 0, 0]
+            assert live.feed.lag_sum_s == pytest.approx(3, abs=0.01)
+
+
+def test_the_clock_is_that_of_the_servers_date():
+    with ObjectServer() as server:
+        server.date = formatdate(time.time() - 7200, usegmt=True)
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            assert time.time_ns() - live.feed.now() == pytest.approx(7200e9, abs=3e9)
+
+
+def test_slices_are_bounded_in_time():
+    with ObjectServer() as server:
+        for number in range(2000):
+            server.put(node(f"n{number}"))
+        with fed(server) as live:
+            longest = 0.0
+            deadline = time.monotonic() + 30
+            while not live.feed.synced:
+                assert time.monotonic() < deadline
+                start = time.thread_time()
+                live.feed.apply(live.cluster, 0.002)
+                longest = max(longest, time.thread_time() - start)
+            assert len(live.cluster.names) == 2000
+            assert longest < 0.25  # processor time of one slice: all at once would take more
