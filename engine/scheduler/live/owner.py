@@ -26,6 +26,7 @@ from ..cycle.schedule_one import Debug, Settings
 from ..observe.cycle_observer import CycleObserver
 from .client import LiveClient
 from .feed import Feed
+from .gates import GateReporter
 from .reporting import AttemptReporter
 from .watchdogs import LostPods, UnconfirmedBindings
 
@@ -119,6 +120,7 @@ class LiveScheduler:
         self._executor = WorkerExecutor(wake=self.wake, io=io)
         self._observers: tuple[Observer, ...] = (AttemptReporter(client), *observers)
         self._lost = LostPods(clock)
+        self._gates = GateReporter(client.statuses, clock)
         self._unconfirmed = UnconfirmedBindings(io, client, clock, self.wake)
         self._woken = threading.Event()
         self._stopping = False
@@ -213,6 +215,7 @@ class LiveScheduler:
         self._unconfirmed.look(loop)
         if self._leads():
             self._lost.look(loop)
+            self._gates.look(loop)
         self._renew_view(loop)
 
     def _renew_view(self, loop: SchedulingLoop) -> None:

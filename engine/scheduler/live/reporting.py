@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from koordpolicy.engine.client.resources import pod_reference
+from koordpolicy.engine.client.resources import BY_KIND, ObjectReference, pod_reference
 from koordpolicy.engine.client.writes import PodCondition
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.scheduler import NO_CANDIDATE
 
 from ..cycle.loop import Attempt
-from ..extensions.reservations import is_reserve_pod
+from ..extensions.reservations import is_reserve_pod, reservation_of
 from ..verdict.verdict import Verdict
 from .client import LiveClient, scheduler_of
 
@@ -17,7 +17,8 @@ from .client import LiveClient, scheduler_of
 class AttemptReporter:
     """Reports attempts as kube-scheduler does; for the deciding thread, which never waits here.
 
-    The event about a success is recorded with the binding. Reservations report their own attempts.
+    The event about a success is recorded with the binding. Of Reservations only events are recorded here: their plugin
+    writes their conditions.
     """
 
     def __init__(self, client: LiveClient) -> None:
@@ -27,9 +28,14 @@ class AttemptReporter:
         """Report an attempt that has ended."""
         verdict = attempt.verdict
         if verdict.node is not None:
+            if is_reserve_pod(verdict.pod):
+                note = f"Successfully assigned {reservation_of(verdict.pod)} to {verdict.node}"
+                self._record(verdict.pod, "Normal", "Scheduled", note, action="Binding")
             if verdict.warnings:
                 self._warn(verdict)
-        elif attempt.pod is not None and not is_reserve_pod(attempt.pod):
+        elif attempt.pod is not None and is_reserve_pod(attempt.pod):
+            self._record(attempt.pod, "Warning", "FailedScheduling", verdict.message())
+        elif attempt.pod is not None:
             self._report_failure(attempt.pod, verdict)
 
     def _report_failure(self, pod: PodInfo, verdict: Verdict) -> None:
@@ -45,10 +51,13 @@ class AttemptReporter:
         text = "; ".join(f"{plugin}: {refusal.message or refusal.rule}" for plugin, refusal in verdict.warnings)
         self._record(verdict.pod, "Warning", "PolicyWarning", f"{verdict.node}: {text}")
 
-    def _record(self, pod: PodInfo, kind: str, reason: str, note: str) -> None:
+    def _record(self, pod: PodInfo, kind: str, reason: str, note: str, action: str = "Scheduling") -> None:
+        """Record an event about the pod, or about the Reservation that it stands for."""
+        regarding = pod_reference(pod.namespace, pod.name, pod.uid)
+        if is_reserve_pod(pod):
+            regarding = ObjectReference(BY_KIND["Reservation"], "", reservation_of(pod), pod.uid)
         self._client.recorder.record(
-            pod_reference(pod.namespace, pod.name, pod.uid), type=kind, reason=reason, action="Scheduling", note=note,
-            controller=scheduler_of(pod))
+            regarding, type=kind, reason=reason, action=action, note=note, controller=scheduler_of(pod))
 
 
 def nominated_by(verdict: Verdict) -> str | None:

@@ -1,0 +1,66 @@
+"""Reports of gated pods to the API server: the condition PodScheduled says which gate holds a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from koordpolicy.engine.client.writes import PodCondition
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+
+from ..cycle.loop import SchedulingLoop
+from ..extensions.reservations import is_reserve_pod
+from .pod_status import PodStatuses
+
+_SECOND: Final = 1_000_000_000
+GATED_S: Final = 2
+"""Seconds for which a pod must be held for one reason before that is written: members of a gang arrive one by one."""
+
+
+class GateReporter:
+    """Writes why plugins gate pods; for the deciding thread, which never waits here.
+
+    kube-scheduler writes nothing about such pods. The reason of a gate replaces no reason of an attempt, and the API
+    server reports a pod's own `schedulingGates`.
+    """
+
+    def __init__(self, statuses: PodStatuses, clock: Callable[[], int]) -> None:
+        self._statuses = statuses
+        self._clock = clock
+        self._seen: dict[str, tuple[str, int]] = {}
+        """The last reason, and since when it holds the pod, by the pod's key."""
+        self._written: dict[str, str] = {}
+        """What was written, by the pod's key."""
+
+    def look(self, loop: SchedulingLoop) -> None:
+        """Write the reasons that have held pods for long enough; takes time in proportion to the gated pods."""
+        now = self._clock()
+        before, self._seen = self._seen, {}
+        for key, (_, refusal) in loop.gated.items():
+            message = refusal.message or refusal.rule
+            known = before.get(key)
+            since = known[1] if known is not None and known[0] == message else now
+            self._seen[key] = message, since
+            if now - since >= GATED_S * _SECOND and self._written.get(key) != message:
+                pod = loop.queue.gated(key)
+                if pod is not None and self._may_report(pod):
+                    self._write(pod, message)
+        self._written = {key: message for key, message in self._written.items() if key in self._seen}
+
+    def _may_report(self, pod: PodInfo) -> bool:
+        if is_reserve_pod(pod) or (pod.object.get("spec") or {}).get("schedulingGates"):
+            return False
+        message = _reported(pod.object)
+        return not message or message == self._written.get(pod.key)
+
+    def _write(self, pod: PodInfo, message: str) -> None:
+        self._written[pod.key] = message
+        self._statuses.write(pod, condition=PodCondition(
+            "PodScheduled", "False", "Unschedulable", message,
+            observed_generation=(pod.object.get("metadata") or {}).get("generation")))
+
+
+def _reported(item: Mapping[str, Any]) -> str:
+    """Return the message of a pod's condition PodScheduled; empty if it has none."""
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return next((str(each.get("message") or "") for each in conditions if each.get("type") == "PodScheduled"), "")
