@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.framework.points import Framework
 
-from . import delegation, reloading
+from . import delegation, reloading, serving
 from .cluster_policies import in_cluster
 from .composition import (
     DEFAULT_PROFILE,
@@ -37,9 +36,10 @@ from .composition import (
 )
 from .ending import Ending, leave
 from .exits import Exit, Stop
-from .logs import add_format_argument, start_server_logs
+from .logs import start_server_logs
 from .numbers import number
 from .reloading import PolicyLoader, load_vetted
+from .serving import EXTENDER_ADDRESS, address, tls_of
 from .terminal import warn, write
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ as an extender:
       --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --state-dir /var/lib/koord-policy
 """
 
-_ADDRESS: Final = "127.0.0.1:8888"
 _MEGABYTE: Final = 1024 * 1024
 _REFRESH_SECONDS: Final = 30.0
 ASSUMED_SECONDS: Final = 60.0
@@ -71,10 +70,9 @@ _CLOSE_SHARE: Final = 0.25
 """The part of the grace period for closing what is loaded; the rest is for calls in progress."""
 _SWITCH_INTERVAL_S: Final = 0.001
 _HEARTBEAT_SECONDS: Final = 1.0
-_OPTIONS: Final = ("bind", "priorities", "refresh", "assume", "bind_pods",
-                   "tls_cert", "tls_key", "client_ca", "health_bind",
+_OPTIONS: Final = ("priorities", "refresh", "assume", "bind_pods",
                    "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
-                   "grace_period", "log_format", *delegation.OPTIONS)
+                   "grace_period")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "See docs/extender.md",
     )
     group.add_argument("--extender", action="store_true", help="serve the extender protocol until SIGTERM")
-    group.add_argument("--bind", metavar="HOST:PORT", type=_address,
-                       help=f"where to listen; port 0 takes a free one and says which (default: {_ADDRESS})")
     group.add_argument("--priorities", choices=("MinMax", "Max"),
                        help="how totals become 0..10 over the nodes of a request: the whole range between the lowest "
                             "and the highest, or in proportion to the highest (default: MinMax)")
@@ -98,12 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--bind-pods", action="store_true", default=None,
                        help="answer `bindVerb: bind` too: bind the pods that kube-scheduler sends, so that every "
                             "placement is known; needs a live cluster and the right to create `pods/binding`")
-    group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
-    group.add_argument("--tls-key", metavar="FILE", help="its private key")
-    group.add_argument("--client-ca", metavar="FILE", help="let in only clients with a certificate of this authority")
-    group.add_argument("--health-bind", metavar="HOST:PORT", type=_address,
-                       help="answer /healthz, /readyz and /metrics there too, without TLS: probes and Prometheus have "
-                            "no client certificate")
     group.add_argument(
         "--shadow",
         metavar="PATH",
@@ -126,8 +116,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="how long the process may take to end after SIGTERM, whatever is under way "
                             f"(default: {_GRACE_SECONDS:g})")
     group.add_argument("--max-body", metavar="MIB", type=_megabytes, help="largest body that is taken (default: 64)")
-    delegation.add_arguments(group)
-    add_format_argument(group)
 
 
 def refuse_options(options: argparse.Namespace) -> None:
@@ -159,7 +147,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                        "shadow must not be active, so keep them apart")
     if options.bind_pods and (options.cluster or "").partition(":")[0] != LIVE_CLUSTER:
         raise Stop("`--bind-pods` needs a live cluster: `--cluster kube[:CONTEXT]`")
-    host, port = options.bind or _address(_ADDRESS)
+    host, port = options.bind or address(EXTENDER_ADDRESS)
     server = server_of(options, builtins)
     start_server_logs(options.log_format, lambda: server.generation)
     if options.tls_cert is None and host not in ("127.0.0.1", "::1", "localhost"):
@@ -222,7 +210,7 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
 
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
     collections = ShortCollections()
-    return Server(loader(options, builtins, collections.settle), max_body=max_body, tls=_tls(options),
+    return Server(loader(options, builtins, collections.settle), max_body=max_body, tls=tls_of(options),
                   health=options.health_bind, token=_token(options.admin_token_file),
                   decision_seconds=options.decision_timeout or DECISION_SECONDS,
                   stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
@@ -233,7 +221,7 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
 
 def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options for /configz; none of them is a secret."""
-    names = ("policies", "enable", "cluster", "profile", "seed", *_OPTIONS, *reloading.OPTIONS)
+    names = ("policies", "enable", "cluster", "profile", "seed", *_OPTIONS, *serving.OPTIONS, *reloading.OPTIONS)
     found = {name: getattr(options, name) for name in names}
     return {"kind": "ExtenderOptions"} | {
         _camel(name): value if isinstance(value, bool | int | float | list | tuple) else str(value)
@@ -374,24 +362,6 @@ def _token(path: Path | None) -> AdminToken | None:
         raise Stop(f"`--admin-token-file`: {error}") from None
 
 
-def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
-    from koordpolicy.engine.serving.listeners import tls_context  # noqa: PLC0415
-
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise Stop("`--tls-cert` and `--tls-key` go together")
-    if options.tls_cert is None:
-        if options.client_ca is not None:
-            raise Stop("`--client-ca` needs `--tls-cert` and `--tls-key`: without them nobody is asked who they are")
-        return None
-    for file in filter(None, (options.tls_cert, options.tls_key, options.client_ca)):
-        if not Path(file).is_file():
-            raise Stop(f"there is no file `{file}`")
-    try:
-        return tls_context(options.tls_cert, options.tls_key, options.client_ca)
-    except ssl.SSLError as error:
-        raise Stop(f"the files of `--tls-cert`, `--tls-key` and `--client-ca` cannot be used: {error}") from None
-
-
 def _say_bound(url: str) -> None:
     write(f"listening on {url}")
     _flush()
@@ -407,14 +377,6 @@ def _say_ready(loaded: Loaded) -> None:
 
 def _flush() -> None:
     sys.stdout.flush()  # the parent process waits for this line, also through a pipe
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"`{text}` is not an address such as {_ADDRESS}")
-    return host, int(port)
 
 
 def _rate(text: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -12,17 +13,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from . import delegation
 from .composition import DEFAULT_PROFILE, check_enabled, choice_of, need_file, report_idle
 from .durations import seconds
 from .ending import Ending, leave
 from .exits import Exit, Stop
-from .logs import VisibleFormatter
+from .logs import start_server_logs
 from .numbers import number
 from .observing import Observing, observing_of
 from .reloading import PolicyLoader, load_vetted
+from .serving import tls_of
 from .terminal import warn, write
 
 if TYPE_CHECKING:
+    from koordpolicy.engine.client.connection import Connection
     from koordpolicy.engine.client.io_thread import IoThread
     from koordpolicy.engine.client.leader_election import LeaseSettings
     from koordpolicy.engine.framework.registry import Registry
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
     from koordpolicy.engine.scheduler.live.feed import Feed
+    from koordpolicy.engine.scheduler.live.operations import Operations
     from koordpolicy.engine.scheduler.live.server import LiveServer, ServerSettings
+    from koordpolicy.engine.serving.listeners import ListenerThread
 
     from . import Builtins
 
@@ -90,16 +96,24 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Schedule and bind the pods of a live cluster until a signal ends it."""
-    from koordpolicy.engine.scheduler.live.owner import Ended  # noqa: PLC0415 - only this command pays for it
+    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - only this command pays for it
+    from koordpolicy.engine.scheduler.live.operations import Operations  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.live.owner import Ended  # noqa: PLC0415
+    from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
 
     if options.output != "text" or options.now is not None:
         raise Stop("`--output` and `--now` mean nothing to a scheduler of a live cluster: add `--dry-run`, or look at "
                    "its events and logs")
     if options.config is not None and (options.scheduler_name or options.profile):
         raise Stop("`--scheduler-name` and `--profile` go without `--config`: its profiles have names")
-    _start_logs(options)
-    loaded = load_vetted(options, partial(_load, options, builtins))
+    connect = partial(load_connection, options.cluster.partition(":")[2] or None)
+    tls = tls_of(options, certificates_optional=True)
+    operations = Operations(counters=Counters(), access=delegation.access_of(options, connect) if _protects(options)
+                            else None)
+    _start_logs(options, operations)
+    loaded = load_vetted(options, partial(_load, options, builtins, operations, connect))
     server = loaded.server
+    listeners = _listen(options, operations, tls)
     stop = _StopFlag(server.stop)
     ending = Ending(stop, _GRACE_S)
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -114,6 +128,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         sys.setswitchinterval(interval)
         loaded.observed.close()
         loaded.close()
+        for listener in listeners:
+            listener.close()
+        operations.endpoints.close()
     if ended is Ended.LOST_LEASE:
         logging.getLogger(__name__).error("the Lease was lost: another scheduler may lead now")
         # Threads that hang must not keep a process alive that others believe to be gone.
@@ -152,11 +169,43 @@ class _Loaded:
         self.reloader.close()
 
 
-def _load(options: argparse.Namespace, builtins: Builtins, vetter: Vetter | None) -> _Loaded:
-    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415
+def _protects(options: argparse.Namespace) -> bool:
+    """Return whether readers are authenticated: where tokens are encrypted on their way, or it is demanded."""
+    return options.tls_cert is not None or options.authentication_kubeconfig is not None
+
+
+def _listen(
+    options: argparse.Namespace, operations: Operations, tls: ssl.SSLContext | None,
+) -> list[ListenerThread]:
+    """Serve the endpoints where the options say; raises `Stop` for an address that is not available."""
+    from aiohttp import web  # noqa: PLC0415
+
+    from koordpolicy.engine.serving.listeners import ListenerThread  # noqa: PLC0415
+
+    found: list[ListenerThread] = []
+    for address, context in ((options.bind, tls), (options.health_bind, None)):
+        if address is None:
+            continue
+        host, port = address
+        app = web.Application()
+        operations.endpoints.add_to(app)
+        listener = ListenerThread(app, host, port, context)
+        try:
+            url = listener.start()
+        except OSError as error:
+            raise Stop(f"cannot listen: {error.strerror or error}: name another address") from None
+        write(f"listening on {url}")
+        sys.stdout.flush()
+        found.append(listener)
+    return found
+
+
+def _load(
+    options: argparse.Namespace, builtins: Builtins, operations: Operations, connect: Callable[[], Connection],
+    vetter: Vetter | None,
+) -> _Loaded:
     from koordpolicy.engine.scheduler.cycle.schedule_one import Debug  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.server import LiveServer  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
     from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles  # noqa: PLC0415
 
     profiles: tuple[ProfileSpec, ...] = ()
@@ -167,32 +216,33 @@ def _load(options: argparse.Namespace, builtins: Builtins, vetter: Vetter | None
     profiles = settings.profiles
     check_profiles(profiles, registry)
     report_idle(registry, {profile.name for profile in profiles})
-    connect = partial(load_connection, options.cluster.partition(":")[2] or None)
 
     def ready(server: LiveServer) -> None:
         loop = server.scheduler.loop
         assert loop is not None
         reloader.stage_with(loop.scheduler.hot_swap.stage)
         observed.start(server.scheduler.cluster)
+        operations.measure()
         _say_ready(server, policies.live.registry)
 
     observed = observing_of(options, policies.live, settings, time.time_ns)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
-    server = LiveServer(connect, policies.live, settings, feed=_feed_of(connect), server=server_settings(options),
-                        count=Counters(), debug=debug, ready=ready, cycle_observers=observed.observers)
+    server = LiveServer(connect, policies.live, settings, feed=_feed_of(connect, operations),
+                        server=server_settings(options), count=operations.counters, debug=debug, ready=ready,
+                        requests=operations.requests, cycle_observers=observed.observers)
+    operations.follow(server, reloader)
     return _Loaded(server, reloader, vetter, observed)
 
 
-def _feed_of(connect: Callable[[], object]) -> Callable[[IoThread, Callable[[], None]], Feed]:
-    from koordpolicy.engine.client.connection import Connection  # noqa: PLC0415
+def _feed_of(
+    connect: Callable[[], Connection], operations: Operations,
+) -> Callable[[IoThread, Callable[[], None]], Feed]:
     from koordpolicy.engine.client.transport import Transport  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.informer_feed import InformerFeed  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.server import USER_AGENT  # noqa: PLC0415
 
     def make(io: IoThread, wake: Callable[[], None]) -> Feed:
-        connection = connect()
-        assert isinstance(connection, Connection)
-        transport = Transport(connection, user_agent=f"{USER_AGENT}/watch", rate=0)
+        transport = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=operations.requests)
         io.on_close(transport.close)
         return InformerFeed(io, transport, wake)
 
@@ -254,10 +304,8 @@ def _lease(options: argparse.Namespace) -> LeaseSettings | None:
         raise Stop(f"`--leader-elect-...`: {error}") from None
 
 
-def _start_logs(options: argparse.Namespace) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(VisibleFormatter("%(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+def _start_logs(options: argparse.Namespace, operations: Operations) -> None:
+    start_server_logs(options.log_format, lambda: operations.generation)
     root = "koordpolicy.scheduler"
     for plugin, level in options.log:
         logging.getLogger(root if plugin == "*" else f"{root}.{plugin}").setLevel(level)

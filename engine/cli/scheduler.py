@@ -18,7 +18,7 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Debug
 from koordpolicy.engine.scheduler.explain.explanation import requested
 from koordpolicy.engine.scheduler.verdict.diagnosis import diagnosis_of
 
-from . import extender, live, observing, reloading
+from . import extender, live, observing, reloading, serving
 from .composition import (
     LIVE_CLUSTER,
     add_choice,
@@ -88,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     live.add_arguments(parser)
     observing.add_arguments(parser)
     extender.add_arguments(parser)
+    serving.add_arguments(parser)
     reloading.add_arguments(parser)
 
 
@@ -104,6 +105,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and not options.dry_run:
         return live.run(options, builtins)
     live.refuse_options(options)
+    serving.refuse_options(options)
     reloading.refuse_options(options)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     policies = live_of(options.policies, builtins, context=context_of(options.cluster))

@@ -51,33 +51,51 @@ async def serving(app: web.Application, host: str, port: int, tls: ssl.SSLContex
             await asyncio.wait(tasks, timeout=_LINGERING_SECONDS)
 
 
+class ListenerThread:
+    """A listener in a thread with its own event loop: a busy process delays it by the interpreter's lock only."""
+
+    def __init__(self, app: web.Application, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._app = app
+        self._address = host, port
+        self._tls = tls
+        self._started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
+
+    def start(self) -> str:
+        """Serve from now on; return the URL. Raises `OSError` if the address is not available."""
+        self._thread.start()
+        return self._started.result()[0]
+
+    def close(self) -> None:
+        """Stop, and return when all connections are closed."""
+        _, loop, stop = self._started.result()
+        loop.call_soon_threadsafe(stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # the caller of the start gets it
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+
+    async def _serve(self) -> None:
+        stop = asyncio.Event()
+        async with serving(self._app, *self._address, self._tls) as url:
+            self._started.set_result((url, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+
 @asynccontextmanager
 async def serving_apart(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
     """Serve from a thread with its own event loop, so that a busy caller's loop does not delay it; yield the URL."""
-    started: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with serving(app, host, port, None) as url:
-            started.set_result((url, asyncio.get_running_loop(), stop))
-            await stop.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(serve())
-        except BaseException as error:  # the caller of the start gets it
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=run, name="probes", daemon=True)
-    thread.start()
-    url, loop, stop = await asyncio.wrap_future(started)
+    listener = ListenerThread(app, host, port)
+    url = await asyncio.to_thread(listener.start)
     try:
         yield url
     finally:
-        loop.call_soon_threadsafe(stop.set)
-        await asyncio.to_thread(thread.join)
+        await asyncio.to_thread(listener.close)
 
 
 def tls_context(

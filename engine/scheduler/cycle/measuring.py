@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import time_ns
 
 from koordpolicy.engine.reload.reloader import Reloader
+from koordpolicy.engine.serving.instruments import MetricsRegistry
 
 from ..observe.counters import Counters
 from ..observe.scheduler_metrics import SchedulerMetrics, Sources
@@ -14,11 +15,11 @@ from .loop import SchedulingLoop
 
 def measure(
     loop: SchedulingLoop, *, reloader: Reloader | None = None, counters: Counters | None = None,
-    clock: Callable[[], int] = time_ns,
+    clock: Callable[[], int] = time_ns, registry: MetricsRegistry | None = None,
 ) -> SchedulerMetrics:
     """Return the metrics of a loop, which reports to them from now on.
 
-    `counters` are those of its plugins, `clock` is the loop's.
+    `counters` are those of its plugins, `clock` is the loop's. The metrics are added to the registry (None: a new one).
     """
     cluster = loop.scheduler.cluster
 
@@ -27,6 +28,6 @@ def measure(
 
     metrics = SchedulerMetrics(Sources(
         loop.queue.counts, sizes, loop.queue.events, loop.scheduler.binding_seconds, lambda: loop.scheduler.profiles,
-        reloader, counters or Counters()), clock=clock)
+        reloader, counters or Counters()), registry, clock=clock)
     loop.report_to(metrics)
     return metrics

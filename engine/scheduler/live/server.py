@@ -19,7 +19,7 @@ from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
-from koordpolicy.engine.client.transport import Transport
+from koordpolicy.engine.client.transport import RequestObserver, Transport
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.handle import Count
 from koordpolicy.engine.framework.registry import Live
@@ -59,12 +59,13 @@ class LiveServer:
         feed: Callable[[IoThread, Callable[[], None]], Feed], server: ServerSettings | None = None,
         cluster: Cluster | None = None, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveServer], None] = lambda _: None,
-        cycle_observers: Sequence[CycleObserver] = (),
+        cycle_observers: Sequence[CycleObserver] = (), requests: RequestObserver | None = None,
     ) -> None:
         """`connect` returns a new connection; its errors are raised here. `feed` makes the started feed of the cluster,
         from the running I/O thread and the function that wakes up the deciding thread.
 
-        `ready` is called when the first lists are applied, before the process waits for the Lease.
+        `ready` is called when the first lists are applied, before the process waits for the Lease. `requests` measures
+        the requests for bindings, patches and events.
         """
         self.settings = server or ServerSettings()
         self.io = IoThread()
@@ -74,7 +75,8 @@ class LiveServer:
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
         self._transports = [
-            Transport(connect(), user_agent=agent, rate=self.settings.qps, burst=self.settings.burst)
+            Transport(connect(), user_agent=agent, rate=self.settings.qps, burst=self.settings.burst,
+                      observer=requests)
             for agent in (USER_AGENT, f"{USER_AGENT}/events")]
         self.recorder = EventRecorder(self._transports[1])
         self.io.start()

@@ -198,6 +198,13 @@ FEASIBLE_NODES: Final = MetricSpec(
 
 # The API client
 
+LOST_PODS: Final = MetricSpec(
+    "koord_policy_lost_pods_total", _C, "Pods that were in no queue for a minute, and were queued again")
+CORRECTED_BINDINGS: Final = MetricSpec(
+    "koord_policy_corrected_bindings_total", _C, "Pods that were not where they had been bound to")
+OLDEST_UNSCHEDULED: Final = MetricSpec(
+    "koord_policy_oldest_unscheduled_pod_seconds", _G, "Age of the oldest pod in the queue, gated ones aside; 0 for "
+    "none")
 LEADER: Final = MetricSpec(
     "leader_election_master_status", _G, "1 while this process is the leader", ("name",))
 
@@ -225,8 +232,11 @@ SCHEDULER: Final = (
 )
 """The rows of the scheduler's metrics."""
 
-CLIENT: Final = (REQUESTS, REQUEST_SECONDS, LIMITER_SECONDS, REQUEST_RETRIES, LEADER)
-"""The rows of the API client's metrics."""
+LIVE: Final = (
+    READY, LOST_PODS, CORRECTED_BINDINGS, OLDEST_UNSCHEDULED, LEADER, REQUESTS, REQUEST_SECONDS, LIMITER_SECONDS,
+    REQUEST_RETRIES,
+)
+"""The further rows of a scheduler of a live cluster."""
 
 CHECKS: Final = (HEALTHCHECK, HEALTHCHECKS)
 """The rows of /metrics/slis."""

@@ -72,14 +72,14 @@ class SchedulerMetrics:
     """Counts and measures what a scheduling loop reports (implements `MetricsRecorder`)."""
 
     def __init__(
-        self, sources: Sources, *, clock: Callable[[], int] = time_ns,
+        self, sources: Sources, registry: MetricsRegistry | None = None, *, clock: Callable[[], int] = time_ns,
         sample: Callable[[], float] = random.random,  # noqa: S311 - it chooses what is measured
     ) -> None:
         """`clock` is the loop's; `sample` returns numbers in [0, 1)."""
         self._sources = sources
         self._clock = clock
         self._sample = sample
-        self.registry = MetricsRegistry()
+        self.registry = registry or MetricsRegistry()
         counter, histogram = self.registry.counter, self.registry.histogram
         self._attempts = counter(table.SCHEDULE_ATTEMPTS)
         self._attempt_seconds = histogram(table.ATTEMPT_SECONDS)

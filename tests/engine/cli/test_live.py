@@ -35,7 +35,9 @@ def options(*words: str) -> argparse.Namespace:
       "events and logs")),
     ((*LIVE, "--config", "c.yaml", "--scheduler-name", "x"),
      "`--scheduler-name` and `--profile` go without `--config`: its profiles have names"),
-    ((*LIVE, "--bind", "127.0.0.1:80"), "`--bind` goes with `--extender`"),
+    ((*LIVE, "--dry-run", "--bind", "127.0.0.1:80"),
+     "`--bind` goes with `--extender`, or a live cluster without `--dry-run`"),
+    ((*LIVE, "--tls-cert", "a.crt"), "`--tls-cert` and `--tls-key` go together"),
 ])
 def test_options_that_mean_nothing_are_refused(run: Run, words: tuple[str, ...], message: str):
     done = run("scheduler", *words)

@@ -1,0 +1,71 @@
+"""Options of the servers: addresses, TLS, the log, and who may read metrics and configuration."""
+
+from __future__ import annotations
+
+import argparse
+import ssl
+from pathlib import Path
+from typing import Final
+
+from . import delegation
+from .exits import Stop
+from .logs import add_format_argument
+
+EXTENDER_ADDRESS: Final = "127.0.0.1:8888"
+OPTIONS: Final = ("bind", "tls_cert", "tls_key", "client_ca", "health_bind", "log_format", *delegation.OPTIONS)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    group = parser.add_argument_group(
+        "serving", "An extender, and a scheduler of a live cluster, answer /healthz, /livez, /readyz, /metrics and "
+        "/configz.\nSee docs/metrics.md")
+    group.add_argument("--bind", metavar="HOST:PORT", type=address,
+                       help="where to listen; port 0 takes a free one and says which (default: "
+                            f"{EXTENDER_ADDRESS} for an extender; without it a scheduler of a live cluster does not "
+                            "listen)")
+    group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
+    group.add_argument("--tls-key", metavar="FILE", help="its private key")
+    group.add_argument("--client-ca", metavar="FILE",
+                       help="an extender lets in only clients with a certificate of this authority; a scheduler of a "
+                            "live cluster takes their certificates as well as tokens")
+    group.add_argument("--health-bind", metavar="HOST:PORT", type=address,
+                       help="answer health, metrics and configuration there too, without TLS: probes have no client "
+                            "certificate")
+    delegation.add_arguments(group)
+    add_format_argument(group)
+
+
+def refuse_options(options: argparse.Namespace) -> None:
+    """Raise `Stop` for options that mean nothing to a process that ends by itself."""
+    for name in OPTIONS:
+        if getattr(options, name) is not None:
+            raise Stop(f"`--{name.replace('_', '-')}` goes with `--extender`, or a live cluster without `--dry-run`")
+
+
+def tls_of(options: argparse.Namespace, *, certificates_optional: bool = False) -> ssl.SSLContext | None:
+    """Return the TLS context of the options; None without `--tls-cert`. Raises `Stop` for files that are of no use."""
+    from koordpolicy.engine.serving.listeners import tls_context  # noqa: PLC0415 - only servers pay for it
+
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise Stop("`--tls-cert` and `--tls-key` go together")
+    if options.tls_cert is None:
+        if options.client_ca is not None:
+            raise Stop("`--client-ca` needs `--tls-cert` and `--tls-key`: without them nobody is asked who they are")
+        return None
+    for file in filter(None, (options.tls_cert, options.tls_key, options.client_ca)):
+        if not Path(file).is_file():
+            raise Stop(f"there is no file `{file}`")
+    try:
+        return tls_context(options.tls_cert, options.tls_key, options.client_ca, optional=certificates_optional)
+    except ssl.SSLError as error:
+        raise Stop(f"the files of `--tls-cert`, `--tls-key` and `--client-ca` cannot be used: {error}") from None
+
+
+def address(text: str) -> tuple[str, int]:
+    """Read `HOST:PORT`; raises `ArgumentTypeError` for any other text."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"`{text}` is not an address such as {EXTENDER_ADDRESS}")
+    return host, int(port)

@@ -1,0 +1,148 @@
+"""What operators see of a live scheduler over HTTP: health, metrics, and the configuration in use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client.core import Metric
+
+from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.reload.reloader import Reloader
+from koordpolicy.engine.serving.access import Access
+from koordpolicy.engine.serving.client_metrics import ClientMetrics
+from koordpolicy.engine.serving.endpoints import OperationEndpoints
+from koordpolicy.engine.serving.health import Health, HealthCheck
+from koordpolicy.engine.serving.instruments import MetricsRegistry
+
+from ..cycle.measuring import measure
+from ..observe import metric_table as table
+from ..observe.counters import Counters
+from ..profiles.profile import Profile
+from .server import LiveServer
+
+_LEASE_TOLERANCE_S: Final = 20.0
+"""Seconds after the end of its Lease at which a leader is not healthy, as in kube-scheduler."""
+_STALE_S: Final = 60.0
+"""Seconds without a round of the deciding thread after which the process is not alive."""
+
+
+class Operations:
+    """The endpoints of a live scheduler. They answer before the scheduler begins, and until the process ends."""
+
+    def __init__(
+        self, *, counters: Counters, access: Access | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`counters` are those of the plugins; `access` decides who may read; `clock` is that of the elector."""
+        self.registry = MetricsRegistry()
+        self.requests = ClientMetrics(self.registry)
+        """Measures requests to the API server."""
+        self.counters = counters
+        self._clock = clock
+        self._server: LiveServer | None = None
+        self._reloader: Reloader | None = None
+        lease, alive = HealthCheck("leaderElection", self._lease), HealthCheck("deciding", self._deciding)
+        self.endpoints = OperationEndpoints(
+            Health({
+                "healthz": [lease, alive], "livez": [alive],
+                "readyz": [lease, HealthCheck("shutdown", self._shutdown),
+                           HealthCheck("sched-handler-sync", self._sync), HealthCheck("policies", self._policies)],
+            }), self.registry, configuration=self._configuration, access=access)
+
+    @property
+    def generation(self) -> int | None:
+        """The active generation; None until there is one."""
+        loop = None if self._server is None else self._server.scheduler.loop
+        return None if loop is None else loop.scheduler.profiles[0].generation
+
+    def follow(self, server: LiveServer, reloader: Reloader) -> None:
+        """Report about this server, before it runs."""
+        self._server, self._reloader = server, reloader
+
+    def measure(self) -> None:
+        """Measure the server's loop, which exists by now; in the deciding thread."""
+        server = self._server
+        assert server is not None
+        assert server.scheduler.loop is not None
+        measure(server.scheduler.loop, registry=self.registry, reloader=self._reloader, counters=self.counters)
+        self.registry.add(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of the process, on each scrape."""
+        server = self._server
+        assert server is not None
+        view, election = server.scheduler.view, server.election
+        yield table.READY.value(int(not self._sync() and not self._policies()))
+        lease = server.settings.lease
+        if election is not None and lease is not None:
+            yield table.LEADER.of(((lease.name,), int(election.state.leading)))
+        yield table.LOST_PODS.value(view.lost_pods)
+        yield table.CORRECTED_BINDINGS.value(view.corrected_bindings)
+        yield table.OLDEST_UNSCHEDULED.value(view.oldest_unscheduled_s)
+
+    # Health
+
+    def _lease(self) -> str:
+        server = self._server
+        lease, election = (None, None) if server is None else (server.settings.lease, server.election)
+        if lease is None or election is None or not election.state.leading:
+            return ""
+        late = self._clock() - election.state.renewed_at - lease.lease_s
+        if late <= _LEASE_TOLERANCE_S:
+            return ""
+        return f"failed election to renew leadership on lease {lease.name} for {late:.0f} s"
+
+    def _deciding(self) -> str:
+        view = None if self._server is None else self._server.scheduler.view
+        if view is None or not view.synced or view.stopping:
+            return ""
+        age = time.monotonic() - view.looked_at
+        return f"no decision has ended for {age:.0f} s" if age > _STALE_S else ""
+
+    def _shutdown(self) -> str:
+        return "process is shutting down" if self._server is not None and self._server.scheduler.view.stopping else ""
+
+    def _sync(self) -> str:
+        synced = self._server is not None and self._server.scheduler.view.synced
+        return "" if synced else "handlers are not fully synchronized"
+
+    def _policies(self) -> str:
+        emptied = () if self._reloader is None else self._reloader.status().emptied
+        if not emptied:
+            return ""
+        paths = ", ".join(f"`{path}`" for path in emptied)
+        return f"{paths} holds no policy, and the last good set decides"
+
+    # Configuration
+
+    def _configuration(self) -> Mapping[str, Any]:
+        """Return the configuration in the form of kube-scheduler's, without defaults that mean nothing here."""
+        found: dict[str, Any] = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+        server = self._server
+        if server is None:
+            return found
+        settings, lease = server.settings, server.settings.lease
+        found["clientConnection"] = {"qps": settings.qps, "burst": settings.burst}
+        found["leaderElection"] = {"leaderElect": lease is not None}
+        if lease is not None:
+            found["leaderElection"] |= {
+                "leaseDuration": f"{lease.lease_s:g}s", "renewDeadline": f"{lease.renew_s:g}s",
+                "retryPeriod": f"{lease.retry_s:g}s", "resourceLock": "leases", "resourceName": lease.name,
+                "resourceNamespace": lease.namespace}
+        loop = server.scheduler.loop
+        if loop is not None:
+            queue = loop.scheduler.settings
+            found["podInitialBackoffSeconds"] = queue.initial_backoff / 1e9
+            found["podMaxBackoffSeconds"] = queue.longest_backoff / 1e9
+            found["profiles"] = [_profile(profile) for profile in loop.scheduler.profiles]
+        return found
+
+
+def _profile(profile: Profile) -> dict[str, Any]:
+    return {"schedulerName": profile.name, "plugins": {
+        point.value: {"enabled": [
+            {"name": each.name, "weight": each.weight} if point is Point.SCORE else {"name": each.name}
+            for each in found]}
+        for point, found in profile.at.items() if found}}
