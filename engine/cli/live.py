@@ -48,7 +48,7 @@ as a scheduler of a live cluster:
 """
 
 _GRACE_S: Final = 10.0
-_SWITCH_INTERVAL_S: Final = 0.0005
+_SWITCH_INTERVAL_S: Final = 0.0001
 _LEASE_NAME: Final = "koord-policy-scheduler"
 _LEASE_NAMESPACE: Final = "kube-system"
 _LEASE_OPTIONS: Final = (

@@ -26,6 +26,8 @@ from .faults import ApiFault, FaultError, of_configuration
 _LOG: Final = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXPIRY_S: Final = 5.0
+"""The interval between two looks at the expiry of a plugin's credentials."""
 _TOKEN_S: Final = 50.0  # client-go reads a token file again after about this time
 
 
@@ -93,24 +95,31 @@ class TokenFile:
 class PluginCredentials:
     """Credentials of a kubeconfig's exec plugin or identity provider; the plugin runs in a thread."""
 
-    def __init__(self, settings: Any, load: Callable[[], Any]) -> None:
+    def __init__(self, settings: Any, load: Callable[[], Any], clock: Callable[[], float] = time.monotonic) -> None:
         """`load` returns new settings of the official client, which runs the plugin."""
         self._settings = settings
         self._load = load
+        self._clock = clock
         self._last: str | None = None
+        self._read_at = float("-inf")
         self._stale = False
         self._lock = asyncio.Lock()
 
     async def header(self) -> str | None:
-        """Return the header; runs the plugin if the credentials expired or were refused.
+        """Return the header; runs the plugin if the credentials were refused, or have expired for five seconds.
 
         Raises `PolicyError` if it fails.
         """
+        if not self._stale and self._clock() - self._read_at < _EXPIRY_S:
+            return self._last
         async with self._lock:
             if self._stale:
                 self._settings = await asyncio.to_thread(self._load)
                 self._stale = False
+            elif self._clock() - self._read_at < _EXPIRY_S:
+                return self._last
             self._last = await asyncio.to_thread(_header_of, self._settings)
+            self._read_at = self._clock()
             return self._last
 
     def refused(self, header: str | None) -> None:
@@ -170,7 +179,7 @@ def load_connection(
         credentials = TokenFile(SERVICE_ACCOUNT / "token")
     elif token_file and not user.get("token"):
         credentials = TokenFile(_beside(token_file, configuration_file))
-    elif settings.refresh_api_key_hook is not None:
+    elif user.get("exec") or user.get("auth-provider"):
         credentials = PluginCredentials(
             settings, lambda: load_settings(context, configuration_file=configuration_file))
     else:

@@ -128,6 +128,8 @@ class EventRecorder:
         self._looked_at = float("-inf")
         self._last_nanoseconds = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        """The loop's thread."""
         self._wake = asyncio.Event()
 
     def record(
@@ -155,14 +157,17 @@ class EventRecorder:
             # Without a place in the buffer a series is written with its next event, or when it ends.
             if series.due and len(self._queue) < self._buffer:
                 self._enqueue(key, series)
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._wake.set)
+        if self._loop is not None and not self._wake.is_set():
+            if threading.get_ident() == self._thread:
+                self._wake.set()
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._wake.set)
         return True
 
     async def run(self) -> None:
         """Write events until cancelled; what is not written by then is written by `flush`."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         try:
             while True:
                 self._wake.clear()
