@@ -13,7 +13,7 @@ import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from koordpolicy.engine.kubernetes.times import rfc3339
@@ -81,6 +81,8 @@ class WriteResult:
     """Name of the PodDisruptionBudget that an eviction was refused for."""
     node: str = ""
     """The node that a pod is already assigned to."""
+    answer: bytes = field(default=b"", repr=False, compare=False)
+    """The object as the server has it after a merge patch, as JSON; empty otherwise."""
 
     @property
     def done(self) -> bool:
@@ -195,11 +197,11 @@ class ClusterWriter:
         *, retries: int = RETRIES,
     ) -> WriteResult:
         try:
-            await self._transport.request(
+            answer = await self._transport.request(
                 method, path, body=json.dumps(body).encode(), content_type=content_type, retries=retries)
         except (ApiError, ConnectionFailed, PolicyError) as error:
             return _result(error)
-        return WriteResult(WriteStatus.DONE)
+        return WriteResult(WriteStatus.DONE, answer=answer if method == "PATCH" else b"")
 
     async def _repeated(self, method: str, path: str, body: Mapping[str, Any], content_type: str) -> WriteResult:
         """Send a write that may be carried out more than once, 4 times at most."""
@@ -207,13 +209,13 @@ class ClusterWriter:
         while True:
             attempts += 1
             try:
-                await self._transport.request(method, path, body=data, content_type=content_type)
+                answer = await self._transport.request(method, path, body=data, content_type=content_type)
             except (ApiError, ConnectionFailed, PolicyError) as error:
                 result = replace(_result(error), attempts=attempts)
                 if attempts > len(_DELAYS_S) or not _repeatable(error, result):
                     return result
             else:
-                return WriteResult(WriteStatus.DONE, attempts=attempts)
+                return WriteResult(WriteStatus.DONE, attempts=attempts, answer=answer)
             await self._sleep(_DELAYS_S[attempts - 1] * (1.0 + _DELAY_JITTER * self._jitter()))
 
 

@@ -34,6 +34,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 BINDINGS_AT_ONCE: Final = 32
 """Bindings that wait for their answers at the same time: more connections make neither side faster."""
+_WHOLE_NS: Final = 5 * 60 * 1_000_000_000
+"""A new definition may give a kind the subresource that it did not have."""
 _LOOKS_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 """The delays between attempts to read a pod whose binding has an unknown outcome; the last one is repeated."""
 _STALE: Final = frozenset({
@@ -95,6 +97,8 @@ class LiveClient:
         self._cluster: Cluster | None = None
         self._chains: dict[tuple[str, str, str], deque[tuple[object, _Write]]] = {}
         """The writes of plugins in the deciding thread, by object, in order; for the loop."""
+        self._whole: dict[str, int] = {}
+        """The kinds that have no subresource `status`, and until when that is taken for granted; for the loop."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed_preemptions: deque[Preemption] = deque()
 
@@ -221,33 +225,43 @@ class LiveClient:
     # Other writes of plugins
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Change an object by the difference, its status by the subresource; returns None.
+        """Change an object by the difference, its status by the subresource, and return it as the server has it then.
 
-        In the deciding thread the patch is queued, and its failure logged.
+        If only `modified` has a `resourceVersion`, the patch is refused if the object has another one. In the deciding
+        thread the patch is queued, its failure is logged, and None is returned.
         """
         patch = merge_patch(original, modified)
-        if patch:
-            reference = reference_of(original)
-            self._do(reference, patch, partial(self._patch, reference, original, modified, patch), "changed")
-        return None
+        if not patch:
+            return None
+        reference, answers = reference_of(original), list[bytes]()
+        self._do(reference, patch, partial(self._patch, reference, original, modified, patch, answers), "changed")
+        return json.loads(answers[-1]) if answers and answers[-1] else None
 
     async def _patch(
         self, reference: ObjectReference, original: Mapping[str, Any], modified: Mapping[str, Any],
-        patch: dict[str, Any],
+        patch: dict[str, Any], answers: list[bytes],
     ) -> None:
-        is_pod = reference.resource.kind == "Pod"
-        main = {name: value for name, value in patch.items() if name != "status"}
+        kind = reference.resource.kind
+        version = (patch.get("metadata") or {}).get("resourceVersion")
+        whole = kind in self._whole and self._clock() < self._whole[kind]
+        main = patch if whole else {name: value for name, value in patch.items() if name != "status"}
         if main:
-            self._raise(await self._writer.merge_patch(reference, main))
-        if "status" in patch:
-            status = patch["status"]
-            if is_pod:
-                status = pod_status_patch(original.get("status") or {}, modified.get("status") or {})
-            result = await self._writer.merge_patch(
-                reference, {"status": status}, subresource="status", strategic=is_pod)
-            if result.status is WriteStatus.GONE and not is_pod:  # a kind without that subresource
-                result = await self._writer.merge_patch(reference, {"status": status})
+            result = await self._writer.merge_patch(reference, main, resource_version=version)
             self._raise(result)
+            answers.append(result.answer)
+        if "status" not in patch or whole:
+            return
+        status = patch["status"]
+        if kind == "Pod":
+            status = pod_status_patch(original.get("status") or {}, modified.get("status") or {})
+        result = await self._writer.merge_patch(
+            reference, {"status": status}, subresource="status", strategic=kind == "Pod")
+        if result.status is WriteStatus.GONE and kind != "Pod":  # without that subresource, or gone
+            result = await self._writer.merge_patch(reference, {"status": status})
+            if result.done:
+                self._whole[kind] = self._clock() + _WHOLE_NS
+        self._raise(result)
+        answers.append(result.answer)
 
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Evict the pod if its disruption budgets allow it; in the deciding thread this is queued."""
