@@ -38,7 +38,7 @@ def check_part(command: str, definition: str, data: Any) -> None:
 
 def faults_of(command: str, data: Any, definition: str = "") -> list[str]:
     """Return how an output, or a part of one, does not hold, with the most telling alternative of each."""
-    return [_told(each) for each in _validator(command, definition).iter_errors(data)]
+    return [_described(each) for each in _validator(command, definition).iter_errors(data)]
 
 
 @functools.cache
@@ -50,7 +50,7 @@ def _validator(command: str, definition: str) -> jsonschema.Draft202012Validator
     return jsonschema.Draft202012Validator(schema)
 
 
-def _told(error: jsonschema.ValidationError) -> str:
+def _described(error: jsonschema.ValidationError) -> str:
     deepest = error
     while deepest.context:
         deepest = max(deepest.context, key=lambda each: (len(each.absolute_path), each.validator != "const"))

@@ -298,19 +298,19 @@ def write_functions() -> str:
         "language means as a whole are on [language](language.md). Costs are in units of Kubernetes, beyond those of",
         "the arguments; the receiver of a call counts as its first argument.",
     ]]
-    told: set[str] = set()
+    written: set[str] = set()
     for title, functions in LIBRARIES:
         rows = []
         for name in dict.fromkeys(each.name for each in functions):
             function = offered.get(name)
-            if function is None or name in told or name.startswith("@not"):
+            if function is None or name in written or name.startswith("@not"):
                 continue
-            told.add(name)
+            written.add(name)
             signatures = "<br>".join(code(signature(name, each)) for each in function.overloads if not each.dynamic)
             rows.append([signatures or code(name), function.doc, cost_of(function), code(function.example)])
         if rows:
             parts += [[f"## {title}"], table(("signature", "meaning", "cost", "example"), rows)]
-    missing = sorted(name for name in offered if name not in told and not name.startswith("@not"))
+    missing = sorted(name for name in offered if name not in written and not name.startswith("@not"))
     if missing:
         raise SystemExit(f"functions of no library that this page knows: {', '.join(missing)}")
     return page("Functions", *parts)

@@ -95,7 +95,7 @@ def _show(found: Audit) -> None:
             heading(title)
             table(["policy", "rule", "finding", "what was found"], [_finding_row(each) for each in findings])
     heading("what each policy is about")
-    table(["policy", "framework", "pods", "nodes", "rules: asked, refused, failed (pairs of a pod and a node)"],
+    table(["policy", "framework", "pods", "nodes", "rules: evaluated, refused, failed (pairs of a pod and a node)"],
           [_coverage_row(each, found) for each in found.policies])
     notes = len(found.findings) - found.warnings
     policies = f"{len(found.policies):,} {'policy' if len(found.policies) == 1 else 'policies'}"
@@ -110,6 +110,6 @@ def _finding_row(each: AuditFinding) -> list[str]:
 
 def _coverage_row(each: PolicyCoverage, found: Audit) -> Sequence[Any]:
     mark = "" if each.enforcement.value == "Enforce" else f" [{each.enforcement.value.lower()} only]"
-    rules = ", ".join(f"{use.name} {use.asked:,} {use.refused:,} {use.failed:,}" for use in each.rules)
+    rules = ", ".join(f"{use.name} {use.evaluated:,} {use.refused:,} {use.failed:,}" for use in each.rules)
     pods = "not active" if not each.active else f"{each.pods:,} of {found.pods:,}"
     return [each.policy + mark, each.framework, pods, f"{each.nodes:,} of {found.nodes:,}", rules]

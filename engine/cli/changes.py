@@ -47,7 +47,7 @@ def documents_at(reference: str, path: str, directory: Path, *, source_name: str
     if not entries:
         raise Stop(f"the commit `{reference}` holds nothing at `{path}`")
     problems: list[Problem] = []
-    wanted: dict[str, str] = {}
+    blobs_of: dict[str, str] = {}
     for mode, _, blob, size, name in entries:
         if Path(name) != Path(path) and not _is_policy(name, path):
             continue
@@ -58,9 +58,9 @@ def documents_at(reference: str, path: str, directory: Path, *, source_name: str
             problems.append(Problem(f"`{shown}` is larger than {LARGEST_FILE} bytes", code="too-large",
                                     help="split it into several files"))
         else:
-            wanted[shown] = blob
+            blobs_of[shown] = blob
     sources: list[Source] = []
-    for shown, data in zip(wanted, _blobs(directory, wanted.values()), strict=True):
+    for shown, data in zip(blobs_of, _blobs(directory, blobs_of.values()), strict=True):
         try:
             sources.append(decode(shown, data))
         except PolicyError as error:

@@ -158,8 +158,8 @@ def settings_of(
     if options.profile is None:
         names = (DEFAULT_PROFILE, *sorted(known - {DEFAULT_PROFILE}))
         pods = cluster.objects("Pod").values()
-        asked = {DEFAULT_PROFILE, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
-        for line in dict.fromkeys(line for each in registries for line in _idle(each, asked, ())):
+        named = {DEFAULT_PROFILE, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
+        for line in dict.fromkeys(line for each in registries for line in _idle(each, named, ())):
             warn(line)
     elif options.profile not in known:
         raise Stop(f"no policy names the profile `{options.profile}`: {one_of(options.profile, known)}")
@@ -187,8 +187,8 @@ def _configured(options: argparse.Namespace, registry: Registry, cluster: Cluste
             raise Stop(f"no profile of `{options.config}` is called `{options.profile}`: "
                        f"{one_of(options.profile, names)}")
     pods = cluster.objects("Pod").values()
-    asked = {profiles[0].name, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
-    report_idle(registry, asked & {profile.name for profile in profiles})
+    named = {profiles[0].name, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
+    report_idle(registry, named & {profile.name for profile in profiles})
     return Settings(profiles, tie_break=options.tie_break, seed=options.seed, initial_backoff=found.initial_backoff,
                     longest_backoff=found.longest_backoff, kubernetes=options.kubernetes)
 
@@ -264,16 +264,16 @@ def one_of(word: str, known: Collection[str]) -> str:
     return did_you_mean(word, known) or f"there {'is' if len(known) == 1 else 'are'} {names or 'none'}"
 
 
-def need_file(path: Path, wanted: str) -> None:
-    """Check that a path is a file; `wanted` describes its expected content.
+def need_file(path: Path, expected: str) -> None:
+    """Check that a path is a file; `expected` describes its expected content.
 
     Raises:
         Stop: it is not.
     """
     if path.is_dir():
-        raise Stop(f"`{path}` is a directory: {wanted}, a file")
+        raise Stop(f"`{path}` is a directory: {expected}, a file")
     if not path.is_file():
-        raise Stop(f"there is no file `{path}`: {wanted}")
+        raise Stop(f"there is no file `{path}`: {expected}")
 
 
 def count(text: str) -> int:

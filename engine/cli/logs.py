@@ -95,13 +95,13 @@ def log_level(text: str) -> tuple[str, int]:
     return plugin, LEVELS[level.lower()]
 
 
-def start_logs(levels: Sequence[tuple[str, int]], plugins: Collection[str], *, wanted: bool) -> None:
-    """Write to standard error the logs of plugins from their level on and, if `wanted`, the scheduler's.
+def start_logs(levels: Sequence[tuple[str, int]], plugins: Collection[str], *, enabled: bool) -> None:
+    """Write to standard error the logs of plugins from their level on and, if `enabled`, the scheduler's.
 
     Raises:
         Stop: a level is for a plugin that is not in `plugins`.
     """
-    if not levels and not wanted:
+    if not levels and not enabled:
         return
     for plugin, _ in levels:
         if plugin != EVERYTHING and plugin not in plugins:
@@ -112,6 +112,6 @@ def start_logs(levels: Sequence[tuple[str, int]], plugins: Collection[str], *, w
     root = logging.getLogger(ROOT)
     root.handlers[:] = [handler]
     root.propagate = False
-    root.setLevel(logging.INFO if wanted else logging.WARNING)
+    root.setLevel(logging.INFO if enabled else logging.WARNING)
     for plugin, level in levels:
         logging.getLogger(ROOT if plugin == EVERYTHING else f"{ROOT}.{plugin}").setLevel(level)

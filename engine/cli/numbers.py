@@ -7,18 +7,18 @@ import math
 from collections.abc import Callable
 
 
-def number(text: str, wanted: str, allowed: Callable[[float], bool], *, suffix: str = "") -> float:
+def number(text: str, expected: str, allowed: Callable[[float], bool], *, suffix: str = "") -> float:
     """Read an option's value that is a number, with a suffix that may be left out.
 
     Raises:
-        argparse.ArgumentTypeError: it is not a number, or none that is `allowed`; the message ends with `wanted`.
+        argparse.ArgumentTypeError: it is not a number, or none that is `allowed`; the message ends with `expected`.
     """
     try:
         value = float(text.removesuffix(suffix))
     except ValueError:
         value = math.nan
     if not allowed(value):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a {wanted}")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a {expected}")
     return value
 
 

@@ -110,7 +110,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     policies = live_of(options.policies, builtins, context=context_of(options.cluster))
     plugins = [plugin.name for plugin in policies.registry.of_framework(Framework.SCHEDULER)]
-    start_logs(options.log, plugins, wanted=bool(
+    start_logs(options.log, plugins, enabled=bool(
         options.trace or options.debug_filters or options.debug_scores or options.debug_diagnosis))
     cluster = cluster_of(options.cluster)
     now = moment_of(options.now, options.cluster, cluster)

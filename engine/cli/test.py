@@ -90,7 +90,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"`--coverage-out {file}`: " + (
             "it is a directory" if file.is_dir() else f"there is no directory `{file.parent}`"))
     if options.watch:
-        return watch(options.paths, lambda: _run_and_tell(options, builtins))
+        return watch(options.paths, lambda: _run_and_report(options, builtins))
     return _run(options, builtins)
 
 
@@ -122,7 +122,7 @@ def _stamps(paths: Sequence[Path]) -> dict[Path, tuple[int, int]]:
     return stamps
 
 
-def _run_and_tell(options: argparse.Namespace, builtins: Builtins) -> None:
+def _run_and_report(options: argparse.Namespace, builtins: Builtins) -> None:
     try:
         _run(options, builtins)
     except (PolicyError, Stop) as error:  # a file is being written: the next change may correct it

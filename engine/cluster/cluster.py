@@ -136,7 +136,7 @@ class Cluster(ClusterState):
         if fresh:
             self._add_rows(fresh.values())
             for name, row in fresh.items():
-                self._tell(Event("Node", name, None, row.node))
+                self._publish(Event("Node", name, None, row.node))
         for each in later:
             try:
                 self.upsert(each)
@@ -172,7 +172,7 @@ class Cluster(ClusterState):
         self._objects.setdefault(kind, {})[key] = item
         self._object_changed(kind, key)
         if self._listeners:
-            self._tell(Event(kind, key, old, item, old_pod, self.pod(key) if kind == "Pod" else None))
+            self._publish(Event(kind, key, old, item, old_pod, self.pod(key) if kind == "Pod" else None))
 
     def delete(self, kind: str, key: str) -> None:
         """Remove an object; one that does not exist is not an error."""
@@ -194,7 +194,7 @@ class Cluster(ClusterState):
         if gone is not None:
             self._object_changed(kind, key)
         if self._listeners and (gone is not None or old_pod is not None):
-            self._tell(Event(kind, key, gone, None, old_pod, None))
+            self._publish(Event(kind, key, gone, None, old_pod, None))
 
     def delete_nodes(self, names: Iterable[str]) -> None:
         """Remove many nodes and renumber the rows once; unknown names are ignored."""
@@ -209,7 +209,7 @@ class Cluster(ClusterState):
         self._shape_changed()
         for name, node in gone.items():
             self._object_changed("Node", name)
-            self._tell(Event("Node", name, node, None, None, None))
+            self._publish(Event("Node", name, node, None, None, None))
 
     def with_nodes(self, nodes: Iterable[Mapping[str, Any]]) -> tuple[Cluster, Mapping[str, str]]:
         """Return a read-only cluster with these nodes too, and the problems of those that are rejected.
@@ -252,7 +252,8 @@ class Cluster(ClusterState):
         bound = pod.on(node)
         self._attach(bound, devices)
         if self._listeners:
-            self._tell(Event("Pod", pod.key, None if old is None else old.object, pod.object, old, bound, assumed=True))
+            before = None if old is None else old.object
+            self._publish(Event("Pod", pod.key, before, pod.object, old, bound, assumed=True))
 
     def forget(self, pod_key: str) -> None:
         """Undo `assume`: the pod is pending again if its object exists; nothing happens to a pod without a node."""
@@ -260,10 +261,11 @@ class Cluster(ClusterState):
         self._detach(pod_key)
         if binding is not None and self._listeners:
             known = self.pod(pod_key)
-            self._tell(Event("Pod", pod_key, binding.pod.object, None if known is None else known.object, binding.pod,
-                             known, assumed=True))
+            now = None if known is None else known.object
+            self._publish(Event("Pod", pod_key, binding.pod.object, now, binding.pod, known,
+                                assumed=True))
 
-    def _tell(self, event: Event) -> None:
+    def _publish(self, event: Event) -> None:
         for listener in self._listeners:
             try:
                 listener(event)
@@ -388,9 +390,9 @@ class Cluster(ClusterState):
             self._pods_changed(index, self.rows[index].remove(key))
 
 
-def _may_be_one(known: PodInfo, told: PodInfo) -> bool:
+def _may_be_one(known: PodInfo, other: PodInfo) -> bool:
     """Return whether two pods of one key may be the same: a controller may reuse a deleted pod's name."""
-    return not known.uid or not told.uid or known.uid == told.uid
+    return not known.uid or not other.uid or known.uid == other.uid
 
 
 def _key_of(item: Mapping[str, Any]) -> str:

@@ -192,8 +192,8 @@ def _with_amount(pod: PodInfo, resource: str, difference: int, which: str) -> Js
         total = getattr(PodInfo.of(changed), which)[resource]
     except ValueError:
         return None
-    wanted = (pod.requests if which == "requests" else pod.limits)[resource] + difference
-    return changed if total == wanted else None
+    expected = (pod.requests if which == "requests" else pod.limits)[resource] + difference
+    return changed if total == expected else None
 
 
 def _own_amount(container: Json, resource: str, which: str) -> int:

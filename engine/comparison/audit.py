@@ -103,7 +103,7 @@ class RuleUse:
 
     name: str
     point: str
-    asked: int = 0
+    evaluated: int = 0
     refused: int = 0
     failed: int = 0
     stranded: list[str] = field(default_factory=list)
@@ -113,7 +113,7 @@ class RuleUse:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"rule": self.name, "point": self.point, "asked": self.asked, "refused": self.refused,
+        return {"rule": self.name, "point": self.point, "asked": self.evaluated, "refused": self.refused,
                 "failed": self.failed, "stranded": len(self.stranded)}
 
 
@@ -235,9 +235,9 @@ class _Auditor:
         self._add(coverage, Severity.NOTE, what, (message, rule, ()))
 
     def _add(
-        self, coverage: PolicyCoverage, level: Severity, what: What, told: tuple[str, str, tuple[str, ...]],
+        self, coverage: PolicyCoverage, level: Severity, what: What, text: tuple[str, str, tuple[str, ...]],
     ) -> None:
-        message, rule, examples = told
+        message, rule, examples = text
         self.findings.append(
             AuditFinding(
                 level,
@@ -283,11 +283,11 @@ class _Auditor:
         instances = {profile.name: _instances(profile) for profile in scheduler.profiles}
         groups = shapes_of(self._pods, FieldReads.of(scheduler.profiles))
         rows = np.arange(self._snapshot.size, dtype=np.intp)
-        asked: set[str] = set()
+        deciding: set[str] = set()
         for number, group in enumerate(groups, start=1):
             pod = group[0].unbound()
             profile = scheduler.profile_of(pod).name
-            asked.add(profile)
+            deciding.add(profile)
             for name, instance in instances[profile].items():
                 subjects[name].ask(instance, pod, [each.key for each in group], self._snapshot, rows)
             progress(number / len(groups))
@@ -299,12 +299,12 @@ class _Auditor:
                                              plugin.framework.value, origin=plugin.origin))
         for name, subject in subjects.items():
             at_work = {profile for profile, of in instances.items() if name in of}
-            self._report_scheduling(subject, at_work, asked, bool(groups))
+            self._report_scheduling(subject, at_work, deciding, bool(groups))
 
-    def _report_scheduling(self, subject: _Subject, at_work: set[str], asked: set[str], any_pod: bool) -> None:
+    def _report_scheduling(self, subject: _Subject, at_work: set[str], deciding: set[str], any_pod: bool) -> None:
         coverage = subject.coverage
         coverage.rules = [use for use in coverage.rules if use.failed or use.point != CONDITIONS]
-        if any_pod and not at_work & asked:
+        if any_pod and not at_work & deciding:
             coverage.active = False
             where = ", ".join(f"`{name}`" for name in sorted(at_work)) or "no profile that is set up here"
             self._warn(coverage, What.NEVER_ACTIVE, f"it is active in {where}, which decides about no pod")
@@ -322,24 +322,24 @@ class _Auditor:
 
     def _report_rule(self, coverage: PolicyCoverage, use: RuleUse) -> None:
         if use.failed:
-            share = "always" if use.failed == use.asked else f"{use.failed:,} of {use.asked:,} times"
+            share = "always" if use.failed == use.evaluated else f"{use.failed:,} of {use.evaluated:,} times"
             self._warn(coverage, What.FAILS, f"it fails {share}: {use.error}", rule=use.name)
-        if use.failed == use.asked or use.point in _REFUSES_NOBODY:
+        if use.failed == use.evaluated or use.point in _REFUSES_NOBODY:
             return
-        if use.refused == use.asked - use.failed:
+        if use.refused == use.evaluated - use.failed:
             self._warn(coverage, What.REFUSES_EVERYTHING, f"it refuses all {use.refused:,} pairs of a pod and a node "
                        "that it is about", rule=use.name, examples=use.stranded)
         elif use.stranded:
             message = f"it refuses every node to {counted(len(use.stranded), 'pod')} of {coverage.pods:,}"
             self._warn(coverage, What.STRANDS_PODS, message, rule=use.name, examples=use.stranded)
         elif not use.refused:
-            self._note(coverage, What.REFUSES_NOTHING, f"it refuses none of {use.asked:,} pairs of a pod and a "
+            self._note(coverage, What.REFUSES_NOTHING, f"it refuses none of {use.evaluated:,} pairs of a pod and a "
                        "node", rule=use.name)
 
-    def _report_faults(self, coverage: PolicyCoverage, told: set[str]) -> None:
+    def _report_faults(self, coverage: PolicyCoverage, reported: set[str]) -> None:
         rules: dict[str, list[FailureCount]] = {}
         for fault in self._found.faults:
-            if fault.plugin == coverage.policy and fault.rule not in told:
+            if fault.plugin == coverage.policy and fault.rule not in reported:
                 rules.setdefault(fault.rule, []).append(fault)
         for rule, faults in rules.items():
             times, most = sum(each.times for each in faults), max(faults, key=lambda each: each.times)
@@ -509,7 +509,7 @@ class _Subject:
         about = instance.concerns(state, pod, snapshot)
         unknown = instance.failed_conditions(state, pod, snapshot, rows)
         conditions = self._use(CONDITIONS, CONDITIONS)
-        conditions.asked += len(rows) * len(keys)
+        conditions.evaluated += len(rows) * len(keys)
         conditions.failed += len(unknown) * len(keys)
         conditions.error = conditions.error or next((each.message for each in unknown.values()), "")
         if not about.any():
@@ -517,7 +517,7 @@ class _Subject:
         coverage.met = True
         for item, errors in self._failed_scores(instance, pod, snapshot, rows):
             use = self._use("score", item)
-            use.asked += int(about.sum()) * len(keys)
+            use.evaluated += int(about.sum()) * len(keys)
             use.failed += len(errors) * len(keys)
             use.error = use.error or next((each.message for each in errors.values()), "")
         if exempt(match, pod):
@@ -528,7 +528,7 @@ class _Subject:
             for rule in rules:
                 use = self._use(point, rule.name)
                 alone = self._by_itself(instance, point, rule)
-                use.asked += int(about.sum()) * len(keys)
+                use.evaluated += int(about.sum()) * len(keys)
                 if point == "filter":
                     answer = alone.filter(CycleState(), pod, snapshot, rows)
                     errors = answer.errors.get(rule.name, {})

@@ -735,8 +735,8 @@ def _loads(
             allocatable = row.allocatable[name]
             if not allocatable:
                 continue
-            asked = row.requested[name] - sum(pod.requests[name] for pod in leaving)
-            requested[name].append(100 * asked / allocatable)
+            amount = row.requested[name] - sum(pod.requests[name] for pod in leaving)
+            requested[name].append(100 * amount / allocatable)
             if fresh and name in expected:
                 assert row.metric is not None
                 of_pods = row.metric.pods

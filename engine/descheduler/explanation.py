@@ -142,7 +142,7 @@ def _plugin(look: _Look, running: RunningPlugin, point: str) -> Finding:
     if isinstance(running.instance, DocumentPlugin):
         state, text, parts = _document(look, running, point)
     elif isinstance(running.instance, ExplainsNode):
-        state, text, parts = _asked(look, running)
+        state, text, parts = _evaluated(look, running)
     else:
         roles = [f"{role}{f': {message}' if message else ''}" for role, message in look.notes(running)]
         state, text, parts = "not chosen", f"its node was found {'; '.join(roles)}" if roles else "", ()
@@ -155,7 +155,7 @@ _STOPS: Final = {"limits": "limit", "enforcement": "watched"}
 """The word for an outcome by what stopped it; all others are `stays`."""
 
 
-def _asked(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Finding, ...]]:
+def _evaluated(look: _Look, running: RunningPlugin) -> tuple[str, str, tuple[Finding, ...]]:
     roles = dict(look.notes(running))
     try:
         parts = tuple(running.instance.explain_node(look.request.snapshot, look.rows, look.pod.node_name))

@@ -198,7 +198,7 @@ def _is_type(value: Any) -> bool:
 class _Shape:
     """The required shape of a keyword's value."""
 
-    wanted: str
+    described: str
     holds: Callable[[Any], bool]
 
 
@@ -299,7 +299,7 @@ class _Check:
             if isinstance(schema, bool) or id(schema) in self._places:
                 continue
             if not isinstance(schema, dict):
-                self._complain(path, "", f"is not {_SCHEMA.wanted}", schema)
+                self._complain(path, "", f"is not {_SCHEMA.described}", schema)
                 continue
             self._places[id(schema)] = path, schema
             for keyword, value in schema.items():
@@ -312,7 +312,7 @@ class _Check:
                 self._complain(path, keyword, f"is not part of JSON Schema 2020-12: {hint}", value)
             return
         if not shape.holds(value):
-            self._complain(path, keyword, f"is not {shape.wanted}", value)
+            self._complain(path, keyword, f"is not {shape.described}", value)
             return
         if keyword in _REFERENCES:
             self._references.append((path, keyword, value))

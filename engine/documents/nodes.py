@@ -405,15 +405,15 @@ class _Composer:
         if name == "str":
             return text
         value = self.plain(text, event)
-        wanted: dict[str, tuple[type, ...]] = {
+        types: dict[str, tuple[type, ...]] = {
             "int": (int,), "float": (int, float), "bool": (bool,), "null": (type(None),),
         }
-        if tag == name or name not in wanted:
+        if tag == name or name not in types:
             own = tag.startswith("!") and not style
             hint = "put quotes around all of it: a `!` at the start makes a tag" if own else "remove it"
             self.problem(f"the tag `{tag}` is not supported", self.span_of(event), hint)
             return text if style else value
-        if type(value) not in wanted[name]:
+        if type(value) not in types[name]:
             self.problem(f"`{text}` is not of the type `!!{name}`", self.span_of(event))
         return float(value) if name == "float" and isinstance(value, int) else value
 

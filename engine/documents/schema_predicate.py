@@ -57,7 +57,7 @@ def _all_of(schema: Any) -> Holds:
         return tests[0]
 
     def holds(data: Any) -> bool:
-        for test in tests:  # noqa: SIM110 - asked of every value of every document, and a generator takes twice as long
+        for test in tests:  # noqa: SIM110 - called for every value of every document, and a generator takes twice as long
             if not test(data):
                 return False
         return True
@@ -174,10 +174,10 @@ def _if(condition: Any, schema: Mapping[str, Any]) -> Holds:
     properties = condition["properties"]
     if len(properties) != 1 or list(properties) != condition["required"]:
         raise _UnknownKeywordError
-    ((name, wanted),) = properties.items()
-    if not isinstance(wanted, Mapping) or set(wanted) not in ({"enum"}, {"const"}):
+    ((name, required),) = properties.items()
+    if not isinstance(required, Mapping) or set(required) not in ({"enum"}, {"const"}):
         raise _UnknownKeywordError
-    applies = _among(wanted.get("enum") or [wanted["const"]])
+    applies = _among(required.get("enum") or [required["const"]])
     then, otherwise = _all_of(schema.get("then", True)), _all_of(schema.get("else", True))
 
     def holds(data: Any) -> bool:

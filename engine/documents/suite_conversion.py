@@ -111,15 +111,15 @@ class _Reader:
     def _case(self, node: YamlNode) -> Case:
         fields = node.fields
         name = fields["name"]
-        asked = [key for key in _EXPECTATIONS if key in fields]
-        if not asked:
+        given = [key for key in _EXPECTATIONS if key in fields]
+        if not given:
             self._complain(f"the case `{name.text}` expects nothing", name.span,
                            f"give it one of {', '.join(f'`{each}`' for each in _EXPECTATIONS)}", "missing-field")
-        needing = [key for key in asked if key in _WITH_POD]
+        needing = [key for key in given if key in _WITH_POD]
         if needing and "pod" not in fields:
             self._complain(f"the case `{name.text}` has no `pod` that `{needing[0]}` could be about", name.span,
                            "name a fixture, or write one", "missing-field")
-        if "expectInvalid" in asked and len(asked) > 1:
+        if "expectInvalid" in given and len(given) > 1:
             self._complain("what is refused decides nothing else", fields["expectInvalid"].place, "make it two cases")
         pod, every, evicts = fields.get("pod"), fields.get("every"), fields.get("evicts")
         overlay = fields.get("with")
@@ -280,8 +280,8 @@ def _expectation(subject: str, node: YamlNode) -> Expectation:
     fields = node.fields
     if not fields:
         return Expectation(subject, ExpectedResult(node.text), node.span)
-    wanted = ExpectedResult.FAIL if "fail" in fields else ExpectedResult.ERROR
-    return Expectation(subject, wanted, node.span, fields[wanted.value].text, _text(fields.get("message")),
+    result = ExpectedResult.FAIL if "fail" in fields else ExpectedResult.ERROR
+    return Expectation(subject, result, node.span, fields[result.value].text, _text(fields.get("message")),
                        _text(fields.get("reason")))
 
 

@@ -80,8 +80,8 @@ class _OwnSchema:
         import jsonschema.validators  # noqa: PLC0415 - its import takes as long as a small run
         import referencing  # noqa: PLC0415
 
-        def unique(_: Any, wanted: Any, value: Any, __: Any) -> Iterator[jsonschema.ValidationError]:
-            if wanted and isinstance(value, list) and len({identity(each) for each in value}) < len(value):
+        def unique(_: Any, expected: Any, value: Any, __: Any) -> Iterator[jsonschema.ValidationError]:
+            if expected and isinstance(value, list) and len({identity(each) for each in value}) < len(value):
                 yield jsonschema.ValidationError("has equal items")
 
         extend: Any = jsonschema.validators.extend
@@ -318,8 +318,8 @@ def _branches(fault: SchemaFault, root: YamlNode, place: YamlNode, field: str, w
 
     if all(distance(faults)[0] for faults in fault.branches):
         wrong = [below.limit for each in fault.branches for below in each if below.keyword == "type"]
-        wanted = " or ".join(dict.fromkeys(map(_wanted, wrong)))
-        yield Problem(f"`{field}` is {_shown(fault.value)}", place.span, f"write {wanted}", code="wrong-type")
+        expected = " or ".join(dict.fromkeys(map(_expected, wrong)))
+        yield Problem(f"`{field}` is {_shown(fault.value)}", place.span, f"write {expected}", code="wrong-type")
         return
     yield from _complaints(min(fault.branches, key=distance), root, whole)
 
@@ -341,7 +341,7 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
             where = f" in `{field}`" if field != _DOCUMENT else ""
             return f"missing field {_named(limit)}{where}", hint, place.place
         case "type":
-            hint = f"write {_wanted(limit)}"
+            hint = f"write {_expected(limit)}"
             if "boolean" in limit and str(value).lower() in _OLD_BOOLEANS:
                 hint += ": YAML 1.2 has no other booleans"
             elif limit == "string" and isinstance(value, bool | int | float):
@@ -352,7 +352,7 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
             elif limit == "array" and isinstance(value, str) and value.replace("-", "").isalnum():
                 hint += f", such as `[{value}]`"
             subject = f"`{field}`" if field != _DOCUMENT else field
-            return f"{subject} is {_shown(value)}, not {_wanted(limit)}", hint, place.span
+            return f"{subject} is {_shown(value)}, not {_expected(limit)}", hint, place.span
         case "enum" | "const":
             values = [written(each) for each in ([limit] if keyword == "const" else limit)]
             listed = "one of " if len(values) > 1 else "write "
@@ -394,7 +394,7 @@ def _added(name: str, declared: Mapping[str, Any]) -> str:
     return "add it"
 
 
-def _wanted(types: str | Sequence[str]) -> str:
+def _expected(types: str | Sequence[str]) -> str:
     names = [types] if isinstance(types, str) else types
     return " or ".join(_WANTED.get(each, each) for each in names)
 

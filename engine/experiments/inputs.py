@@ -93,10 +93,10 @@ def registry_of(texts: Texts, builtins: Builtins, params: Sequence[tuple[str, Va
     return _registry(texts, builtins, tuple(params))
 
 
-def check_all(asked: Iterable[tuple[Texts, tuple[tuple[str, Value], ...]]], builtins: Builtins) -> None:
+def check_all(runs: Iterable[tuple[Texts, tuple[tuple[str, Value], ...]]], builtins: Builtins) -> None:
     """Make each of these registries once, as `registry_of` does; raises what it raises."""
     seen: set[object] = set()
-    for texts, params in asked:
+    for texts, params in runs:
         # In Python 1, 1.0 and True are equal; for a param they are different.
         key = texts, tuple((name, value.__class__, value) for name, value in params)
         if key not in seen:

@@ -220,10 +220,10 @@ def _check(axes: Mapping[str, Axis]) -> None:
             hint = did_you_mean(axis.name, [*_CHECKS, f"{PREFIX}NAME"]) or (
                 f"there are {', '.join(f'`{name}`' for name in _CHECKS)} and `{PREFIX}NAME`")
             raise ValueError(f"there is no axis `{axis.name}` over a trace: {hint}")
-        holds, wanted = _CHECKS[axis.name]
+        holds, expected = _CHECKS[axis.name]
         wrong = next((value for value in axis.values if not holds(value)), None)
         if wrong is not None:
-            raise ValueError(f"`{axis.name}={show(wrong)}`: expected {wanted}")
+            raise ValueError(f"`{axis.name}={show(wrong)}`: expected {expected}")
 
 
 def _workloads(folder: Path, nodes: Path | None, axes: Sequence[Axis]) -> tuple[dict[str, Packed], tuple[Axis, ...]]:

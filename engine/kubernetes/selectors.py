@@ -22,8 +22,8 @@ def matches_labels(selector: Json | None, labels: Mapping[str, str], *, absent: 
     """
     if selector is None:
         return absent
-    wanted: Mapping[str, str] = selector.get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+    match_labels: Mapping[str, str] = selector.get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in match_labels.items()) and all(
         _meets(requirement, labels) for requirement in selector.get("matchExpressions") or ()
     )
 
@@ -76,8 +76,8 @@ def matches_node(pod: Json, node: Json) -> bool:
     """
     spec = pod.get("spec") or {}
     labels = (node.get("metadata") or {}).get("labels") or {}
-    wanted: Mapping[str, str] = spec.get("nodeSelector") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
+    match_labels: Mapping[str, str] = spec.get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in match_labels.items()):
         return False
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -110,10 +110,10 @@ def tolerates(toleration: Json, taint: Json) -> bool:
 
 def untolerated(pod: Json, node: Json, effects: Iterable[str] = (NO_SCHEDULE, NO_EXECUTE)) -> Json | None:
     """Return the node's first taint with one of the effects that the pod does not tolerate, or None."""
-    wanted = frozenset(effects)
+    match_labels = frozenset(effects)
     tolerations = (pod.get("spec") or {}).get("tolerations") or ()
     for taint in (node.get("spec") or {}).get("taints") or ():
-        if taint.get("effect") in wanted and not any(tolerates(each, taint) for each in tolerations):
+        if taint.get("effect") in match_labels and not any(tolerates(each, taint) for each in tolerations):
             found: Json = taint
             return found
     return None

@@ -183,10 +183,10 @@ class _Reader:
             return _NO_KEYS
         known = self._facts.get((node.id, truth))
         if known is None:
-            known = self._facts[node.id, truth] = self._told(node, truth=truth)
+            known = self._facts[node.id, truth] = self._facts_of(node, truth=truth)
         return known
 
-    def _told(self, node: Expr, *, truth: bool) -> frozenset[Key]:
+    def _facts_of(self, node: Expr, *, truth: bool) -> frozenset[Key]:
         reference = self.checked.references.get(node.id)
         if isinstance(reference, DefinitionReference):
             below = self.absences.reader(reference.name, self.checked)

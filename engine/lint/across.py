@@ -86,12 +86,12 @@ def _of_documents(whole: Whole) -> Iterator[UtilizationLevel]:
             isinstance(each.effect, EvictProgram) for each in compiled.actions
         )
         for placed in subject.placed:
-            role, wanted = {
+            role, below = {
                 "filter": (PLACE, True), "source": (DRAIN, False), "destination": (FILL, True), "until": (UNTIL, True),
                 "threshold": (EVICT if evicting else "", False),
             }.get(placed.role, ("", False))
             for mark in watermarks(subject.as_written.of(placed.checked)) if role else ():
-                if mark.below is wanted:
+                if mark.below is below:
                     yield _level(subject, role, mark.resource, mark.percent, span_of(mark.checked, mark.node),
                                  written=_gives_number(mark.checked, mark.node))
         for placed in subject.placed:

@@ -235,14 +235,14 @@ class Analysis:
         right = self.range(no, self.given(condition, known, truth=False))
         if left is None or right is None:
             return None
-        asked = frozenset(
+        read = frozenset(
             "measured" if path[0] in MEASURED else "declared" for path in reads_of(self.checked, condition)
             if path != ("nodeInfo", "measured")
         )
         groups = left.groups | right.groups
-        exact = left.exact and right.exact and asked.isdisjoint(groups)
+        exact = left.exact and right.exact and read.isdisjoint(groups)
         unit = left.unit if left.unit == right.unit else ""
-        return Range(min(left.low, right.low), max(left.high, right.high), exact, groups | asked, unit)
+        return Range(min(left.low, right.low), max(left.high, right.high), exact, groups | read, unit)
 
     def _call(self, node: Call, reference: CallReference, known: Known) -> Range | None:
         kind = self.checked.types.get(node.id)
@@ -313,9 +313,9 @@ class Analysis:
         if node.function == "_?_:_":
             condition, yes, no = node.args
             found: Truth = frozenset()
-            asked = self.truth(condition, known)
+            truths = self.truth(condition, known)
             for value, branch in ((True, yes), (False, no)):
-                if value in asked:
+                if value in truths:
                     found |= self.truth(branch, self.given(condition, known, truth=value))
             return found or EITHER
         if node.function in COMPARISONS and len(node.args) == 2:

@@ -333,7 +333,7 @@ class _Walk:
         if not left.loose and not right.loose and left.dimension and right.dimension and (
             left.dimensions != right.dimensions or (left.unit != right.unit and left.in_unit and right.in_unit)
         ):
-            self._tell(node, UnitFault(f"{left.unit} of {right.unit} are no percentage", "give both in one unit"))
+            self._report(node, UnitFault(f"{left.unit} of {right.unit} are no percentage", "give both in one unit"))
         return share(PERCENT, of_whole=right.origin <= Origin.CAPACITY)
 
     def _product(
@@ -371,7 +371,7 @@ class _Walk:
             if value is None:
                 return None
             if measure.is_share and subtracted and measure is right and (value, measure.factor) in _UPSIDE:
-                self._tell(node, UnitFault(f"{measure.unit} is subtracted from {_UPSIDE[value, measure.factor]}",
+                self._report(node, UnitFault(f"{measure.unit} is subtracted from {_UPSIDE[value, measure.factor]}",
                                        "both sides must be fractions of 1, or both percentages"))
                 return None
             return measure
@@ -385,7 +385,7 @@ class _Walk:
         left, right = found
         if left is not None and right is not None:
             if not self._mixed(node, left, right, "compared"):
-                self._tell(node, absurd_part(left, right))
+                self._report(node, absurd_part(left, right))
         elif left is not None:
             self._hold(left, nodes[0], nodes[1], operator)
         elif right is not None:
@@ -401,17 +401,17 @@ class _Walk:
                 fault = replace(fault, meant="")
             if fault is not None and not plain:
                 fault = replace(fault, message=f"{fault.message} (`{self.analysis.text(other)}` is {float(value):g})")
-            self._tell(other, fault)
+            self._report(other, fault)
             offset = self._offset(node)
             if fault is None and offset is not None and operator != "clamp":
-                self._tell(offset[1], absurd(measure, offset[0], "offset"))
+                self._report(offset[1], absurd(measure, offset[0], "offset"))
             return
         found = self.analysis.range(other) if self.checked.types.get(other.id) in (INT, DOUBLE) else None
         if found is None or found.low <= 0 or found.high - found.high != 0:
             return
         faults = [absurd(measure, Fraction(str(end)), operator) for end in (found.low, found.high)]
         if faults[0] is not None and faults[1] is not None:
-            self._tell(other, replace(faults[1], meant=""))
+            self._report(other, replace(faults[1], meant=""))
 
     def _offset(self, node: Expr) -> tuple[Fraction, Expr] | None:
         """Return the offset that is added to an amount before it is compared."""
@@ -426,10 +426,10 @@ class _Walk:
         """Return whether two measures are incompatible, and report it."""
         fault = unlike(left, right, joined=how != "compared")
         if fault is not None:
-            self._tell(node, replace(fault, message=f"{fault.message} cannot be {how}"))
+            self._report(node, replace(fault, message=f"{fault.message} cannot be {how}"))
         return fault is not None
 
-    def _tell(self, node: Expr, fault: UnitFault | None) -> None:
+    def _report(self, node: Expr, fault: UnitFault | None) -> None:
         if fault is not None:
             self.found.append(_UnitFinding(node, fault))
 
@@ -516,15 +516,16 @@ def _of_result(placed: Placed, measure: Measure | None, compiled: Compiled) -> U
                 and measure.factor == ONE:
             return UnitFault("this score is a fraction of 1, and scores go from 0 to 100", "multiply by 100")
         return None
-    wanted = _wanted(placed, compiled)
-    if wanted is None or measure.loose:
+    expected = _expected(placed, compiled)
+    if expected is None or measure.loose:
         return None
-    if measure.dimensions != wanted.dimensions:
+    if measure.dimensions != expected.dimensions:
         if not measure.is_share and not measure.dimension:
             return None
-        return UnitFault(f"{wanted.unit} are wanted here, and this is {_article(measure)}", "write an amount")
-    if measure.in_unit and measure.unit != wanted.unit:
-        return UnitFault(f"{wanted.unit} are wanted here, and this is in {measure.unit}", "leave the conversion out")
+        return UnitFault(f"{expected.unit} are expected here, and this is {_article(measure)}", "write an amount")
+    if measure.in_unit and measure.unit != expected.unit:
+        message = f"{expected.unit} are expected here, and this is in {measure.unit}"
+        return UnitFault(message, "leave the conversion out")
     return None
 
 
@@ -532,7 +533,7 @@ def _article(measure: Measure) -> str:
     return measure.unit if measure.is_share else f"in {measure.unit}"
 
 
-def _wanted(placed: Placed, compiled: Compiled) -> Measure | None:
+def _expected(placed: Placed, compiled: Compiled) -> Measure | None:
     if placed.role == "target":
         return amount("milli-cores")
     if placed.role == "amount" and isinstance(compiled, CompiledQoS):

@@ -272,10 +272,10 @@ class _Replay:
     def _deschedule(self) -> None:
         if self._descheduling is None:
             return
-        told = self._descheduling.configuration
+        configuration = self._descheduling.configuration
         self._cycles += 1
-        result = run_cycle(self._profiles, self._cluster.snapshot(self._now), limits=told.limits, dry_run=True,
-                           node_selector=told.node_selector)
+        result = run_cycle(self._profiles, self._cluster.snapshot(self._now), limits=configuration.limits, dry_run=True,
+                           node_selector=configuration.node_selector)
         errors = [f"`{failure.plugin}`: {failure.message}" for failure in result.failures]
         self._descheduler_errors.update(dict.fromkeys([*errors, *filter(None, [result.error])]))
         for outcome in result.evicted:
@@ -285,10 +285,10 @@ class _Replay:
     # State
 
     def _take(self, pod: _Pod, sign: int) -> None:
-        asked = pod.stay.pod
-        self._cpu += sign * asked.cpu_milli
-        self._memory += sign * asked.memory_mib
-        self._gpu += sign * asked.gpu_total
+        spec = pod.stay.pod
+        self._cpu += sign * spec.cpu_milli
+        self._memory += sign * spec.memory_mib
+        self._gpu += sign * spec.gpu_total
         self._running += sign
 
     def _step(self) -> None:

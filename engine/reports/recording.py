@@ -45,8 +45,8 @@ def _errors(result: RecordingResult) -> Iterator[str]:
     texts = [f"{each.plugin} at {each.point.value}: {each.message}" for each in result.errors]
     texts += result.descheduler_errors
     if texts:
-        told = "<br>".join(escape(shortened(text, 300)) for text in texts[:_MOST_ROWS])
-        yield f'<p class="missing">Errors in plugins and expressions, {len(texts):,} kinds:<br>{told}</p>'
+        lines = "<br>".join(escape(shortened(text, 300)) for text in texts[:_MOST_ROWS])
+        yield f'<p class="missing">Errors in plugins and expressions, {len(texts):,} kinds:<br>{lines}</p>'
 
 
 def _over_time(result: RecordingResult, spans: Sequence[TimeSpan], time: Callable[[float], str]) -> Iterator[str]:

@@ -72,12 +72,12 @@ def _figures(result: SimulationResult) -> Iterator[tuple[str, str]]:
 
 def _errors(result: SimulationResult) -> Iterator[str]:
     if result.errors:
-        told = "<br>".join(
+        lines = "<br>".join(
             f"<code>{escape(each.plugin)}</code> at {escape(each.point.value)}: {escape(shortened(each.message, 300))}"
             for each in result.errors[:_MOST_ROWS]
         )
         count = _count(len(result.errors), "kind")
-        yield f'<p class="missing">{count} of errors in plugins and expressions:<br>{told}</p>'
+        yield f'<p class="missing">{count} of errors in plugins and expressions:<br>{lines}</p>'
 
 
 # Allocation and fragmentation
@@ -260,11 +260,11 @@ def _over_arrivals(measured: Measurements, ordered: Sequence[Blame]) -> str:
     for each in measured.unplaced:
         while each.number >= bounds[span + 1]:
             span += 1
-        asked = sum(each.nodes.values())
+        total = sum(each.nodes.values())
         if not each.nodes:
             continue
         for blame, count in each.nodes.items():
-            share = count / asked if asked else 1 / len(each.nodes)
+            share = count / total if total else 1 / len(each.nodes)
             amounts[places.get(blame, len(chosen))][span] += share
     arrived = [bounds[number + 1] - bounds[number] for number in range(spans)]
     labels = [_label(blame) for blame in chosen]

@@ -142,12 +142,12 @@ class DecisionMeter:
     def _watch(self, active: Active) -> TracedPlugin:
         cost = self._plugins.setdefault(active.name, PluginCost())
 
-        def tell(method: str, seconds: float, *_: object) -> None:
+        def report(method: str, seconds: float, *_: object) -> None:
             if self._deciding:
                 cost.calls[method] += 1
                 cost.seconds += seconds
 
-        return TracedPlugin(self._timed(active.ask), tell, self._timer)
+        return TracedPlugin(self._timed(active.ask), report, self._timer)
 
     def _timed(self, instance: object) -> object:
         if not isinstance(instance, DocumentScheduler):

@@ -41,9 +41,9 @@ def trace_profile(
     default = frozenset(plugin.name for plugin in plugins if plugin.default_weight is not None)
     disabled = {**profile.disabled, None: profile.disabled.get(None, frozenset()) | default}
     active = {choice.name for choice in enabled}
-    told = {_TYPICAL: [each.to_json() for each in typical]}
-    found = {plugin.name: {**told, **profile.args.get(plugin.name, {})} for plugin in plugins
-             if (plugin.enabled or plugin.name in active) and _takes(plugin, told)}
+    shared = {_TYPICAL: [each.to_json() for each in typical]}
+    found = {plugin.name: {**shared, **profile.args.get(plugin.name, {})} for plugin in plugins
+             if (plugin.enabled or plugin.name in active) and _takes(plugin, shared)}
     return replace(profile, enabled=enabled, disabled=disabled, args={**profile.args, **found})
 
 

@@ -84,8 +84,8 @@ class _Check:
                 continue
             before = getattr(self._plugin, _BEFORE[point], None)
             if before is not None:
-                told = before(state, pod, snapshot) if point is Point.FILTER else before(state, pod, snapshot, rows)
-                if isinstance(told, Refusal | Skip):
+                early = before(state, pod, snapshot) if point is Point.FILTER else before(state, pod, snapshot, rows)
+                if isinstance(early, Refusal | Skip):
                     continue
             cache_key = self._plugin.cache_key(point, pod, snapshot)
             about = f"the cache key of {pod.key} at `{point.value}`"
@@ -170,8 +170,8 @@ def _check_refusal(about: str, refusal: Refusal, names: Sequence[str], answer: A
     """Check that each node that was refused without an error is refused for this reason."""
     failed = {row for rows in answer.errors.values() for row in rows}
     for row in np.flatnonzero(~answer.passed).tolist():
-        told = answer.explain(row)
-        both = [(each.rule, each.message, each.code) for each in (refusal, told)]
+        explained = answer.explain(row)
+        both = [(each.rule, each.message, each.code) for each in (refusal, explained)]
         assert row in failed or both[0] == both[1], (
             f"the refusal of {about} is {both[0]}, and the plugin explains {names[row]} by {both[1]}")
 

@@ -112,16 +112,16 @@ class RunningCase:
             hint = did_you_mean(expected.rule, rules) or "there are " + (", ".join(f"`{r}`" for r in rules) or "none")
             self.miss(about, f"the rule `{expected.rule}`", f"there is no such rule: {hint}", expected.span)
             return
-        wanted = expected.result.value
+        described = expected.result.value
         if expected.rule:
-            wanted += _details(expected.rule, expected.message, expected.reason)
+            described += _details(expected.rule, expected.message, expected.reason)
         same = expected.result is got.result and (not expected.rule or expected.rule == got.rule)
         if expected.message is not None and expected.message != got.message:
             same = False
         if expected.reason is not None and expected.reason != got.reason:
             same = False
         if not same:
-            self.miss(about, wanted, str(got), expected.span, got.calls)
+            self.miss(about, described, str(got), expected.span, got.calls)
 
 
 def checked_params(plugin: Plugin, params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -27,26 +27,26 @@ def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, expl
     tally = suite.cache.setdefault("tally", CallTally())
     tally.clear()
     if observer is None:
-        told: Observer = tally
+        both: Observer = tally
     else:
-        told = suite.cache.setdefault(("both", id(observer)), Both(tally, observer))
-    asking = RunningCase(suite, case, tally, told, explains)
+        both = suite.cache.setdefault(("both", id(observer)), Both(tally, observer))
+    running = RunningCase(suite, case, tally, both, explains)
     try:
         if case.expect_invalid is not None:
-            _check_invalid(asking)
-            asking.only_skips = True
+            _check_invalid(running)
+            running.only_skips = True
         else:
-            _run(asking)
-            if not asking.only_skips and not asking.mismatches and not _is_touched(suite, case, tally):
-                asking.miss("the case", "something is evaluated", f"{_NOTHING}: is the plugin about this pod?")
+            _run(running)
+            if not running.only_skips and not running.mismatches and not _is_touched(suite, case, tally):
+                running.miss("the case", "something is evaluated", f"{_NOTHING}: is the plugin about this pod?")
     except FixtureError as error:
         span = place_of(suite.document, *error.path) if error.path else None
-        asking.miss("the case", "a case that can run", str(error), span)
+        running.miss("the case", "a case that can run", str(error), span)
     except PolicyError as error:
-        asking.miss("the case", "a case that can run", "; ".join(each.message for each in error.problems))
+        running.miss("the case", "a case that can run", "; ".join(each.message for each in error.problems))
     file, line, _ = case.span.place
     return CaseResult(
-        suite.name, case.name, file, line, tuple(asking.mismatches), tally.rules, tally.rows,
+        suite.name, case.name, file, line, tuple(running.mismatches), tally.rules, tally.rows,
         time.perf_counter() - start,
     )
 
@@ -67,20 +67,20 @@ _EXPECTED_OF: Final[Mapping[str, Framework]] = {
 }
 
 
-def _run(asking: RunningCase) -> None:
+def _run(running: RunningCase) -> None:
     # The frameworks import numpy and more, which reading suites does not need.
     from . import descheduling, qos, scheduling  # noqa: PLC0415
 
-    case = asking.case
+    case = running.case
     if case.place is not None or case.refused:
-        scheduling.run_cycle(asking)
-        asking.tally.turn()
+        scheduling.run_cycle(running)
+        running.tally.turn()
     # None and empty fields are not requested, except evictions: an empty list is an expectation.
     given = [name for name in _EXPECTED_OF if getattr(case, name) not in (None, ()) or
              (name == "evicts" and case.evicts is not None)]
     if not given:
         return
-    plugin = asking.suite.plugin_of(case)
+    plugin = running.suite.plugin_of(case)
     for name in given:
         if _EXPECTED_OF[name] is not plugin.framework:
             name = "evicts" if name == "evicted_count" else name  # noqa: PLW2901
@@ -89,7 +89,7 @@ def _run(asking: RunningCase) -> None:
     runners: Mapping[Framework, Callable[[RunningCase, Plugin], None]] = {
         Framework.SCHEDULER: scheduling.run_points, Framework.QOS: qos.run, Framework.DESCHEDULER: descheduling.run,
     }
-    runners[plugin.framework](asking, plugin)
+    runners[plugin.framework](running, plugin)
 
 
 def _written(name: str) -> str:
@@ -97,21 +97,21 @@ def _written(name: str) -> str:
     return first + "".join(each.capitalize() for each in rest)
 
 
-def _check_invalid(asking: RunningCase) -> None:
-    invalid = asking.case.expect_invalid
+def _check_invalid(running: RunningCase) -> None:
+    invalid = running.case.expect_invalid
     assert invalid is not None
     if invalid.text is not None:
         source = Source("<document>", invalid.text.text)
     else:
-        path = asking.suite.worlds.directory / str(invalid.file)
+        path = running.suite.worlds.directory / str(invalid.file)
         if not path.is_file():
-            raise FixtureError(f"there is no file `{invalid.file}` beside the suite", _path_of_file(asking))
+            raise FixtureError(f"there is no file `{invalid.file}` beside the suite", _path_of_file(running))
         source = read_file(path)
     loaded = load([source])
     problems = [each for each in loaded.problems if each.severity is Severity.ERROR]
     try:
         # PolicyParams of the suite may be named, and its plugins' names are taken.
-        compiled((*asking.suite.documents, *loaded.documents), asking.suite.functions)
+        compiled((*running.suite.documents, *loaded.documents), running.suite.functions)
     except PolicyError as error:
         problems += [each for each in error.problems if each.severity is Severity.ERROR and each not in problems]
     if not loaded.read:
@@ -122,13 +122,13 @@ def _check_invalid(asking: RunningCase) -> None:
         for each in found:
             left.remove(each)
         if not found:
-            asking.miss("the document", _problem_text(expected), _told(problems), expected.span)
+            running.miss("the document", _problem_text(expected), _listed(problems), expected.span)
     for each in left:
-        asking.miss("the document", "no other problem", _told([each]))
+        running.miss("the document", "no other problem", _listed([each]))
 
 
-def _path_of_file(asking: RunningCase) -> tuple[str | int, ...]:
-    return "spec", "cases", asking.suite.spec.cases.index(asking.case), "expectInvalid", "file"
+def _path_of_file(running: RunningCase) -> tuple[str | int, ...]:
+    return "spec", "cases", running.suite.spec.cases.index(running.case), "expectInvalid", "file"
 
 
 def _is_meant(problem: Problem, expected: ProblemExpectation) -> bool:
@@ -145,6 +145,6 @@ def _problem_text(expected: ProblemExpectation) -> str:
     return "it is refused for " + ", ".join(parts)
 
 
-def _told(problems: Iterable[Problem]) -> str:
+def _listed(problems: Iterable[Problem]) -> str:
     texts = [f"line {each.span.place[1]}: {each.message}" if each.span else each.message for each in problems]
     return "; ".join(texts) or "it is valid"

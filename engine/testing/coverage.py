@@ -184,9 +184,9 @@ def _checked(compiled: Any) -> dict[Source, Checked]:
 def _goals(checked: Checked, *, is_variable: bool) -> Iterator[tuple[Expr, str]]:
     """Yield the nodes of an expression with their goals."""
     root = checked.root
-    wanted: dict[int, Expr] = {}
+    goals: dict[int, Expr] = {}
     if checked.type == BOOL and not is_variable and not isinstance(root, Literal):
-        wanted[root.id] = root
+        goals[root.id] = root
     else:
         yield root, EVALUATED
     pending = [root]
@@ -195,8 +195,8 @@ def _goals(checked: Checked, *, is_variable: bool) -> Iterator[tuple[Expr, str]]
         pending.extend(reversed(children(node)))
         for each in _conditions(node):
             if not isinstance(each, Literal) and not (isinstance(each, Call) and each.function in _LOGIC):
-                wanted[each.id] = each
-    for node in sorted(wanted.values(), key=lambda each: (each.start, -each.end)):
+                goals[each.id] = each
+    for node in sorted(goals.values(), key=lambda each: (each.start, -each.end)):
         yield node, "true"
         yield node, "false"
 

@@ -22,65 +22,65 @@ from .instruments import compiled_of, instrumented
 _PROFILE = "test"
 
 
-def run(asking: RunningCase, plugin: Plugin) -> None:
+def run(running: RunningCase, plugin: Plugin) -> None:
     """Run a document on single pods, or run cycles with it and other plugins."""
-    case = asking.case
+    case = running.case
     if case.eviction_filter:
-        _run_vetoes(asking, plugin)
+        _run_vetoes(running, plugin)
     if case.evicts is not None or case.evicted_count is not None or case.keeps or case.roles or case.errors:
-        _run_cycles(asking, plugin)
+        _run_cycles(running, plugin)
 
 
-def _run_vetoes(asking: RunningCase, plugin: Plugin) -> None:
-    world = asking.world()
+def _run_vetoes(running: RunningCase, plugin: Plugin) -> None:
+    world = running.world()
     snapshot = world.cluster.snapshot(world.now)
-    params = checked_params(plugin, asking.params)
-    compiled = instrumented(replace(compiled_of(plugin, {}), params=params), asking.observer)
+    params = checked_params(plugin, running.params)
+    compiled = instrumented(replace(compiled_of(plugin, {}), params=params), running.observer)
     assert isinstance(compiled, CompiledDescheduler)
     spec = compiled.spec
     if spec.type is not DeschedulerType.EVICTION_FILTER:
         raise FixtureError(f"`{plugin.name}` is of the type {spec.type.value}, and vetoes nothing")
     document = DocumentPlugin(compiled)
-    for expected in asking.case.eviction_filter:
-        asking.tally.turn()
+    for expected in running.case.eviction_filter:
+        running.tally.turn()
         refusal = document.eviction_filter(world.pod(expected.subject), snapshot)
-        got = outcome_of(refusal, compiled.criteria, compiled.match_conditions, row=NO_ROW, tally=asking.tally,
+        got = outcome_of(refusal, compiled.criteria, compiled.match_conditions, row=NO_ROW, tally=running.tally,
                          policy=spec.failure_policy)
-        asking.expect(f"eviction of `{expected.subject}`", expected, got,
-                      rules_by_name(compiled.criteria, compiled.match_conditions))
+        running.expect(f"eviction of `{expected.subject}`", expected, got,
+                       rules_by_name(compiled.criteria, compiled.match_conditions))
 
 
-def _run_cycles(asking: RunningCase, plugin: Plugin) -> None:
-    case = asking.case
-    asking.only_skips = False
+def _run_cycles(running: RunningCase, plugin: Plugin) -> None:
+    case = running.case
+    running.only_skips = False
     if Point.EVICTION_FILTER in plugin.points:
         raise FixtureError(f"`{plugin.name}` evicts nothing by itself: expect `evictionFilter` of it")
-    registry, named = _registry(asking, plugin)
-    spec = DeschedulerProfileSpec(_PROFILE, filter=named, args={plugin.name: asking.params} if asking.params else {})
-    checked_params(plugin, asking.params)
+    registry, named = _registry(running, plugin)
+    spec = DeschedulerProfileSpec(_PROFILE, filter=named, args={plugin.name: running.params} if running.params else {})
+    checked_params(plugin, running.params)
     result = CycleResult(1, dry_run=True, nodes=0)
-    world = asking.world()
+    world = running.world()
     profiles = build_profiles([spec], registry, dry_run=True, memory=SourceStreaks(),
                               snapshot=lambda: world.cluster.snapshot(world.now))
     for number in range(case.cycles):
         if number:
-            world = asking.world(asking.now + number * case.every_ns)
+            world = running.world(running.now + number * case.every_ns)
         result = run_cycle(profiles, world.cluster.snapshot(world.now), generation=1)
     if result.error:
         raise FixtureError(f"the cycle ended early: {result.error}")
-    _check(asking, world, plugin, result)
+    _check(running, world, plugin, result)
 
 
-def _registry(asking: RunningCase, plugin: Plugin) -> tuple[Registry, tuple[str, ...]]:
+def _registry(running: RunningCase, plugin: Plugin) -> tuple[Registry, tuple[str, ...]]:
     """Return the plugins of the cycle, and the vetoes that must be named because they are no documents."""
-    suite = asking.suite
+    suite = running.suite
     beside: list[Plugin] = []
     named: list[str] = []
     known = {
         each.name: each for each in (*suite.python_plugins, *suite.plugins.values())
         if each.framework is Framework.DESCHEDULER
     }
-    for name in asking.case.beside:
+    for name in running.case.beside:
         if name not in known:
             raise unknown("descheduler plugin", name, known)
         beside.append(known[name])
@@ -88,38 +88,38 @@ def _registry(asking: RunningCase, plugin: Plugin) -> tuple[Registry, tuple[str,
             if Point.EVICTION_FILTER not in known[name].points:
                 raise FixtureError(f"`{name}` vetoes nothing: only vetoes and documents can stand beside")
             named.append(name)
-    return suite.registry([plugin, *beside], asking.observer), tuple(named)
+    return suite.registry([plugin, *beside], running.observer), tuple(named)
 
 
-def _check(asking: RunningCase, world: World, plugin: Plugin, result: CycleResult) -> None:
-    case = asking.case
+def _check(running: RunningCase, world: World, plugin: Plugin, result: CycleResult) -> None:
+    case = running.case
     of_plugin = [each for each in result.outcomes if each.plugin == plugin.name]
     evicted = [world.named(each.pod) for each in of_plugin if each.evicted]
     for name in (*(case.evicts or ()), *(each.subject for each in case.keeps)):
         world.pod(name)
     if case.evicts is not None and list(case.evicts) != evicted:
-        asking.miss("evictions", ", ".join(case.evicts) or "none",
-                    (", ".join(evicted) or "none") + _stops(of_plugin, world))
+        running.miss("evictions", ", ".join(case.evicts) or "none",
+                     (", ".join(evicted) or "none") + _stops(of_plugin, world))
     if case.evicted_count is not None and case.evicted_count != len(evicted):
-        asking.miss("number of evictions", str(case.evicted_count), str(len(evicted)))
+        running.miss("number of evictions", str(case.evicted_count), str(len(evicted)))
     for expected in case.keeps:
         key = world.pod(expected.subject).key
         outcome = next((each for each in of_plugin if each.pod == key), None)
         about = f"what stops `{expected.subject}`"
         if outcome is None:
-            asking.miss(about, expected.by, "it is not a candidate", expected.span)
+            running.miss(about, expected.by, "it is not a candidate", expected.span)
         elif outcome.evicted:
-            asking.miss(about, expected.by, "it is evicted", expected.span)
+            running.miss(about, expected.by, "it is evicted", expected.span)
         elif not _is_stopped_by(expected, outcome, plugin.name):
-            wanted = expected.by + (f": {expected.message}" if expected.message is not None else "")
-            asking.miss(about, wanted, f"{_stopper(outcome)}: {outcome.message}", expected.span)
+            described = expected.by + (f": {expected.message}" if expected.message is not None else "")
+            running.miss(about, described, f"{_stopper(outcome)}: {outcome.message}", expected.span)
     for role in case.roles:
         world.node(role.subject)
         found = sorted({each.role for each in result.node_notes
                         if each.node == role.subject and each.plugin == plugin.name})
         if (role.role not in found) if role.role != "none" else bool(found):
-            asking.miss(f"the role of `{role.subject}`", role.role, ", ".join(found) or "none", role.span)
-    _check_errors(asking, world, plugin, result.failures)
+            running.miss(f"the role of `{role.subject}`", role.role, ", ".join(found) or "none", role.span)
+    _check_errors(running, world, plugin, result.failures)
 
 
 def _stops(outcomes: Sequence[EvictionOutcome], world: World) -> str:
@@ -136,17 +136,17 @@ def _is_stopped_by(expected: ExpectedVeto, outcome: EvictionOutcome, plugin: str
     return expected.by in ways and expected.message in (None, outcome.message)
 
 
-def _check_errors(asking: RunningCase, world: World, plugin: Plugin, failures: Sequence[DeschedulerFailure]) -> None:
+def _check_errors(running: RunningCase, world: World, plugin: Plugin, failures: Sequence[DeschedulerFailure]) -> None:
     left = list(failures)
-    for expected in asking.case.errors:
+    for expected in running.case.errors:
         found = [each for each in left if _is_meant(expected, each, world)]
         for each in found:
             left.remove(each)
         if not found:
-            asking.miss("errors", f"`{expected.item}`{f' of {expected.subject}' if expected.subject else ''}",
-                        "; ".join(map(_failure, failures)) or "none", expected.span)
+            running.miss("errors", f"`{expected.item}`{f' of {expected.subject}' if expected.subject else ''}",
+                         "; ".join(map(_failure, failures)) or "none", expected.span)
     for each in left:
-        asking.miss("errors", f"no other error of `{plugin.name}`", _failure(each))
+        running.miss("errors", f"no other error of `{plugin.name}`", _failure(each))
 
 
 def _is_meant(expected: ErrorExpectation, failure: DeschedulerFailure, world: World) -> bool:

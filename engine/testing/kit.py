@@ -136,8 +136,8 @@ class FakeFramework:
         self.queue = FakeQueue(self.cluster)
         self.nominator = FakeNominator()
         self.client = FakeClient(self)
-        self._told: list[tuple[frozenset[str], Callable[[Event], None]]] = []
-        self.cluster.listen(self._tell)
+        self._listeners: list[tuple[frozenset[str], Callable[[Event], None]]] = []
+        self.cluster.listen(self._publish)
         for item in objects:
             self.cluster.upsert(item)
 
@@ -206,10 +206,10 @@ class FakeFramework:
         for kind in sorted(kinds, key=lambda each: (each == "Pod", each != "Node", each)):
             for key, item in list(self.cluster.objects(kind).items()):
                 callback(Event(kind, key, None, item, None, self.cluster.pod(key) if kind == "Pod" else None))
-        self._told.append((frozenset(kinds), callback))
+        self._listeners.append((frozenset(kinds), callback))
 
-    def _tell(self, event: Event) -> None:
-        for kinds, callback in self._told:
+    def _publish(self, event: Event) -> None:
+        for kinds, callback in self._listeners:
             if event.kind in kinds:
                 callback(event)
 
@@ -466,9 +466,9 @@ def assert_refused(verdict: Verdict, node: str, *, by: str = "", rule: str = "",
     if verdict.refusal is not None:
         plugin, _, refusal = verdict.refusal
         found.append((plugin, refusal.rule, refusal.message))
-    wanted = (by, rule, message)
-    fits = [each for each in found if all(want in ("", got) for want, got in zip(wanted, each, strict=True))]
-    assert fits, f"{node} was refused by {found or 'nobody'}, and that is not {wanted}"
+    pattern = (by, rule, message)
+    fits = [each for each in found if all(want in ("", got) for want, got in zip(pattern, each, strict=True))]
+    assert fits, f"{node} was refused by {found or 'nobody'}, and that is not {pattern}"
 
 
 def assert_scored(verdict: Verdict, plugin: str, **scores: int) -> None:

@@ -164,8 +164,8 @@ def mutants_of(document: Document) -> Iterator[Mutant]:
 
     def mutant(at: str, change: str, span: Span, path: _Path, value: Any) -> Mutant:
         count = seen[at, change] = seen.get((at, change), 0) + 1
-        told = change if count == 1 else f"{change} ({count})"
-        return Mutant(at, told, span, document, replace(document, spec=_with(document.spec, path, value)))
+        shown = change if count == 1 else f"{change} ({count})"
+        return Mutant(at, shown, span, document, replace(document, spec=_with(document.spec, path, value)))
 
     known = places(document)
     for path, leaf in _leaves(document.spec, ()):

@@ -29,15 +29,15 @@ SECOND: Final = 1_000_000_000
 LONGEST: Final = 86_400
 
 
-def run(asking: RunningCase, plugin: Plugin) -> None:
+def run(running: RunningCase, plugin: Plugin) -> None:
     """Replay the measurements through the plugin alone, and compare its rounds."""
-    case, world = asking.case, asking.world()
-    asking.only_skips = False
+    case, world = running.case, running.world()
+    running.only_skips = False
     compiled = compiled_of(plugin, {})
     assert isinstance(compiled, CompiledQoS)
-    recording = _recording(asking, world)
-    params = checked_params(plugin, asking.params)
-    observed = asking.suite.registry([plugin], asking.observer)
+    recording = _recording(running, world)
+    params = checked_params(plugin, running.params)
+    observed = running.suite.registry([plugin], running.observer)
     bound = _with_params(observed.plugins[plugin.framework, plugin.name], params)
     gate = compiled.spec.feature_gate
     rounds = {
@@ -56,18 +56,18 @@ def run(asking: RunningCase, plugin: Plugin) -> None:
             raise FixtureError(f"there is no round at {format_duration(expected.until_ns)}")
         for elapsed, each in rounds.items():
             if expected.at_ns <= elapsed <= expected.until_ns:
-                before = len(asking.mismatches)
-                _check_round(asking, world, expected, each)
-                if len(asking.mismatches) > before:
-                    break  # what follows from it would be told again and again
+                before = len(running.mismatches)
+                _check_round(running, world, expected, each)
+                if len(running.mismatches) > before:
+                    break  # later rounds differ for the same reason
 
 
 def _with_params(plugin: Plugin, params: Mapping[str, Any]) -> Plugin:
     return dataclasses.replace(plugin, check_args=lambda _: params)
 
 
-def _recording(asking: RunningCase, world: World) -> MetricsRecording:
-    case, spec = asking.case, asking.suite.spec
+def _recording(running: RunningCase, world: World) -> MetricsRecording:
+    case, spec = running.case, running.suite.spec
     periods = case.metrics or spec.metrics
     if not periods:
         raise FixtureError("nothing is measured: give the case `metrics`")
@@ -140,45 +140,45 @@ def _check_names(expected: RoundExpectation, thresholds: frozenset[str], items: 
             raise unknown("threshold or action", name, items)
 
 
-def _check_round(asking: RunningCase, world: World, expected: RoundExpectation, got: ReplayedRound) -> None:
+def _check_round(running: RunningCase, world: World, expected: RoundExpectation, got: ReplayedRound) -> None:
     at = f"the round at {format_duration(got.elapsed)}"
-    for what, wanted, found in (
+    for what, required, found in (
         ("true thresholds", expected.true, frozenset(each.name for each in got.thresholds if each.true)),
         ("thresholds that hold", expected.holds, frozenset(each.name for each in got.thresholds if each.holds)),
     ):
-        if wanted is not None and wanted != found:
-            asking.miss(f"{what} in {at}", _listed(wanted), _listed(found), expected.span)
+        if required is not None and required != found:
+            running.miss(f"{what} in {at}", _listed(required), _listed(found), expected.span)
     if expected.actions is not None:
         pairs = zip(expected.actions, got.adjustments, strict=False)
         fits = len(expected.actions) == len(got.adjustments)
         fits = fits and all(_does(each, found, world, got.node) for each, found in pairs)
         if not fits:
-            asking.miss(f"actions in {at}", "; ".join(map(_action_text, expected.actions)) or "none",
-                        "; ".join(_adjustment_text(each, world) for each in got.adjustments) or "none", expected.span)
+            running.miss(f"actions in {at}", "; ".join(map(_action_text, expected.actions)) or "none",
+                         "; ".join(_adjustment_text(each, world) for each in got.adjustments) or "none", expected.span)
     left = list(got.errors)
     for wanted_error in expected.errors:
         found_error = next((each for each in left if _fails(wanted_error, each, world)), None)
         if found_error is None:
-            asking.miss(f"errors in {at}", _error_text(wanted_error),
-                        "; ".join(map(_round_error_text, got.errors)) or "none", wanted_error.span)
+            running.miss(f"errors in {at}", _error_text(wanted_error),
+                         "; ".join(map(_round_error_text, got.errors)) or "none", wanted_error.span)
         else:
             left.remove(found_error)
     for each in left:
-        asking.miss(f"errors in {at}", "no other error", _round_error_text(each), expected.span)
+        running.miss(f"errors in {at}", "no other error", _round_error_text(each), expected.span)
 
 
 def _listed(names: frozenset[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _does(wanted: ActionExpectation, got: Adjustment, world: World, node: str) -> bool:
+def _does(required: ActionExpectation, got: Adjustment, world: World, node: str) -> bool:
     subject = node if got.subject == node else world.named(got.subject)
     writes = dict(got.writes)
     return (
-        wanted.item == got.item and wanted.kind in (None, got.kind) and wanted.subject in (None, subject)
-        and wanted.recovers == got.recovers
-        and all(name in got.values and got.values[name] == value for name, value in wanted.values.items())
-        and (wanted.writes is None or all(writes.get(name) == text for name, text in wanted.writes.items()))
+        required.item == got.item and required.kind in (None, got.kind) and required.subject in (None, subject)
+        and required.recovers == got.recovers
+        and all(name in got.values and got.values[name] == value for name, value in required.values.items())
+        and (required.writes is None or all(writes.get(name) == text for name, text in required.writes.items()))
     )
 
 
@@ -197,10 +197,10 @@ def _adjustment_text(each: Adjustment, world: World) -> str:
     return " ".join(parts)
 
 
-def _fails(wanted: ErrorExpectation, got: RoundError, world: World) -> bool:
+def _fails(required: ErrorExpectation, got: RoundError, world: World) -> bool:
     return (
-        wanted.item == got.item and wanted.subject in (None, got.subject, world.named(got.subject))
-        and wanted.reason in (None, got.reason) and wanted.message in (None, got.message)
+        required.item == got.item and required.subject in (None, got.subject, world.named(got.subject))
+        and required.reason in (None, got.reason) and required.message in (None, got.message)
     )
 
 

@@ -33,87 +33,87 @@ from .instruments import compiled_of, instrumented
 from .suites import DEFAULT_PROFILE
 
 
-def run_points(asking: RunningCase, plugin: Plugin) -> None:
+def run_points(running: RunningCase, plugin: Plugin) -> None:
     """Run a document at the points for which the case has expectations."""
-    case, world = asking.case, asking.world()
-    scheduler = _scheduler(asking, plugin)
+    case, world = running.case, running.world()
+    scheduler = _scheduler(running, plugin)
     compiled, state = scheduler.compiled, CycleState()
-    pod, snapshot = asking.pod(world), world.cluster.snapshot(world.now)
+    pod, snapshot = running.pod(world), world.cluster.snapshot(world.now)
     spec = compiled.document.spec
     assert isinstance(spec, SchedulerSpec)
-    asked: tuple[tuple[Any, tuple[Rule, ...], Callable[[], Refusal | None], str], ...] = (
+    checks: tuple[tuple[Any, tuple[Rule, ...], Callable[[], Refusal | None], str], ...] = (
         (case.pre_enqueue, compiled.pre_enqueue, lambda: scheduler.pre_enqueue(pod, snapshot), "preEnqueue"),
         (case.pre_filter, (*compiled.pre_enqueue, *compiled.pre_filter),
          lambda: scheduler.pre_filter(state, pod, snapshot), "preFilter"),
     )
-    for expected, rules, ask, point in asked:
+    for expected, rules, check, point in checks:
         if expected is None:
             continue
         if not rules:
             raise FixtureError(f"`{plugin.name}` has no `{point}`")
-        refusal = ask()
-        got = outcome_of(refusal, rules, compiled.conditions, row=NO_ROW, tally=asking.tally,
+        refusal = check()
+        got = outcome_of(refusal, rules, compiled.conditions, row=NO_ROW, tally=running.tally,
                          policy=spec.failure_policy)
-        asking.expect(point, expected, got, rules_by_name(rules, compiled.conditions))
+        running.expect(point, expected, got, rules_by_name(rules, compiled.conditions))
     rows = np.arange(snapshot.size, dtype=np.intp)
     if case.filter or case.score or case.order:
         if not snapshot.size:
             raise FixtureError("there is no node that the pod could run on")
         answer = scheduler.filter(state, pod, snapshot, rows) if compiled.filter else Answer(np.ones(len(rows), bool))
         if case.filter:
-            _check_filter(asking, world, compiled, answer)
+            _check_filter(running, world, compiled, answer)
         if case.score or case.order:
             if not compiled.score:
                 raise FixtureError(f"`{plugin.name}` has no `score`")
             # As in a cycle, only nodes that passed are scored: what is normalised depends on which they are.
             passed = rows[answer.passed]
             scores = scheduler.score(state, pod, snapshot, passed).spread(passed, snapshot.size)
-            _check_scores(asking, world, compiled, scores, answer)
-            _check_order(asking, world, scores, answer)
+            _check_scores(running, world, compiled, scores, answer)
+            _check_order(running, world, scores, answer)
 
 
-def _scheduler(asking: RunningCase, plugin: Plugin) -> DocumentScheduler:
-    key = ("scheduler", plugin.name, repr(asking.params), id(asking.observer))
-    found = asking.suite.cache.get(key)
+def _scheduler(running: RunningCase, plugin: Plugin) -> DocumentScheduler:
+    key = ("scheduler", plugin.name, repr(running.params), id(running.observer))
+    found = running.suite.cache.get(key)
     if found is None:
-        params = checked_params(plugin, asking.params)
-        compiled = instrumented(compiled_of(plugin, {}), asking.observer)
-        found = asking.suite.cache[key] = DocumentScheduler(replace(compiled, params=params))
+        params = checked_params(plugin, running.params)
+        compiled = instrumented(compiled_of(plugin, {}), running.observer)
+        found = running.suite.cache[key] = DocumentScheduler(replace(compiled, params=params))
     assert isinstance(found, DocumentScheduler)
     return found
 
 
-def _check_filter(asking: RunningCase, world: World, compiled: CompiledScheduler, answer: Answer) -> None:
+def _check_filter(running: RunningCase, world: World, compiled: CompiledScheduler, answer: Answer) -> None:
     if not compiled.filter:
         raise FixtureError(f"`{compiled.document.name}` has no `filter`")
     spec = compiled.document.spec
     assert isinstance(spec, SchedulerSpec)
     known = rules_by_name(compiled.filter, compiled.conditions)
-    for name, expected in by_node(asking.case.filter, world).items():
+    for name, expected in by_node(running.case.filter, world).items():
         row = world.node(name)
         refusal = None if answer.passed[row] else answer.explain(row)
-        got = outcome_of(refusal, compiled.filter, compiled.conditions, row=row, tally=asking.tally,
+        got = outcome_of(refusal, compiled.filter, compiled.conditions, row=row, tally=running.tally,
                          policy=spec.failure_policy)
-        asking.expect(f"filter of `{name}`", expected, got, known)
+        running.expect(f"filter of `{name}`", expected, got, known)
 
 
 def _check_scores(
-    asking: RunningCase, world: World, compiled: CompiledScheduler, scores: Scores, answer: Answer,
+    running: RunningCase, world: World, compiled: CompiledScheduler, scores: Scores, answer: Answer,
 ) -> None:
     items = {each.item.name: each.program for each in compiled.score}
-    for name, expected in by_node(asking.case.score, world).items():
+    for name, expected in by_node(running.case.score, world).items():
         row, about = world.node(name), f"score of `{name}`"
-        calls = [each for program in items.values() for each in asking.tally.calls(program, row)]
+        calls = [each for program in items.values() for each in running.tally.calls(program, row)]
         if expected.result is not ExpectedResult.SKIP:
-            asking.only_skips = False
+            running.only_skips = False
         if expected.rule and expected.rule not in items:
             listed = ", ".join(f"`{each}`" for each in items)
-            asking.miss(about, f"the item `{expected.rule}`", f"there is no such item: there are {listed}",
-                        expected.span)
+            running.miss(about, f"the item `{expected.rule}`", f"there is no such item: there are {listed}",
+                         expected.span)
             continue
         got = _score(row, scores, answer, is_evaluated=bool(calls))
         if not _is_met(expected, got):
-            asking.miss(about, _score_text(expected), str(got), expected.span, calls)
+            running.miss(about, _score_text(expected), str(got), expected.span, calls)
 
 
 def _error(scores: Scores, row: int) -> tuple[str, EvaluationError] | None:
@@ -146,29 +146,29 @@ def _score_text(expected: ScoreExpectation) -> str:
     return f"error of `{expected.rule}`{message}" if expected.result is ExpectedResult.ERROR else expected.result.value
 
 
-def _check_order(asking: RunningCase, world: World, scores: Scores, answer: Answer) -> None:
-    groups = asking.case.order
+def _check_order(running: RunningCase, world: World, scores: Scores, answer: Answer) -> None:
+    groups = running.case.order
     if not groups:
         return
-    asking.only_skips = False
+    running.only_skips = False
     values: dict[str, int] = {}
     for name in (name for group in groups for name in group):
         row = world.node(name)
         if name in values:
             raise FixtureError(f"`order` names the node `{name}` twice")
         if not answer.passed[row]:
-            asking.miss("order", f"`{name}` is scored", "the filter refuses it")
+            running.miss("order", f"`{name}` is scored", "the filter refuses it")
             return
         error = _error(scores, row)
         if error is not None:
-            asking.miss("order", f"`{name}` is scored", f"error of `{error[0]}`: {error[1].message}")
+            running.miss("order", f"`{name}` is scored", f"error of `{error[0]}`: {error[1].message}")
             return
         values[name] = int(scores.values[row])
-    wanted = [sorted(group) for group in groups]
+    required = [sorted(group) for group in groups]
     ranked = sorted(set(values.values()), reverse=True)
     got = [sorted(name for name, value in values.items() if value == rank) for rank in ranked]
-    if wanted != got:
-        asking.miss("order", _groups(wanted), _groups(got) + " with " + ", ".join(
+    if required != got:
+        running.miss("order", _groups(required), _groups(got) + " with " + ", ".join(
             f"{name} {value}" for name, value in sorted(values.items(), key=lambda each: (-each[1], each[0]))
         ))
 
@@ -177,47 +177,47 @@ def _groups(groups: list[list[str]]) -> str:
     return " > ".join(" = ".join(group) for group in groups)
 
 
-def run_cycle(asking: RunningCase) -> None:
+def run_cycle(running: RunningCase) -> None:
     """Run a whole scheduling cycle with the suite's documents and the built-in plugins."""
-    case, world = asking.case, asking.world()
-    asking.only_skips = False
-    profile = _profile(asking)
+    case, world = running.case, running.world()
+    running.only_skips = False
+    profile = _profile(running)
     snapshot = world.cluster.snapshot(world.now)
-    tie = tie_break("first" if case.seed is None and not asking.suite.spec.seed else "random", asking.seed)
-    verdict = decide(profile, asking.pod(world), snapshot, tie_break=tie, exhaustive=True)
+    tie = tie_break("first" if case.seed is None and not running.suite.spec.seed else "random", running.seed)
+    verdict = decide(profile, running.pod(world), snapshot, tie_break=tie, exhaustive=True)
     for failure in verdict.failures:
-        asking.miss("the cycle", "no failure", f"{failure.plugin} at {failure.point.value}: {failure.message}")
+        running.miss("the cycle", "no failure", f"{failure.plugin} at {failure.point.value}: {failure.message}")
     for name in case.place or ():
         world.node(name)
     if case.place is not None and (verdict.node not in case.place if case.place else verdict.node is not None):
-        wanted = " or ".join(case.place) or "no node"
+        required = " or ".join(case.place) or "no node"
         got = verdict.node or "no node"
-        asking.miss("place", wanted, f"{got} ({_why(verdict, case.place)})", refusals=_refusals(verdict, case.place))
+        running.miss("place", required, f"{got} ({_why(verdict, case.place)})", refusals=_refusals(verdict, case.place))
     for expected in case.refused:
         world.node(expected.subject)
-        if (Framework.SCHEDULER, expected.plugin) not in _registry(asking).plugins:
+        if (Framework.SCHEDULER, expected.plugin) not in _registry(running).plugins:
             raise unknown("plugin", expected.plugin, tuple(
-                each.name for each in _registry(asking).of_framework(Framework.SCHEDULER)
+                each.name for each in _registry(running).of_framework(Framework.SCHEDULER)
             ))
         refusals = [(plugin, refusal.rule, refusal.message) for plugin, refusal in verdict.why_not(expected.subject)]
         if not any(plugin == expected.plugin and expected.rule in ("", rule) for plugin, rule, _ in refusals):
-            wanted = expected.plugin + (f"/{expected.rule}" if expected.rule else "")
+            required = expected.plugin + (f"/{expected.rule}" if expected.rule else "")
             got = "; ".join(f"{plugin}/{rule}: {message}" if rule else f"{plugin}: {message}"
                             for plugin, rule, message in refusals)
-            asking.miss(f"refusal of `{expected.subject}`", wanted, got or "it is not refused", expected.span)
+            running.miss(f"refusal of `{expected.subject}`", required, got or "it is not refused", expected.span)
 
 
-def _refusals(verdict: Verdict, wanted: tuple[str, ...]) -> Iterator[Refusal]:
+def _refusals(verdict: Verdict, required: tuple[str, ...]) -> Iterator[Refusal]:
     """Yield the first refusals of the expected nodes."""
-    for name in wanted:
+    for name in required:
         yield from (refusal for _, refusal in verdict.why_not(name)[:1])
 
 
-def _why(verdict: Verdict, wanted: tuple[str, ...]) -> str:
+def _why(verdict: Verdict, required: tuple[str, ...]) -> str:
     if verdict.node is None:
         return verdict.summary()
     best = ", ".join(f"{name} {score}" for name, score in verdict.best(3))
-    for name in wanted:
+    for name in required:
         refused = verdict.why_not(name)
         if refused:
             plugin, refusal = refused[0]
@@ -225,41 +225,41 @@ def _why(verdict: Verdict, wanted: tuple[str, ...]) -> str:
     return f"scores: {best}"
 
 
-def _registry(asking: RunningCase) -> Any:
-    key = ("registry", id(asking.observer))
-    cache = asking.suite.cache
+def _registry(running: RunningCase) -> Any:
+    key = ("registry", id(running.observer))
+    cache = running.suite.cache
     if key not in cache:
-        own = [each for (framework, _), each in asking.suite.plugins.items() if framework is Framework.SCHEDULER]
-        python = [each for each in asking.suite.python_plugins if each.framework is Framework.SCHEDULER]
-        cache[key] = asking.suite.registry((*python, *own), asking.observer)
+        own = [each for (framework, _), each in running.suite.plugins.items() if framework is Framework.SCHEDULER]
+        python = [each for each in running.suite.python_plugins if each.framework is Framework.SCHEDULER]
+        cache[key] = running.suite.registry((*python, *own), running.observer)
     return cache[key]
 
 
-def _profile(asking: RunningCase) -> Profile:
-    registry = _registry(asking)
-    name = asking.profile
-    named = asking.case.plugin or asking.suite.spec.plugin
+def _profile(running: RunningCase) -> Profile:
+    registry = _registry(running)
+    name = running.profile
+    named = running.case.plugin or running.suite.spec.plugin
     if named is None:
-        own = [each.name for (framework, _), each in asking.suite.plugins.items() if framework is Framework.SCHEDULER]
+        own = [each.name for (framework, _), each in running.suite.plugins.items() if framework is Framework.SCHEDULER]
         named = own[0] if len(own) == 1 else None
-    plugin = asking.suite.plugin_of(asking.case) if named is not None else None
+    plugin = running.suite.plugin_of(running.case) if named is not None else None
     if plugin is not None and plugin.framework is not Framework.SCHEDULER:
         raise FixtureError(f"`place` cannot be asked of `{plugin.name}`, a {plugin.framework.value} plugin")
     if name is None:
         name = min(plugin.profiles) if plugin is not None and plugin.profiles else DEFAULT_PROFILE
-    if asking.params and plugin is None:
+    if running.params and plugin is None:
         raise FixtureError("for which plugin are the `params`? name it with `plugin`")
-    args = {plugin.name: asking.params} if plugin is not None and asking.params else {}
-    key = ("profile", name, repr(args), asking.seed, id(asking.observer))
-    cache = asking.suite.cache
+    args = {plugin.name: running.params} if plugin is not None and running.params else {}
+    key = ("profile", name, repr(args), running.seed, id(running.observer))
+    cache = running.suite.cache
     if key not in cache:
         if plugin is not None and plugin.profiles is not None and name not in plugin.profiles:
             raise FixtureError(f"`{plugin.name}` is not active in the profile `{name}`")
 
         def handle(profile: str, plugin: str) -> Handle:
-            snapshot = asking.world().cluster.snapshot
-            return Handle(profile, lambda: snapshot(asking.now), lambda: asking.now,
-                          logging.getLogger(f"koordpolicy.testing.{plugin}"), seed=asking.seed,
+            snapshot = running.world().cluster.snapshot
+            return Handle(profile, lambda: snapshot(running.now), lambda: running.now,
+                          logging.getLogger(f"koordpolicy.testing.{plugin}"), seed=running.seed,
                           kubernetes=release_of(profile))
 
         adoption = Adoption({}, threading.Lock(), handle, make_instance)

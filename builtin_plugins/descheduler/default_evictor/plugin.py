@@ -264,11 +264,11 @@ def _without_budget(pod: PodInfo, snapshot: Snapshot) -> str:
 
 
 def _other_ready_nodes(pod: PodInfo, snapshot: Snapshot, args: Json) -> Iterator[int]:
-    wanted = _simple_selector(str(args.get("nodeSelector") or ""))
+    selectors = _simple_selector(str(args.get("nodeSelector") or ""))
     for row, name in enumerate(snapshot.names):
         node = snapshot.node(row)
         labels = (node.get("metadata") or {}).get("labels") or {}
-        if name != pod.node_name and is_ready(node) and all(matches(labels) for matches in wanted):
+        if name != pod.node_name and is_ready(node) and all(matches(labels) for matches in selectors):
             yield row
 
 

@@ -97,10 +97,10 @@ def reserved_milli(node: Mapping[str, Any]) -> int:
     kept -= canonical_amount("cpu", allocatable, "status.allocatable.cpu")
     reservation = read_annotation(node, NODE_RESERVATION_ANNOTATION)
     declared = (reservation.get("resources") or {}).get("cpu", "0")
-    asked = canonical_amount("cpu", declared, f"metadata.annotations.{NODE_RESERVATION_ANNOTATION}")
+    reserved = canonical_amount("cpu", declared, f"metadata.annotations.{NODE_RESERVATION_ANNOTATION}")
     if reservation.get("reservedCPUs"):
-        asked = len(parse_cpuset(str(reservation["reservedCPUs"]))) * 1000
-    return max(kept, 0, asked)
+        reserved = len(parse_cpuset(str(reservation["reservedCPUs"]))) * 1000
+    return max(kept, 0, reserved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,8 +281,8 @@ class AllocationScorer:
         for name, weight in self.weights.items():
             if name not in pod_requests:
                 continue
-            size, wanted = capacity[name], requested[name] + pod_requests[name]
-            share = most_allocated(wanted, size) if self.kind == MOST else least_allocated(wanted, size)
+            size, with_pod = capacity[name], requested[name] + pod_requests[name]
+            share = most_allocated(with_pod, size) if self.kind == MOST else least_allocated(with_pod, size)
             counted = (size != 0) * weight
             total = share * counted if total is None else total + share * counted
             weights = counted if weights is None else weights + counted

@@ -22,9 +22,9 @@ def read_args(args: Mapping[str, Any], kind: str, fields: Mapping[str, Read]) ->
         ValueError: there is no such field, its value is of another type, or the arguments are of another kind.
     """
     given = _read(args, {**fields, "apiVersion": text, "kind": text}, "")
-    for name, wanted in (("apiVersion", API_VERSION), ("kind", kind)):
-        if given.pop(name, wanted) != wanted:
-            raise ValueError(f"`{name}` is `{args[name]}`: only `{wanted}` is known")
+    for name, expected in (("apiVersion", API_VERSION), ("kind", kind)):
+        if given.pop(name, expected) != expected:
+            raise ValueError(f"`{name}` is `{args[name]}`: only `{expected}` is known")
     return given
 
 

@@ -32,7 +32,7 @@ class Outcomes:
         self._refusals: list[Refusal] = []
         self._places: dict[Refusal, int] = {}
 
-    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - tried again when they are asked for
+    def refresh(self, snapshot: Snapshot, rows: Rows) -> None:  # noqa: ARG002 - tried again when they are read
         """Drop the outcomes of these rows."""
         self.known[rows] = False
         if self.affinities:
@@ -94,14 +94,14 @@ class Trials:
             self.outcomes.affinities[row] = affinity
 
     def numbers(
-        self, snapshot: Snapshot, asked: _Booleans, compute: Callable[[int], int],
+        self, snapshot: Snapshot, open_rows: _Booleans, compute: Callable[[int], int],
     ) -> tuple[_Booleans, _Booleans]:
         """Compute the missing outcomes of the rows; return the cached rows, and the overridden ones."""
-        overlaid = np.zeros(len(asked), np.bool_)
+        overlaid = np.zeros(len(open_rows), np.bool_)
         overlaid[list(snapshot.overridden)] = True
-        known = asked & ~overlaid
+        known = open_rows & ~overlaid
         self.outcomes.learn(np.flatnonzero(known & ~self.outcomes.known), compute, self.alike)
-        return known, asked & overlaid
+        return known, open_rows & overlaid
 
 
 def refuse_one_by_one(
@@ -109,23 +109,24 @@ def refuse_one_by_one(
     trials: Trials | None,
 ) -> None:
     """Refuse the open rows for which a trial returns a refusal; without `trials` all of them are tried."""
-    asked = tried & refusals.open
+    open_rows = tried & refusals.open
     if trials is not None:
         outcomes = trials.outcomes
-        known, asked = trials.numbers(snapshot, asked, lambda row: outcomes.number_of(attempt(row)))
+        known, open_rows = trials.numbers(snapshot, open_rows, lambda row: outcomes.number_of(attempt(row)))
         outcomes.refuse(refusals, known)
-    for row in np.flatnonzero(asked).tolist():
+    for row in np.flatnonzero(open_rows).tolist():
         refusal = attempt(row)
         if refusal is not None:
             refusals.refuse_row(row, refusal)
 
 
 def score_one_by_one(
-    values: NDArray[np.int64], snapshot: Snapshot, asked: _Booleans, score: Callable[[int], int], trials: Trials | None,
+    values: NDArray[np.int64], snapshot: Snapshot, open_rows: _Booleans, score: Callable[[int], int],
+    trials: Trials | None,
 ) -> None:
     """Write the scores of the rows; without `trials` each of them is computed."""
     if trials is not None:
-        known, asked = trials.numbers(snapshot, asked, score)
+        known, open_rows = trials.numbers(snapshot, open_rows, score)
         values[known] = trials.outcomes.numbers[known]
-    for row in np.flatnonzero(asked).tolist():
+    for row in np.flatnonzero(open_rows).tolist():
         values[row] = score(row)

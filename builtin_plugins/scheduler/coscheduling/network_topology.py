@@ -119,9 +119,9 @@ def plan(  # noqa: PLR0917 - a group, and where it may go
     _sum_up(root, spec)
     candidates = _candidates(root, layers, spec, len(members))
     if not candidates:
-        told = ", ".join(f"{each.layer}/{each.name}: {each.slots}" for each in list(root.children.values())[:10])
+        listed = ", ".join(f"{each.layer}/{each.name}: {each.slots}" for each in list(root.children.values())[:10])
         message = ("no candidate topology nodes can accommodate job, desiredOfferSlot: "
-                   f"{len(members)}, {told or 'no topology nodes'}, 0/{snapshot.size} nodes are available")
+                   f"{len(members)}, {listed or 'no topology nodes'}, 0/{snapshot.size} nodes are available")
         return Refusal("network", message)
     chosen = min(candidates, key=lambda each: (-each.placed, each.slots, each.name))
     nodes = _fill(chosen, len(members), spec)

@@ -461,9 +461,9 @@ def _round_robin(
     return [*(minor for number in sorted(rounds) for minor in sorted(rounds[number], key=order)), *others]
 
 
-def _is_enough(wanted: Mapping[str, int], free: Mapping[str, int]) -> bool:
+def _is_enough(requested: Mapping[str, int], free: Mapping[str, int]) -> bool:
     """Return whether no amount exceeds the free one; resources that the device does not have are ignored."""
-    return all(amount <= free[name] for name, amount in wanted.items() if name in free)
+    return all(amount <= free[name] for name, amount in requested.items() if name in free)
 
 
 def _with_memory(amounts: ResourceList, memory: int) -> ResourceList:

@@ -11,7 +11,7 @@ from koordpolicy.engine.cluster.objects.pods import ResourceList, canonical_amou
 _KEY = "data.yaml"
 
 
-def templates_of(config: Mapping[str, Any] | None, wanted: Mapping[str, int]) -> dict[str, dict[str, ResourceList]]:
+def templates_of(config: Mapping[str, Any] | None, requested: Mapping[str, int]) -> dict[str, dict[str, ResourceList]]:
     """Return the templates with exactly these resources, by `<vendor>-<model>` and name; none without a ConfigMap.
 
     A malformed ConfigMap holds none.
@@ -19,7 +19,7 @@ def templates_of(config: Mapping[str, Any] | None, wanted: Mapping[str, int]) ->
     text = ((config or {}).get("data") or {}).get(_KEY)
     if not isinstance(text, str):
         return {}
-    amounts = {name: amount for name, amount in wanted.items() if amount}
+    amounts = {name: amount for name, amount in requested.items() if amount}
     found = {}
     for key, templates in _parse(text).items():
         matching = {

@@ -65,10 +65,10 @@ def with_status(item: Mapping[str, Any], quota: Quota, tree: QuotaTree) -> Mappi
 
 def _says(text: Any, amounts: ResourceList) -> bool:
     try:
-        told = json.loads(text) if isinstance(text, str) else {}
+        recorded = json.loads(text) if isinstance(text, str) else {}
     except ValueError:
         return False
-    return isinstance(told, dict) and _as_written(told) == _as_written(quantities(amounts))
+    return isinstance(recorded, dict) and _as_written(recorded) == _as_written(quantities(amounts))
 
 
 def _as_written(amounts: Mapping[str, Any]) -> dict[str, str]:

@@ -100,7 +100,7 @@ def make_room(
     failures: Counter[str] = Counter()
     errors: list[str] = []
     budgets = [DisruptionBudget(item) for item in snapshot.objects(_BUDGET).values()]
-    wanted = min(max(len(rows) * percentage // 100, absolute), len(rows))
+    enough = min(max(len(rows) * percentage // 100, absolute), len(rows))
     start %= len(rows) or 1
     breaking: list[Candidate] = []
     clean: list[Candidate] = []
@@ -114,7 +114,7 @@ def make_room(
             continue
         (breaking if found.violations else clean).append(found)
         # The search does not stop at candidates that violate budgets.
-        if clean and len(clean) + len(breaking) >= wanted:
+        if clean and len(clean) + len(breaking) >= enough:
             break
     if not clean and not breaking:
         if errors:

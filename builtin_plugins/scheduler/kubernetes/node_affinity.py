@@ -134,10 +134,10 @@ class NodeAffinity:
             return Scores(np.zeros(snapshot.size, np.int64))
         terms = [(int(each.get("weight", 0)), each.get("preference") or {}) for each in preferred]
         paths = frozenset(path for _, term in terms for path in paths_of(term))
-        wanted = [(weight, pod_that_requires([term])) for weight, term in terms]
+        weighted = [(weight, pod_that_requires([term])) for weight, term in terms]
         sums = self._weights.of(
             snapshot, json.dumps(terms, sort_keys=True),
-            lambda view, row: sum(weight for weight, probe in wanted if matches_node(probe, view.node(row))),
+            lambda view, row: sum(weight for weight, probe in weighted if matches_node(probe, view.node(row))),
             paths=paths,
         )
         return Scores(normalize_by_max(sums, rows, HIGHEST_SCORE), raw={"": sums})

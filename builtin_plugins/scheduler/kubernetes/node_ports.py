@@ -36,14 +36,14 @@ class NodePorts:
     def filter(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Answer:  # noqa: ARG002
         """Refuse nodes where another pod has one of the ports."""
         pods = pod_counts(snapshot)
-        wanted = pods.kind_of(pod).ports
-        if not wanted or not pods.any_ports:
+        requested = pods.kind_of(pod).ports
+        if not requested or not pods.any_ports:
             return Answer(np.ones(snapshot.size, np.bool_))
 
         def conflicts(kind: PodKind) -> int:
-            return int(any(port.conflicts(other) for port in wanted for other in kind.ports))
+            return int(any(port.conflicts(other) for port in requested for other in kind.ports))
 
-        free = pods.column((NodePorts, wanted), conflicts) == 0
+        free = pods.column((NodePorts, requested), conflicts) == 0
         return Answer(free, lambda _: self._refusal, reasons=lambda refused: {_REASON: refused},
                       codes=lambda refused: {Code.UNSCHEDULABLE: refused})
 

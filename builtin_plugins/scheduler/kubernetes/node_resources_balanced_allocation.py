@@ -115,10 +115,10 @@ def _balance(used: list[NDArray[np.int64]], capacity: list[NDArray[np.int64]]) -
     The amounts in `used` have one or several rows; the result has the same shape.
     """
     if len(used) == 2 and np.count_nonzero(np.minimum(*capacity) > _ZERO) == len(capacity[0]):
-        shares = [np.minimum(wanted / size, _ONE) for wanted, size in zip(used, capacity, strict=True)]
+        shares = [np.minimum(amount / size, _ONE) for amount, size in zip(used, capacity, strict=True)]
         return _score(np.abs((shares[0] - shares[1]) / _TWO))
     there = [each != 0 for each in capacity]
-    shares = [np.minimum(wanted / np.maximum(size, 1), 1.0) for wanted, size in zip(used, capacity, strict=True)]
+    shares = [np.minimum(amount / np.maximum(size, 1), 1.0) for amount, size in zip(used, capacity, strict=True)]
     if len(used) == 2:
         deviation = np.abs((shares[0] - shares[1]) / 2) * (there[0] & there[1])
     elif len(used) > 2:

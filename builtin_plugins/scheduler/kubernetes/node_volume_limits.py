@@ -53,8 +53,8 @@ class NodeVolumeLimits:
             return Answer(np.zeros(snapshot.size, np.bool_), lambda _: fault,
                           reasons=lambda refused: {fault.message: refused}, codes=lambda refused: {fault.code: refused})
         passed: NDArray[np.bool_] = np.ones(snapshot.size, np.bool_)
-        wanted = _volumes_of(pod, snapshot)
-        for driver, names in wanted.items():
+        requested = _volumes_of(pod, snapshot)
+        for driver, names in requested.items():
             limits = self._limits_for(driver, snapshot)
             limited = rows[limits[rows] >= 0]
             if not len(limited):

@@ -308,11 +308,11 @@ def _add(total: list[int], amounts: Sequence[int], times: int) -> None:
 
 def _estimate(pod: PodInfo, name: str, factor: int) -> int:
     limit = pod.limits[name]
-    asked = max(pod.requests[name], limit)
-    if asked == 0:
+    amount = max(pod.requests[name], limit)
+    if amount == 0:
         return _UNREQUESTED.get(name, 0)
     # In floating point, rounded half away from zero, as in Koordinator: large amounts give the same result.
-    exact = float(asked) * float(factor) / 100.0
+    exact = float(amount) * float(factor) / 100.0
     estimate = int(exact) + (exact - int(exact) >= 0.5)
     return min(estimate, limit) if limit > 0 else estimate
 

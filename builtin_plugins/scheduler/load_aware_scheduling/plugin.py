@@ -290,7 +290,7 @@ class LoadAwareScheduling:
                 aggregated[:] = bool(query.statistic)
                 return _Load(*self._compared(query, bounds, expected, snapshot, rows), aggregated, expired)
         metrics, oldest = snapshot.gathered(self._metrics.of(snapshot), rows), self._oldest(snapshot)
-        asked = metrics[_COUNTED] > oldest if self._args.filter_expired else metrics[_MEASURED] > 0
+        current = metrics[_COUNTED] > oldest if self._args.filter_expired else metrics[_MEASURED] > 0
         places = self._places_of_nodes.of(snapshot)
         percent, bound = np.zeros((len(self._names), size)), np.full((len(self._names), size), np.inf)
         old = metrics[_UPDATED] <= oldest
@@ -303,7 +303,7 @@ class LoadAwareScheduling:
                 expired |= here & old & (metrics[_PRESENT] > 0)
             found = self._compared(query, bounds, expected, snapshot, rows)
             for whole, part in zip((percent, bound), found, strict=True):
-                np.copyto(whole, part, where=here & asked)
+                np.copyto(whole, part, where=here & current)
             aggregated[here] = bool(query.statistic)
         return _Load(percent, bound, aggregated, expired)
 

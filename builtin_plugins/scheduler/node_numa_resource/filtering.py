@@ -159,8 +159,8 @@ class NumaFilter:
         bound = self._cache.bound_cpus(snapshot)[checked] * 1000
         counted = np.where(
             (bound > 0) & (bound <= requested), requested - bound + np.ceil(bound * np.maximum(ratio, 1)), requested)
-        wanted = np.where(binding, np.ceil(request.milli_cpu * np.maximum(ratio, 1)), request.milli_cpu)
-        short = wanted > snapshot.allocatable("cpu")[checked] - counted
+        needed = np.where(binding, np.ceil(request.milli_cpu * np.maximum(ratio, 1)), request.milli_cpu)
+        short = needed > snapshot.allocatable("cpu")[checked] - counted
         refusals.refuse_at(checked, amplified & short, _INSUFFICIENT_AMPLIFIED)
 
 

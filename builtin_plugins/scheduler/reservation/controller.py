@@ -78,12 +78,12 @@ class ReservationStatus:
         name = item["metadata"]["name"]
         row = snapshot.index.get((item.get("status") or {}).get("nodeName") or "")
         try:
-            wanted = synced(item, None if row is None else snapshot.pods(row), now)
+            desired = synced(item, None if row is None else snapshot.pods(row), now)
         except ValueError as error:
             self._handle.log.warning("Reservation `%s` cannot be read: %s", name, error)
             return
-        if wanted is not item:
-            self._writes.patch(item, wanted)
+        if desired is not item:
+            self._writes.patch(item, desired)
             self._touched[name] = None  # until the cluster shows it
 
     def _is_about_to_expire(self, item: Mapping[str, Any], now: int) -> bool:

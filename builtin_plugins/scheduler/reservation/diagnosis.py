@@ -32,10 +32,10 @@ def reasons(
                      "not_exact"):
             setattr(total, name, getattr(total, name) + getattr(each, name))
         taints.update(each.taints)
-        told = list(node_reasons.get(node, ()))
-        left = each.usable - sum(reason.startswith(OF_RESERVATIONS) for reason in told)
+        of_node = list(node_reasons.get(node, ()))
+        left = each.usable - sum(reason.startswith(OF_RESERVATIONS) for reason in of_node)
         if left > 0:
-            for reason in told:
+            for reason in of_node:
                 if not reason.startswith(OF_RESERVATIONS):
                     of_nodes[reason] += left
     if total.owner_matched <= 0 and not has_affinity:

@@ -78,7 +78,7 @@ def short_of_reservation(
     found = []
     consumers = info.consumers_on(row)
     if _PODS in info.allocatable and len(consumers) + 1 > info.allocatable[_PODS]:
-        found.append(_told("Too many pods", 1, len(consumers), info.allocatable[_PODS], amounts=amounts))
+        found.append(_reason("Too many pods", 1, len(consumers), info.allocatable[_PODS], amounts=amounts))
     allocated = info.allocated(row)
     for name in info.resource_names:
         request = requests.get(name, 0)
@@ -87,11 +87,11 @@ def short_of_reservation(
         capacity = info.allocatable[name] - info.reserved[name]
         used = max(0, allocated[name])
         if request > capacity - used:
-            found.append(_told(f"Insufficient {name}", request, used, capacity, amounts=amounts))
+            found.append(_reason(f"Insufficient {name}", request, used, capacity, amounts=amounts))
     return found
 
 
-def _told(text: str, requested: int, used: int, capacity: int, *, amounts: bool) -> str:
+def _reason(text: str, requested: int, used: int, capacity: int, *, amounts: bool) -> str:
     return f"{text}, requested: {requested}, used: {used}, capacity: {capacity}" if amounts else text
 
 

@@ -93,10 +93,10 @@ class PreAllocation:
         elif self.info.parse_error or not matches_owners(pod, self.info.owners):
             return False
         try:
-            wanted = ReservationRequirement.of(pod)
+            requirement = ReservationRequirement.of(pod)
         except ValueError:
             return False
-        return matches(pod, wanted, self.info, node, Counts(), labels=node_labels)
+        return matches(pod, requirement, self.info, node, Counts(), labels=node_labels)
 
     def choose(
         self, view: NodeView, candidates: Sequence[PodInfo], args: ReservationArgs,

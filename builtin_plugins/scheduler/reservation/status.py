@@ -21,17 +21,17 @@ Json = Mapping[str, Any]
 def with_conditions(item: Json, now: int, **conditions: tuple[str, str, str]) -> dict[str, Any]:
     """Return a Reservation with these conditions (status, reason, message); conditions that it has are unchanged."""
     status = dict(item.get("status") or {})
-    told = [dict(each) for each in status.get("conditions") or ()]
+    written = [dict(each) for each in status.get("conditions") or ()]
     at = rfc3339(now)
     for kind, (value, reason, message) in conditions.items():
         new = {"type": kind, "status": value, "reason": reason, **({"message": message} if message else {})}
-        known = next((each for each in told if each.get("type") == kind), None)
+        known = next((each for each in written if each.get("type") == kind), None)
         if known is None:
-            told.append({**new, "lastProbeTime": at, "lastTransitionTime": at})
+            written.append({**new, "lastProbeTime": at, "lastTransitionTime": at})
         elif {key: value for key, value in known.items() if not key.startswith("last")} != new:
             moved = at if known.get("status") != value else known.get("lastTransitionTime", at)
-            told[told.index(known)] = {**new, "lastProbeTime": at, "lastTransitionTime": moved}
-    return {**item, "status": {**status, "conditions": told}}
+            written[written.index(known)] = {**new, "lastProbeTime": at, "lastTransitionTime": moved}
+    return {**item, "status": {**status, "conditions": written}}
 
 
 def available(item: Json, node: str, now: int) -> dict[str, Any]:

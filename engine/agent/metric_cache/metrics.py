@@ -47,7 +47,7 @@ def percentile(values: Sequence[float], fraction: float) -> float:
     Raises:
         ValueError: there are no values, or the fraction is outside (0, 1] or has more than three decimals.
     """
-    import numpy as np  # noqa: PLC0415 - only the rounding of a 32-bit product is wanted of it
+    import numpy as np  # noqa: PLC0415 - only for the rounding of a 32-bit product
 
     if not 0 < fraction <= 1 or abs(fraction * 1000 - round(fraction * 1000)) > 1e-6:
         raise ValueError(f"`{fraction}` is not a percentile: it must be above 0 and at most 1, with at most 3 decimals")

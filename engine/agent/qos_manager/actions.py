@@ -161,11 +161,11 @@ def request_of(pod: Mapping[str, Any], resource: str) -> tuple[str, int]:
         return resource, PodInfo.of(pod).requests[resource]
     name, spec = resource_name(resource, band), pod.get("spec") or {}
     sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
-    asked = [
+    amounts = [
         canonical_amount(name, ((each.get("resources") or {}).get("requests") or {}).get(name, "0"), name)
         for each in (*(spec.get("containers") or ()), *sidecars)
     ]
-    return name, sum(max(amount, 0) for amount in asked)
+    return name, sum(max(amount, 0) for amount in amounts)
 
 
 def _capacity(readings: Readings) -> int:

@@ -191,10 +191,10 @@ def recover_applied(
     memory: StrategyState, keys: Iterable[str], readings: RecordedReadings, reason: str,
 ) -> tuple[Adjustment, ...]:
     """Revert the changes that the actions of these keys have made on the node, and drop their state."""
-    node, wanted = readings.node["metadata"]["name"], frozenset(keys)
+    node, chosen = readings.node["metadata"]["name"], frozenset(keys)
     found: list[Adjustment] = []
     for (key, subject), applied in tuple(memory.applied.items()):
-        if key in wanted and applied.node == node:
+        if key in chosen and applied.node == node:
             del memory.applied[key, subject]
             if applied.action.otherwise is Otherwise.RECOVER:
                 found += _undo(applied.action, subject, readings, reason)
@@ -427,14 +427,14 @@ class _Round:
     def _act(self, action: ActionProgram, subject: QoSSubject, *, meant: bool) -> None:
         key = (action.key, subject.name)
         try:
-            wanted = meant and (action.when is None or action.when.evaluate(subject.bindings) is True)
-            effects = self._effects(action, subject) if wanted else ()
+            chosen = meant and (action.when is None or action.when.evaluate(subject.bindings) is True)
+            effects = self._effects(action, subject) if chosen else ()
         except EvaluationError as error:
             self._fail(action.name, subject, error)
             self._keep_or_recover(action, subject)
             return
         self._memory.failing.pop(key, None)
-        if wanted:
+        if chosen:
             if effects or key in self._memory.applied:
                 self._memory.applied[key] = _Applied(action, self._view.node)
             self.adjustments += effects

@@ -485,11 +485,11 @@ class _Checker(Unifier):
                 continue
             if overload.dynamic and DYN not in types:
                 continue
-            wanted: Sequence[Type] = overload.parameters
+            accepted: Sequence[Type] = overload.parameters
             found = overload.result
-            if found.variable or found.parameters or any(each.variable or each.parameters for each in wanted):
-                wanted, found = self.instantiate(overload)
-            if self.all_assignable(types, wanted):
+            if found.variable or found.parameters or any(each.variable or each.parameters for each in accepted):
+                accepted, found = self.instantiate(overload)
+            if self.all_assignable(types, accepted):
                 matching.append(overload)
                 found = self.substitute(found)
                 if result is None:
@@ -655,9 +655,9 @@ class _Checker(Unifier):
             return INT, type_.parameters[0]
         if type_.name == "map" and node.macro is not Macro.SORT_BY:
             return type_.parameters[0], type_.parameters[1]
-        wanted = "a list" if node.macro is Macro.SORT_BY else "a list or a map"
+        accepted = "a list" if node.macro is Macro.SORT_BY else "a list or a map"
         self.complain(
-            f"`{node.macro.value}` runs over {wanted}, not `{self.shown(type_)}`", node.range,
+            f"`{node.macro.value}` runs over {accepted}, not `{self.shown(type_)}`", node.range,
             end=max(node.range.end, node.range.position + 1),
         )  # fmt: skip
         return None

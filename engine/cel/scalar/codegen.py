@@ -1185,8 +1185,8 @@ class _Emitter:
             return
         is_object = kind.name in self._checked.environment.types
         if is_object or kind.name in _SCALARS:
-            wanted = "dict" if is_object else _SCALARS[kind.name]
-            wrong = tree.compare(py.Attribute(tree.name(local), "__class__", py.Load()), py.IsNot, tree.name(wanted))
+            expected = "dict" if is_object else _SCALARS[kind.name]
+            wrong = tree.compare(py.Attribute(tree.name(local), "__class__", py.Load()), py.IsNot, tree.name(expected))
             self._block.append(py.If(wrong, [py.Expr(tree.GIVE_UP)], []))
         else:
             value = self._checked_read(tree.name(local), kind, is_object=False)

@@ -113,12 +113,12 @@ class DistinctResults:
         values, codes = self.extend(), inputs.codes
         open_rows = ~self._evaluated[codes]
         if rows is not None:
-            wanted = np.zeros(len(codes), dtype=np.bool_)
-            wanted[rows] = True
-            wanted &= open_rows
+            due = np.zeros(len(codes), dtype=np.bool_)
+            due[rows] = True
+            due &= open_rows
         else:
-            wanted = open_rows
-        found = np.flatnonzero(wanted)
+            due = open_rows
+        found = np.flatnonzero(due)
         everywhere = len(found) == np.count_nonzero(open_rows)
         evaluated: list[int] = []
         for code, row in dict(zip(codes[found].tolist(), found.tolist(), strict=True)).items():

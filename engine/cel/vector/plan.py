@@ -192,8 +192,8 @@ class ColumnPlan:
             column = self._refreshed(cached, frame, stamp, rows)
             if column is not None:
                 return column
-        column, answered = self._fresh(context)
-        if answered and (not self._decision or context.results.seen_before(key)):
+        column, cacheable = self._fresh(context)
+        if cacheable and (not self._decision or context.results.seen_before(key)):
             holds: Mask | None = None
             if rows is not None and context.requested is not None and context.requested.partial:
                 holds = np.zeros(frame.size, dtype=np.bool_)
@@ -300,10 +300,10 @@ class ColumnPlan:
             doubtful &= ~vector.failed
         handed, requested = np.flatnonzero(doubtful), context.requested
         if requested is not None:
-            wanted = np.intersect1d(handed, requested.rows, assume_unique=True)
-            if len(wanted) < len(handed):
+            due = np.intersect1d(handed, requested.rows, assume_unique=True)
+            if len(due) < len(handed):
                 requested.partial = True
-            handed = wanted
+            handed = due
         return self._with_fallback(context, column, handed) if len(handed) else (column, True)
 
     def _with_fallback(self, context: VectorContext, column: Column, rows: Rows) -> tuple[Column, bool]:
@@ -348,10 +348,10 @@ class ColumnPlan:
             # Anything but cheap arithmetic is evaluated in required rows only.
             holds = np.ones(frame.size, dtype=np.bool_) if cached.holds is None else cached.holds.copy()
             holds[changed] = False
-            wanted = np.intersect1d(changed, requested, assume_unique=True)
-            holds[wanted] = True
+            due = np.intersect1d(changed, requested, assume_unique=True)
+            holds[due] = True
             kept_holds: Mask | None = None if holds.all() else holds
-            changed = wanted
+            changed = due
         else:
             kept_holds = cached.holds
         if len(changed):

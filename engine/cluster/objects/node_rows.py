@@ -299,10 +299,10 @@ def estimated_usage(pod: PodInfo, name: str) -> int:
     factor = ESTIMATION_FACTORS.get(name, 100)
     real = resource_name(name, pod.priority_band)
     limit = pod.limits[real]
-    asked = max(pod.requests[real], limit)
-    if asked == 0:
+    amount = max(pod.requests[real], limit)
+    if amount == 0:
         return _UNREQUESTED.get(real, 0)
-    estimate = (asked * factor + 50) // 100
+    estimate = (amount * factor + 50) // 100
     return min(estimate, limit) if limit > 0 else estimate
 
 

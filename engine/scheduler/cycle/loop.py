@@ -100,7 +100,7 @@ class SchedulingLoop:
         self._clock = clock
         self._monitor = monitor
         self._recorder: MetricsRecorder | None = None
-        self._tell = concluded
+        self._observe_verdict = concluded
         self._explained = explained
         self._active = self.scheduler.hot_swap.active
         self._held: dict[tuple[str, str], tuple[QueuedPod, int]] = {}
@@ -309,7 +309,7 @@ class SchedulingLoop:
         self.queue.add(pod)
 
     def _next(self) -> QueuedPod | None:
-        while (queued := self._asked_next() or self.queue.pop()) is not None:
+        while (queued := self._pop_chosen() or self.queue.pop()) is not None:
             # The queue does not hold the pod any more: only from here on nothing takes it back.
             self.scheduler.process_bindings()
             going = (queued.pod.object.get("metadata") or {}).get("deletionTimestamp")
@@ -325,7 +325,7 @@ class SchedulingLoop:
             return False
         return same_pod(PodInfo.of(known), pod)
 
-    def _asked_next(self) -> QueuedPod | None:
+    def _pop_chosen(self) -> QueuedPod | None:
         name = ""
         for profile in self.scheduler.hot_swap.active.profiles.values():
             for active in profile.having(NextPod)[:1]:
@@ -352,7 +352,7 @@ class SchedulingLoop:
             self._conclude(held[0], verdict, held[1])
         if self._observers is not None:
             self._observers.concluded(verdict)
-        self._tell(verdict)
+        self._observe_verdict(verdict)
 
     def _conclude(self, queued: QueuedPod, verdict: Verdict, began: int) -> None:
         if self._recorder is not None:

@@ -182,13 +182,13 @@ class PluginRunner:
                 break
             if active.name in self.skipped:
                 continue
-            asked = everything if self.exhaustive else rows
-            answer = self._run_filter(active, asked)
-            refused, left = _split(answer.passed, asked)
+            tested = everything if self.exhaustive else rows
+            answer = self._run_filter(active, tested)
+            refused, left = _split(answer.passed, tested)
             if len(refused) or answer.errors:
-                self._note(active, answer, asked, refused)
+                self._note(active, answer, tested, refused)
             if active.enforced and len(refused):
-                rows = left if asked is rows else np.setdiff1d(rows, refused, assume_unique=True)
+                rows = left if tested is rows else np.setdiff1d(rows, refused, assume_unique=True)
         return rows
 
     def _trial_groups(self, rows: Rows) -> Sequence[Rows]:
@@ -221,13 +221,13 @@ class PluginRunner:
         first = None if len(rows) == len(cached.values) else cached.values[rows]
         others: dict[int, tuple[Answer, Rows, Rows]] = {}
         for place, active in cached.uncached:
-            asked = cached.left_before(place) if first is None else rows[(first < 0) | (first > place)]
-            if not len(asked):
+            tested = cached.left_before(place) if first is None else rows[(first < 0) | (first > place)]
+            if not len(tested):
                 continue
-            answer = self._run_filter(active, asked)
-            refused, _ = _split(answer.passed, asked)
+            answer = self._run_filter(active, tested)
+            refused, _ = _split(answer.passed, tested)
             if len(refused) or answer.errors:
-                others[place] = answer, asked, refused
+                others[place] = answer, tested, refused
             if active.enforced and len(refused):
                 if first is None:
                     first = cached.values.copy()
@@ -242,22 +242,22 @@ class PluginRunner:
                 cache_keys = dict(zip(cached.places, cached.cache_keys, strict=True))
                 for place, active in enumerate(actives):
                     if place in others:
-                        answer, asked, refused = others[place]
-                        yield step_of(active, _secured(active, answer), answer.errors, asked, refused)
+                        answer, tested, refused = others[place]
+                        yield step_of(active, _secured(active, answer), answer.errors, tested, refused)
                     elif place in cache_keys:
                         here = shown == place
                         if place not in errors and not np.count_nonzero(here):
                             continue
                         refused = rows[here]
                         # As an unsigned number -1, which stands for no filter, is larger than any index.
-                        asked = rows[shown.view(np.uint16) >= place]
-                        failed = among(errors.get(place, {}), asked)
+                        tested = rows[shown.view(np.uint16) >= place]
+                        failed = among(errors.get(place, {}), tested)
                         if len(refused) or failed:
                             cache_key = cache_keys[place]
                             if failed:  # these rows are refused for another reason
                                 cache_key = cache_key._replace(refusal=None)
                             answer = recomputed(active, cache_key, state, pod, snapshot, refused=refused)
-                            yield step_of(active, _secured(active, answer), failed, asked, refused)
+                            yield step_of(active, _secured(active, answer), failed, tested, refused)
 
             failed = bool(errors) or any(answer.errors for answer, _, _ in others.values())
             self._rest = DeferredSteps(work_out, failed=failed)
@@ -418,9 +418,9 @@ class PluginRunner:
         words = _NO_NODE if len(enforced) == 1 else _NO_COMMON_NODE
         return enforced[-1].name, Point.PRE_FILTER, Refusal("", words.format(_listed(enforced)), Code.UNRESOLVABLE)
 
-    def _note(self, active: Active, answer: Answer, asked: Rows, refused: Rows) -> None:
+    def _note(self, active: Active, answer: Answer, tested: Rows, refused: Rows) -> None:
         plugin = active.plugin
-        self.found.append(Filtered(plugin.name, plugin.origin, _secured(active, answer), asked, refused,
+        self.found.append(Filtered(plugin.name, plugin.origin, _secured(active, answer), tested, refused,
                                    plugin.enforcement))
 
     def _note_whole(self, refusal: PodRejection, rows: Rows) -> None:
@@ -655,9 +655,9 @@ def _refusal_for(error: BaseException) -> Refusal:
     return Refusal("", describe(error), Code.ERROR, failed(error))
 
 
-def _check_kind(answer: object, wanted: type) -> None:
-    if not isinstance(answer, wanted):
-        raise TypeError(f"the answer must be of the kind `{wanted.__name__}`, not {type(answer).__name__}")
+def _check_kind(answer: object, required: type) -> None:
+    if not isinstance(answer, required):
+        raise TypeError(f"the answer must be of the kind `{required.__name__}`, not {type(answer).__name__}")
 
 
 class _Secured:
@@ -720,11 +720,11 @@ def _secured(active: Active, answer: Answer) -> Answer:
     )
 
 
-def _check_shape(values: NDArray[Any], wanted: type[np.generic], asked: int, size: int) -> None:
-    if values.dtype != wanted or values.shape not in {(asked,), (size,)}:
-        sizes = f"{size}" if asked == size else f"{asked} or {size}"
+def _check_shape(values: NDArray[Any], required: type[np.generic], expected: int, size: int) -> None:
+    if values.dtype != required or values.shape not in {(expected,), (size,)}:
+        sizes = f"{size}" if expected == size else f"{expected} or {size}"
         raise TypeError(
-            f"the answer must be {sizes} values of {wanted.__name__}, not {values.dtype} of shape {values.shape}",
+            f"the answer must be {sizes} values of {required.__name__}, not {values.dtype} of shape {values.shape}",
         )
 
 
@@ -753,9 +753,9 @@ def _failure(active: Active, point: Point, message: str, rule: str = "") -> Fail
     return Failure(active.name, active.plugin.origin, point, message, rule=rule)
 
 
-def _split(passed: NDArray[np.bool_], asked: Rows) -> tuple[Rows, Rows]:
+def _split(passed: NDArray[np.bool_], tested: Rows) -> tuple[Rows, Rows]:
     """Split rows into refused and passed ones."""
-    chosen = passed if len(asked) == len(passed) else passed[asked]
+    chosen = passed if len(tested) == len(passed) else passed[tested]
     if np.logical_and.reduce(chosen):
-        return asked[:0], asked
-    return asked[~chosen], asked[chosen]
+        return tested[:0], tested
+    return tested[~chosen], tested[chosen]

@@ -167,13 +167,13 @@ def _head(explained: Explained) -> Iterator[Finding]:
 
 def requested(pod: PodInfo) -> str:
     """Return the requests of a pod: `cpu 0.5, memory 1Gi`; resources without their domain, cpu in cores."""
-    asked = [
+    requests = [
         f"{name.rpartition('/')[2]} {shown(amount, amount_unit(name)).partition(' ')[0]}"
         for name, amount in sorted(pod.requests.items())
         # Koordinator's pods always request both; users think of a share of a GPU as one resource.
         if amount and not (name == GPU_MEMORY_RATIO and amount == pod.requests[GPU_CORE])
     ]
-    return ", ".join(asked) or "nothing"
+    return ", ".join(requests) or "nothing"
 
 
 def _choice(verdict: Verdict) -> Finding:
@@ -199,9 +199,9 @@ def _room(verdict: Verdict) -> Iterator[Finding]:
         victims = [victim.key for victim in verdict.nomination.victims]
         yield Finding("room", f"room can be made on {verdict.nomination.node} by evicting {listed(victims, _NAMES)}",
                       facts={"node": verdict.nomination.node, "victims": victims})
-    told = verdict.message()
+    message = verdict.message()
     for plugin, refusal in verdict.post_filter_refusals:
-        if refusal.message not in told:
+        if refusal.message not in message:
             yield Finding("room", f"{plugin} makes no room: {_said(refusal)}", facts={"plugin": plugin})
 
 
@@ -342,7 +342,7 @@ def _group(explained: Explained, step: Filtered, reason: str, rows: Rows) -> Fin
     )
 
 
-def _tells(value: object, keys: frozenset[str]) -> bool:
+def _has_numbers(value: object, keys: frozenset[str]) -> bool:
     """Return whether a plugin reports numbers under exactly these keys."""
     return isinstance(value, dict) and value.keys() == keys and all(type(each) is int for each in value.values())
 
@@ -362,9 +362,9 @@ def _how_far(explained: Explained, step: Filtered, row: int, reason: str) -> flo
     refusal = _why(step, row)
     value: Any
     for name, value in refusal.values:
-        if _tells(value, _SHORT) and (reason.endswith(f" {name}") or name == "pods"):
+        if _has_numbers(value, _SHORT) and (reason.endswith(f" {name}") or name == "pods"):
             return float((value["requested"] - value["capacity"] + value["used"]) / max(value["requested"], 1))
-        if _tells(value, _LOADED):
+        if _has_numbers(value, _LOADED):
             return float(value["percent"] - value["threshold"]) / 100
     ways = _ways(explained, step.plugin, Point.FILTER, refusal.rule, row)
     return min((max(map(_relative, way)) for way in ways if way), default=math.inf)
@@ -439,10 +439,10 @@ def _details(
     explained: Explained, step: Filtered, row: int, refusal: Refusal, reason: str,
 ) -> tuple[Finding, ...]:
     """Return the distance of a node from passing, as reported by its plugin or by the rule's clauses."""
-    told = tuple(_amounts(refusal, reason))
+    amounts = tuple(_amounts(refusal, reason))
     if refusal.error is not None and refusal.error.reason == "NoMetric":
         return (_metric(explained.snapshot, row),)
-    return told or tuple(distances_of(_failing(explained, step.plugin, Point.FILTER, refusal.rule, row)))
+    return amounts or tuple(distances_of(_failing(explained, step.plugin, Point.FILTER, refusal.rule, row)))
 
 
 def _metric(snapshot: Snapshot, row: int) -> Finding:
@@ -465,14 +465,14 @@ def _amounts(refusal: Refusal, reason: str) -> Iterator[Finding]:
     value: Any
     for name, value in refusal.values:
         unit = amount_unit(name)
-        if _tells(value, _SHORT) and (not reason or reason.endswith(f" {name}") or name == "pods"):
-            asked, free, capacity = value["requested"], value["capacity"] - value["used"], value["capacity"]
-            text = f"{name} {shown(asked, unit)} requested, {shown(free, unit)} of {shown(capacity, unit)} free"
-            yield Finding("distance", f"{text}: {shown(asked - free, unit)} short", facts={
-                "what": f"requests.{name}", "value": asked, "relation": "at most", "limit": free,
-                "difference": asked - free, "unit": unit,
+        if _has_numbers(value, _SHORT) and (not reason or reason.endswith(f" {name}") or name == "pods"):
+            requests, free, capacity = value["requested"], value["capacity"] - value["used"], value["capacity"]
+            text = f"{name} {shown(requests, unit)} requested, {shown(free, unit)} of {shown(capacity, unit)} free"
+            yield Finding("distance", f"{text}: {shown(requests - free, unit)} short", facts={
+                "what": f"requests.{name}", "value": requests, "relation": "at most", "limit": free,
+                "difference": requests - free, "unit": unit,
             })
-        elif _tells(value, _LOADED):
+        elif _has_numbers(value, _LOADED):
             percent, threshold = value["percent"], value["threshold"]
             text = f"{name} {percent} % with the pod, must be at most {threshold} %: over by {percent - threshold} %"
             yield Finding("distance", text, facts={
@@ -483,12 +483,12 @@ def _amounts(refusal: Refusal, reason: str) -> Iterator[Finding]:
 
 def _values(refusal: Refusal, details: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the sub-expressions of the rule with their values, one line each: the innermost not reported yet."""
-    told = {detail.facts.get(key) for detail in details for key in ("what", "bound")}
+    known = {detail.facts.get(key) for detail in details for key in ("what", "bound")}
     simple = [(text, plain(value)) for text, value in refusal.values
               if not isinstance(value, dict) and value != refusal.message]
     inner = [(text, value) for text, value in simple
              if not any(other != text and other in text for other, _ in simple)
-             and text.removeprefix("variables.") not in told]
+             and text.removeprefix("variables.") not in known]
     if inner:
         listed_values = ", ".join(f"{shortened(text, 80)} = {shown(value)}" for text, value in inner)
         yield Finding("values", f"where {listed_values}", facts={"values": dict(refusal.values)})
@@ -539,14 +539,14 @@ def _cluster_remedies(explained: Explained, trials: int) -> tuple[Finding, ...]:
                 whose = () if each.of_pod else (node,)
                 found.setdefault((*whose, *sorted(edit.text for edit in each.edits)), each)
     ordered = sorted(found.values(), key=lambda each: each.size)
-    told: list[Finding] = []
+    findings: list[Finding] = []
     for each in ordered[:_MOST_REMEDIES]:
         nodes = passing(profile, each, snapshot) if each.of_pod else (each.node,)
         if not each.of_pod or not _time_is_up():
-            told.append(_counterfactual(each, nodes))
+            findings.append(_counterfactual(each, nodes))
     if len(ordered) > _MOST_REMEDIES:
-        told.append(left_out(len(ordered) - _MOST_REMEDIES, "change"))
-    return tuple(told)
+        findings.append(left_out(len(ordered) - _MOST_REMEDIES, "change"))
+    return tuple(findings)
 
 
 def _representatives(explained: Explained) -> list[str]:

@@ -90,12 +90,12 @@ class Wish:
             raise ValueError(f"`decisions` must be a whole number from 1 to {_MOST_DECISIONS}")
         if isinstance(part, bool) or not isinstance(part, int | float) or not 0 <= part <= 1:
             raise ValueError("`maxDifferences` must be a number from 0 to 1")
-        wanted = data.get("hash", "")
-        if not isinstance(wanted, str):
+        expected = data.get("hash", "")
+        if not isinstance(expected, str):
             raise ValueError("`hash` must be a text")  # noqa: TRY004 - as above
-        if wanted and len(wanted) < SHORTEST_HASH:
+        if expected and len(expected) < SHORTEST_HASH:
             raise ValueError(f"`hash` must be a hash, or at least its first {SHORTEST_HASH} digits")
-        return cls(decisions, float(part), wanted)
+        return cls(decisions, float(part), expected)
 
 
 @dataclass(frozen=True, slots=True)

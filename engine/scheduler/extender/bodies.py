@@ -496,8 +496,11 @@ def _names_in(node: object, where: str) -> list[str]:
     return texts
 
 
-def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec.Raw, wanted: str) -> _Type:
-    """Split JSON into the pieces that the decoder yields; `wanted` begins the message about a value of another type."""
+def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec.Raw, expected: str) -> _Type:
+    """Split JSON into the pieces that the decoder yields.
+
+    `expected` begins the message about a value of another type.
+    """
     try:
         return decoder.decode(text)
     except RecursionError:
@@ -507,7 +510,7 @@ def _cut(decoder: msgspec.json.Decoder[_Type], text: bytes | bytearray | msgspec
             raise MalformedBody(f"the body is not readable JSON: {error}") from None
         found = _value(text)  # its error has line and column
         if isinstance(error, msgspec.ValidationError):
-            raise MalformedBody(f"{wanted}, not {json_kind(found)}") from None
+            raise MalformedBody(f"{expected}, not {json_kind(found)}") from None
         raise MalformedBody(f"the body is not readable JSON: {error}") from None
 
 

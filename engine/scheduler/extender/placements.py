@@ -22,7 +22,7 @@ ASSUMED_SECONDS: Final = 60.0
 """The time for which a placement without a listing is assumed."""
 BINDING_SECONDS: Final = 10.0
 """The maximum time of a binding: a pod that is pending in a listing that began later was not placed."""
-MOST_ASKED: Final = 1024
+MOST_SENT: Final = 1024
 """The number of pods that are stored between their decision and their binding here."""
 MOST_ASSUMED: Final = 4096
 """The maximum number of assumed placements; the oldest are dropped."""
@@ -63,8 +63,8 @@ class Placements:
         self._most_bytes = most_bytes
         self._assumed: OrderedDict[str, _Assumed] = OrderedDict()
         self._per_node: Counter[str] = Counter()
-        self._assumed_bytes = self._asked_bytes = 0
-        self._asked: OrderedDict[str, tuple[PodInfo, int]] = OrderedDict()
+        self._assumed_bytes = self._sent_bytes = 0
+        self._sent: OrderedDict[str, tuple[PodInfo, int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._assumed)
@@ -79,23 +79,23 @@ class Placements:
         """True if placements are assumed from responses."""
         return self._seconds > 0
 
-    def asked(self, pod: PodInfo, weight: int = 0) -> None:
+    def sent_again(self, pod: PodInfo, weight: int = 0) -> None:
         """Store a pod that kube-scheduler sends: it has not been bound. It takes `weight` bytes of memory."""
         self.expire()
         identity = _identity(pod)
         if identity in self._assumed:
             self._drop(identity, "asked")
-        self._forget_asked(identity)
-        self._asked[identity] = pod, weight
-        self._asked_bytes += weight
-        while len(self._asked) > MOST_ASKED or self._asked_bytes > self._most_bytes:
-            self._forget_asked(next(iter(self._asked)))
+        self._forget_sent(identity)
+        self._sent[identity] = pod, weight
+        self._sent_bytes += weight
+        while len(self._sent) > MOST_SENT or self._sent_bytes > self._most_bytes:
+            self._forget_sent(next(iter(self._sent)))
 
-    def _forget_asked(self, identity: str) -> tuple[PodInfo, int] | None:
-        asked = self._asked.pop(identity, None)
-        if asked is not None:
-            self._asked_bytes -= asked[1]
-        return asked
+    def _forget_sent(self, identity: str) -> tuple[PodInfo, int] | None:
+        sent_again = self._sent.pop(identity, None)
+        if sent_again is not None:
+            self._sent_bytes -= sent_again[1]
+        return sent_again
 
     def choose(self, pod: PodInfo, best: Sequence[str]) -> str:
         """Return one of the equally good nodes with the fewest assumed pods, by a hash of the pod."""
@@ -128,7 +128,7 @@ class Placements:
         A pod that was not sent lately and is in no listing is ignored.
         """
         # The pod is the cluster's own object and takes no further memory.
-        pod, weight = self._forget_asked(uid) or (self._cluster.pod(f"{namespace}/{name}"), 0)
+        pod, weight = self._forget_sent(uid) or (self._cluster.pod(f"{namespace}/{name}"), 0)
         if pod is not None and (not uid or not pod.uid or pod.uid == uid):
             self.assume(pod, node, exact=True, weight=weight)
 

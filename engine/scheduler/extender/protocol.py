@@ -356,7 +356,7 @@ class Extender:
     # The two verbs
 
     def _filter(self, request: ExtenderArgs) -> Reply:
-        self.placements.asked(request.pod, request.weight)
+        self.placements.sent_again(request.pod, request.weight)
         unusable, snapshot, rows, places = self._look_up(request)
         profile = self._pin(request.pod)
         verdict = filter_nodes(self._scheduler.watched(profile, request.pod), request.pod, snapshot, among=rows)
@@ -484,9 +484,9 @@ class Extender:
             "not known, as no node is: it needs `--cluster`, or `nodeCacheCapable: false` in kube-scheduler")
         unusable = [names[place] for place in np.flatnonzero(places < 0).tolist()]
         failed = {name: faults.get(name) or f"koord-policy: node `{name[:256]}` is {known}" for name in unusable}
-        asked = np.zeros(snapshot.size, np.bool_)
-        asked[places[places >= 0]] = True
-        return failed, snapshot, np.flatnonzero(asked), places
+        requested = np.zeros(snapshot.size, np.bool_)
+        requested[places[places >= 0]] = True
+        return failed, snapshot, np.flatnonzero(requested), places
 
     # Answers and records
 

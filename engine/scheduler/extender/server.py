@@ -466,22 +466,22 @@ class Server:
             job.cancel()  # no client waits for it any more, so its task is skipped
 
     def _decide(
-        self, loaded: Loaded, verb: Verb, body: bytearray | Blocks, tell: Callable[[list[bytes] | Exception], None],
+        self, loaded: Loaded, verb: Verb, body: bytearray | Blocks, respond: Callable[[list[bytes] | Exception], None],
     ) -> None:
         started = time.perf_counter()
         try:
             reply = loaded.extender.answer(verb, body)
         except MalformedBody as error:
             # Its frames hold the body, which would stay in memory until the next garbage collection.
-            tell(_bare(error))
+            respond(_bare(error))
             return
         except Exception as error:  # the caller gets the error
-            tell(error)
+            respond(error)
             return
         record = reply.record
         self.metrics.observe(record, time.perf_counter() - started)
         loaded.reloader.observe(record.generation, 1, 1 if record.errors else 0)
-        tell(reply.parts)
+        respond(reply.parts)
         loaded.extender.review()  # the response is already sent: this delays only the next request
 
     async def _bind(self, request: web.Request) -> web.Response:
@@ -705,10 +705,10 @@ def _settle(
         loop.call_soon_threadsafe(settle)
 
 
-async def _done(asked: Future[GenerationRecord]) -> GenerationRecord:
+async def _done(pending: Future[GenerationRecord]) -> GenerationRecord:
     """Return the result of the reloading thread; raises `AdminRefusal`."""
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(asked), _ADMIN_SECONDS)
+        return await asyncio.wait_for(asyncio.wrap_future(pending), _ADMIN_SECONDS)
     except PolicyError as error:
         raise refusal(error) from None
     except TimeoutError:

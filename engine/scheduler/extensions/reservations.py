@@ -131,16 +131,16 @@ def _priority(labels: Json) -> int:
 
 def _resized(pod_spec: dict[str, Any], status: Json) -> dict[str, Any]:
     """Return a template's spec with the allocated amounts as its requests, where they differ."""
-    asked = PodInfo.of({"metadata": {"name": "template"}, "spec": pod_spec}).requests
+    requests = PodInfo.of({"metadata": {"name": "template"}, "spec": pod_spec}).requests
     given = resource_list(status, "allocatable", "status")
-    if given == asked:
+    if given == requests:
         return pod_spec
     spec = {key: value for key, value in pod_spec.items() if key not in ("overhead", "resources")}
     for containers in ("containers", "initContainers"):
         if spec.get(containers):
             spec[containers] = [{key: value for key, value in each.items() if key != "resources"}
                                 for each in spec[containers]]
-    amounts = written({**asked, **given})
+    amounts = written({**requests, **given})
     spec["containers"] = [*spec["containers"],
                           {"name": _FAKE_CONTAINER, "resources": {"requests": amounts, "limits": amounts}}]
     return spec
@@ -169,8 +169,8 @@ def matches_owners(pod: PodInfo, owners: Any) -> bool:
 
 def _is_owner(pod: PodInfo, owner: Json) -> bool:
     metadata = pod.object["metadata"]
-    wanted = owner.get("object")
-    if wanted is not None and not _agrees(wanted, {
+    required = owner.get("object")
+    if required is not None and not _agrees(required, {
         "uid": pod.uid, "name": pod.name, "namespace": pod.namespace,
         "apiVersion": pod.object.get("apiVersion") or "v1",
     }):
@@ -188,9 +188,9 @@ def _is_owner(pod: PodInfo, owner: Json) -> bool:
     return matches_labels(owner.get("labelSelector"), metadata.get("labels") or {})
 
 
-def _agrees(wanted: Json, found: Json) -> bool:
+def _agrees(required: Json, found: Json) -> bool:
     """Return whether a non-empty requirement is met."""
-    return all(wanted.get(name) in (None, "") or wanted[name] == value for name, value in found.items())
+    return all(required.get(name) in (None, "") or required[name] == value for name, value in found.items())
 
 
 def _owners_problem(owners: Any) -> str:
@@ -415,7 +415,7 @@ class ReservePods:
                 self._fit(after)
 
     def _changed(self, name: str, item: Json | None) -> None:
-        info = None if item is None else self._wanted(item)
+        info = None if item is None else self._required(item)
         old = self._pods.get(name)
         if old is not None and (info is None or _is_another(old, info.pod)):
             # A pod with another uid or node replaces the old one, whose state must be dropped.
@@ -427,7 +427,7 @@ class ReservePods:
             self._names[info.uid] = name
             self._fit(info.uid)
 
-    def _wanted(self, item: Json) -> ReservationInfo | None:
+    def _required(self, item: Json) -> ReservationInfo | None:
         status = item.get("status") or {}
         if status.get("phase") in ENDED:
             return None

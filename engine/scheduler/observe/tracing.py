@@ -38,15 +38,16 @@ _HIDDEN: Final = frozenset((Cacheable.cache_key.__name__,))
 class TracedPlugin:
     """A plugin whose calls are reported; it has the methods of the plugin, except for hidden ones.
 
-    `tell` is called with the method, the seconds, the result (or the exception), whether it raised, and the arguments.
+    `report` is called with the method, the seconds, the result (or the exception), whether it raised, and the
+    arguments.
     """
 
     def __init__(
-        self, instance: Any, tell: Callable[[str, float, Any, bool, tuple[Any, ...]], None],
+        self, instance: Any, report: Callable[[str, float, Any, bool, tuple[Any, ...]], None],
         timer: Callable[[], float], hidden: frozenset[str] = frozenset(),
     ) -> None:
         self._instance = instance
-        self._tell = tell
+        self._report = report
         self._timer = timer
         self._hidden = hidden
 
@@ -56,16 +57,16 @@ class TracedPlugin:
         found = getattr(self._instance, name)
         if not callable(found) or name.startswith("_"):
             return found
-        tell, timer = self._tell, self._timer
+        report, timer = self._report, self._timer
 
         def ask(*arguments: Any) -> Any:
             begun = timer()
             try:
                 answer = found(*arguments)
             except BaseException as error:
-                tell(name, timer() - begun, error, True, arguments)
+                report(name, timer() - begun, error, True, arguments)
                 raise
-            tell(name, timer() - begun, answer, False, arguments)
+            report(name, timer() - begun, answer, False, arguments)
             # Cached results would hide the plugin's calls.
             return answer._replace(vectorized=None) if isinstance(answer, CacheKey) else answer
 
@@ -87,11 +88,11 @@ def traced(profile: Profile, record: Record, *, timer: Callable[[], float] = tim
     """Return the profile with the same plugins, which report all calls to `record`."""
 
     def trace(active: Active) -> TracedPlugin:
-        def tell(method: str, seconds: float, answer: Any, raised: bool, arguments: tuple[Any, ...]) -> None:
+        def report(method: str, seconds: float, answer: Any, raised: bool, arguments: tuple[Any, ...]) -> None:
             result = f"raised {describe(answer)}" if raised else _in_words(answer, arguments)
             record(PluginCall(active.name, method, result, seconds))
 
-        return TracedPlugin(active.ask, tell, timer, _HIDDEN)
+        return TracedPlugin(active.ask, report, timer, _HIDDEN)
 
     return watched(profile, trace)
 

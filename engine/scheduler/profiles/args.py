@@ -28,11 +28,11 @@ def check_fields(args: Mapping[str, Any], fields: Mapping[str, type]) -> Mapping
     return checked
 
 
-def _is(value: Any, wanted: type) -> bool:
-    if wanted is list:
+def _is(value: Any, kind: type) -> bool:
+    if kind is list:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
     # In Python true is an int, in YAML it is not.
-    return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def no_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

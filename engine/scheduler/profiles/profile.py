@@ -156,7 +156,7 @@ class Profile:
             for point in choice.points if choice.points is not None else POINTS:
                 if point not in plugin.points or point not in active:
                     continue
-                ask = _asked(instance, point)
+                ask = _implementation(instance, point)
                 if ask is None:
                     problems.append(Problem(
                         f"the plugin `{plugin.name}` declares the point `{point.value}` and does not implement it",
@@ -327,7 +327,7 @@ def _chosen(spec: ProfileSpec, registry: Registry, problems: list[Problem]) -> I
         yield PluginChoice(name, plugin.default_weight, points=points), plugin
 
 
-def _asked(instance: Any, point: Point) -> Any:
+def _implementation(instance: Any, point: Point) -> Any:
     if point is Point.FILTER and has(instance, *methods_of(FilterNode)) and not has(instance, "filter"):
         return RowwiseFilter(instance)
     if point is Point.SCORE and has(instance, *methods_of(ScoreNode)) and not has(instance, "score"):

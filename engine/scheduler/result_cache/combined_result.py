@@ -207,6 +207,6 @@ def among(errors: Errors, rows: Rows) -> dict[str, Mapping[int, EvaluationError]
     """Return the errors of these rows."""
     if not errors:
         return {}
-    wanted = set(rows.tolist())
-    found = {rule: {row: error for row, error in failed.items() if row in wanted} for rule, failed in errors.items()}
+    included = set(rows.tolist())
+    found = {rule: {row: error for row, error in failed.items() if row in included} for rule, failed in errors.items()}
     return {rule: failed for rule, failed in found.items() if failed}

@@ -42,15 +42,15 @@ def scored(
 
 def checked(values: NDArray[Any], point: Point, size: int) -> NDArray[Any] | None:
     """Return a validated vectorized result; None for scores out of range: the plugin is then called for its errors."""
-    wanted = _BOOLEAN if point is Point.FILTER else _INTEGER
-    if values.dtype != wanted or values.shape != (size,):
-        raise TypeError(f"it must be {size} values of {wanted}, not {values.dtype} of shape {values.shape}")
+    required = _BOOLEAN if point is Point.FILTER else _INTEGER
+    if values.dtype != required or values.shape != (size,):
+        raise TypeError(f"it must be {size} values of {required}, not {values.dtype} of shape {values.shape}")
     return values if point is Point.FILTER or not len(values) or are_scores(values) else None
 
 
-def of_rows(values: NDArray[Any], wanted: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:
+def of_rows(values: NDArray[Any], required: type[np.generic], rows: Rows, snapshot: Snapshot) -> NDArray[Any]:
     """Return a plugin's results for these rows, of a result that may have more."""
-    if values.dtype != wanted or values.ndim != 1:
+    if values.dtype != required or values.ndim != 1:
         raise Uncacheable
     if len(values) == len(rows):
         return values

@@ -104,9 +104,9 @@ def _by(rows: Rows, group: Callable[[int], _Group]) -> dict[_Group, Rows]:
     return {name: np.array(each, np.intp) for name, each in found.items()}
 
 
-def step_of(active: Active, answer: Answer, errors: Errors, asked: Rows, refused: Rows) -> Filtered:
+def step_of(active: Active, answer: Answer, errors: Errors, tested: Rows, refused: Rows) -> Filtered:
     """Return one filter's step of the verdict, with its errors."""
     plugin = active.plugin
     if answer.errors != errors:
         answer = replace(answer, errors=errors)
-    return Filtered(plugin.name, plugin.origin, answer, asked, refused, plugin.enforcement)
+    return Filtered(plugin.name, plugin.origin, answer, tested, refused, plugin.enforcement)

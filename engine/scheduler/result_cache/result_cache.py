@@ -169,13 +169,13 @@ class ResultCache:
     def _grouped(
         self, point: Point, actives: Sequence[Active], keys: Sequence[CacheKey | None], held: list[CachedColumn],
     ) -> CombinedResult:
-        asked = [(place, cache_key) for place, cache_key in enumerate(keys) if cache_key is not None]
+        cacheable = [(place, cache_key) for place, cache_key in enumerate(keys) if cache_key is not None]
         size = self._snapshot.size
         values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
-        group = CombinedResult(values, [actives[place] for place, _ in asked], [place for place, _ in asked],
+        group = CombinedResult(values, [actives[place] for place, _ in cacheable], [place for place, _ in cacheable],
                       [(place, active) for place, active in enumerate(actives) if keys[place] is None])
         parts: dict[tuple[Log, ...], DependencyGroup] = {}
-        for number, ((_, cache_key), active) in enumerate(zip(asked, group.actives, strict=True)):
+        for number, ((_, cache_key), active) in enumerate(zip(cacheable, group.actives, strict=True)):
             group.cache_keys.append(cache_key)
             group.columns.append(self._store.column(active.ask, point, cache_key.key, size))
             held.append(group.columns[-1])
@@ -287,7 +287,7 @@ class ResultCache:
         self, group: CombinedResult, number: int, cache_key: CacheKey, rows: Divided, stamp: int,
     ) -> None:
         """Score changed rows, and mark the others as stale."""
-        column, asked, others = group.columns[number], rows.requested, rows.others
+        column, requested, others = group.columns[number], rows.requested, rows.others
         if len(others):
             # Filters were called for the same array, so the columns gathered for them are reused. An invalid score of a
             # row where the pod cannot run is not a fault.
@@ -297,9 +297,9 @@ class ResultCache:
                     column.write(rows.changed, said, _NO_ERRORS, stamp)
                     return
             column.stale[others] = True
-        if len(asked):
-            values, errors = self._results(Point.SCORE, group, number, cache_key, asked)
-            column.write(asked, values, errors, stamp)
+        if len(requested):
+            values, errors = self._results(Point.SCORE, group, number, cache_key, requested)
+            column.write(requested, values, errors, stamp)
 
     def _changed_since(self, part: DependencyGroup, since: int) -> Rows | None:
         """Return the rows that changed since then; None if unknown, or if all are to be recomputed."""
@@ -327,9 +327,9 @@ class ResultCache:
                 if column.stamp != stamp or column.epoch != epoch:
                     if column.stamp != before:
                         before, rows = column.stamp, self._changed(part, column.stamp)
-                    asked = self._everything if rows is None or column.epoch != epoch else rows
-                    values, errors = self._results(point, group, number, cache_keys[number], asked)
-                    column.write(asked, values, errors, stamp)
+                    due = self._everything if rows is None or column.epoch != epoch else rows
+                    values, errors = self._results(point, group, number, cache_keys[number], due)
+                    column.write(due, values, errors, stamp)
                     column.epoch = epoch
                 altered = altered or column.altered > since
             if altered:
@@ -373,11 +373,11 @@ class ResultCache:
             values = self._vectorized_results(point, active, cache_key.vectorized, rows)
             if values is not None:
                 return values, _NO_ERRORS
-        answered = filtered if point is Point.FILTER else scored
+        computed = filtered if point is Point.FILTER else scored
         if self._timer is not None:
-            answered = self._timer.measured(active.name, point, answered)
+            computed = self._timer.measured(active.name, point, computed)
         try:
-            return answered(active.ask, self._state, self._pod, self._snapshot, rows)
+            return computed(active.ask, self._state, self._pod, self._snapshot, rows)
         except BaseException as error:
             must_be_survived(error)
             raise UncacheablePlugin(group.places[number]) from error

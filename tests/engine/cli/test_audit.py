@@ -52,7 +52,7 @@ def test_findings_and_what_each_policy_is_about_are_printed(run: Run, files: tup
         "", "warnings", "policy finding what was found",
         "never matches-nothing `match.pods` takes none of 2 pods", "",
         "what each policy is about",
-        "policy framework pods nodes rules: asked, refused, failed (pairs of a pod and a node)",
+        "policy framework pods nodes rules: evaluated, refused, failed (pairs of a pod and a node)",
         "cool scheduler 2 of 2 2 of 2 below 4 2 0", "never scheduler 0 of 2 2 of 2", "",
         "1 warning and 0 notes about 2 policies over 2 nodes and 2 pods",
     ]

@@ -102,14 +102,14 @@ def test_what_is_only_watched_refuses_nobody_anything_and_is_a_note(policies: Po
     ]
 
 
-def test_a_rule_is_asked_although_another_one_refuses_already(policies: Policies):
+def test_a_rule_is_evaluated_although_another_one_refuses_already(policies: Policies):
     two = document("two", """
 filter:
 - {name: first, expression: nodeInfo.zone == "a", message: no}
 - {name: second, expression: nodeInfo.zone == "b", message: no}
 """)
     found = audit(policies(two), plain_cluster(), now=NOW)
-    assert [(use.name, use.asked, use.refused) for use in found.policies[0].rules] == [
+    assert [(use.name, use.evaluated, use.refused) for use in found.policies[0].rules] == [
         ("first", 16, 8), ("second", 16, 8),
     ]
     assert found.findings == ()
@@ -269,7 +269,8 @@ def test_conditions_that_fail_are_told_also_where_another_policy_refuses_first(p
         ),
         ("warning", "fails", "refusing", "matchConditions", "it fails 2 of 4 times: no such key: team"),
     ]
-    assert [[(each.point, each.asked, each.refused, each.failed) for each in of.rules] for of in found.policies] == [
+    rules = [[(each.point, each.evaluated, each.refused, each.failed) for each in of.rules] for of in found.policies]
+    assert rules == [
         [("matchConditions", 4, 0, 2), ("filter", 2, 1, 0)], [("filter", 4, 4, 0)],
         [("matchConditions", 4, 0, 2), ("filter", 2, 1, 0)],
     ]

@@ -316,9 +316,9 @@ def test_a_score_that_is_a_fraction_of_one_is_found_but_for_one_that_is_normalis
 
 
 @pytest.mark.parametrize(("target", "message"), [
-    ("usage.cpu * 100 / allocatable.cpu", "milli-cores are wanted here, and this is a percentage"),
-    ("allocatable.memory", "milli-cores are wanted here, and this is in bytes"),
-    ("allocatable.cpu / 1000", "milli-cores are wanted here, and this is in cores"),
+    ("usage.cpu * 100 / allocatable.cpu", "milli-cores are expected here, and this is a percentage"),
+    ("allocatable.memory", "milli-cores are expected here, and this is in bytes"),
+    ("allocatable.cpu / 1000", "milli-cores are expected here, and this is in cores"),
     ("allocatable.cpu * 65 / 100 - nonBestEffortUsage.cpu", ""),
 ])
 def test_what_a_target_yields_must_be_in_its_unit(target: str, message: str):

@@ -171,22 +171,22 @@ class DefaultSelectors:
     def _selector(
         self, namespace: str, labels: Mapping[str, str], owner: Json | None, snapshot: Snapshot,
     ) -> Json | None:
-        wanted: dict[str, str] = {}
+        match_labels: dict[str, str] = {}
         for selector in self._services.get(namespace, ()):
             if all(labels.get(key) == value for key, value in selector.items()):
-                wanted.update(selector)
+                match_labels.update(selector)
         expressions: list[Json] = []
         if owner is not None and _OWNERS.get(owner.get("kind", "")) == owner.get("apiVersion"):
             item = snapshot.object(owner["kind"], f"{namespace}/{owner.get('name')}")
             owned: Mapping[str, Any] = (item.get("spec") or {}).get("selector") or {} if item is not None else {}
             if owner["kind"] == "ReplicationController":
-                wanted.update(owned)
+                match_labels.update(owned)
             else:
                 # All requirements must match, even if a service's selector contradicts them.
                 expressions = [*({"key": key, "operator": "In", "values": [value]}
                                  for key, value in (owned.get("matchLabels") or {}).items()),
                                *(owned.get("matchExpressions") or ())]
-        return {"matchLabels": wanted, "matchExpressions": expressions} if wanted or expressions else None
+        return {"matchLabels": match_labels, "matchExpressions": expressions} if match_labels or expressions else None
 
 
 def _services_by_namespace(snapshot: Snapshot) -> dict[str, list[Mapping[str, str]]]:

@@ -183,8 +183,8 @@ class VolumeMatcher:
     def _enough(self, claim: Json, provisioner: str, snapshot: Snapshot) -> _Booleans | None:
         """Return the nodes with enough storage capacity for a claim; None if capacity is not tracked."""
         driver = snapshot.object(CSI_DRIVER, provisioner)
-        wanted = _requested(claim)
-        if driver is None or not _spec(driver).get("storageCapacity") or wanted == _NO_SIZE:
+        requested = _requested(claim)
+        if driver is None or not _spec(driver).get("storageCapacity") or requested == _NO_SIZE:
             return None
         found = np.zeros(snapshot.size, np.bool_)
         for capacity in snapshot.objects(CSI_STORAGE_CAPACITY).values():
@@ -192,7 +192,7 @@ class VolumeMatcher:
             if capacity.get("storageClassName") != class_of(claim) or topology is None:
                 continue
             limit = capacity.get("maximumVolumeSize")
-            if _amount(capacity.get("capacity") if limit is None else limit) >= wanted:
+            if _amount(capacity.get("capacity") if limit is None else limit) >= requested:
                 found |= self._reach.of_selector(topology, snapshot)
         return found
 
@@ -200,7 +200,7 @@ class VolumeMatcher:
 def _candidates(claim: Json, snapshot: Snapshot, taken: Mapping[str, str]) -> Iterator[tuple[Json, bool]]:
     """Yield the volumes that match a claim: its own one (then true) before others, the smallest first."""
     metadata, spec, key = claim["metadata"], _spec(claim), key_of(claim)
-    wanted, name = _requested(claim), class_of(claim)
+    requested, name = _requested(claim), class_of(claim)
     modes = frozenset(spec.get("accessModes") or ())
     own: list[Json] = []
     others: list[tuple[int, str, Json]] = []
@@ -211,7 +211,7 @@ def _candidates(claim: Json, snapshot: Snapshot, taken: Mapping[str, str]) -> It
         if taken.get(str(volume["metadata"]["name"]), key) != key:
             continue
         capacity = _amount((there.get("capacity") or {}).get("storage"))
-        if capacity < wanted or _mode(there) != _mode(spec):
+        if capacity < requested or _mode(there) != _mode(spec):
             continue
         if (there.get("volumeAttributesClassName") or "") != (spec.get("volumeAttributesClassName") or ""):
             continue
