@@ -525,7 +525,7 @@ class Document:
     def origin(self) -> str:
         """The place of the document: `policies/zone.yaml:14`."""
         file, line, _ = self.span.place
-        return f"{file}:{line}"
+        return f"{file}:{line}" if self.span.field is None else file
 
 
 _UNITS: Final = {

@@ -37,8 +37,9 @@ def _write_source(
 ) -> None:
     logged = before is not None and (before.observed, before.problems) == (after.observed, after.problems)
     if after.problems and not logged:
-        what = f"{after.path} refused, " if after.observed is not None else ""
-        log.error("%sgeneration %d stays active: %s", what, generation, render(after.problems))
+        what = f"{'a part of ' if after.mixed else ''}{after.path} refused, " if after.observed is not None else ""
+        how = "is active without it" if after.mixed and changed else "stays active"
+        log.error("%sgeneration %d %s: %s", what, generation, how, render(after.problems))
     if before is not None and not changed and not after.problems:
         if before.problems:
             log.info("%s holds the active version again: generation %d stays active", after.path, generation)

@@ -147,11 +147,13 @@ class Served:
             return dict(json.load(answer)["policies"])
 
 
+EXTENDER = ("--extender", "--bind", "127.0.0.1:0")
+
+
 @contextmanager
-def serving(kubeconfig: Path, *arguments: str) -> Iterator[Served]:
-    """Run `koord-policy scheduler --extender` until the block ends; it must end in order."""
-    command = [sys.executable, "-m", "koordpolicy", "scheduler", "--extender", "--bind", "127.0.0.1:0",
-               "--compile-timeout", "0", *arguments]
+def serving(kubeconfig: Path, *arguments: str, role: tuple[str, ...] = EXTENDER) -> Iterator[Served]:
+    """Run `koord-policy scheduler` until the block ends; it must end in order."""
+    command = [sys.executable, "-m", "koordpolicy", "scheduler", *role, "--compile-timeout", "0", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT,
                                env={**os.environ, "KUBECONFIG": str(kubeconfig)})
     try:
@@ -162,7 +164,7 @@ def serving(kubeconfig: Path, *arguments: str) -> Iterator[Served]:
                 url = found.group(1)
             if line.startswith("ready: "):
                 break
-        assert url
+        assert bool(url) == (role == EXTENDER)
         assert process.poll() is None
         yield Served(process, url)
         process.send_signal(signal.SIGTERM)
@@ -288,9 +290,25 @@ def test_a_configmap_is_followed_without_a_mount(
         assert (gone["digest"], gone["sources"][0]["problems"][0]["code"]) == (second["digest"], "emptied")
 
 
+def test_a_scheduler_of_a_live_cluster_follows_objects(
+    cluster: ControlPlane | NamedCluster, kinds: AdminClient, namespace: str,
+):
+    create(kinds, plugin("a"))
+    role = ("--cluster", "kube", "--scheduler-name", namespace, "--leader-elect=false")
+    with serving(cluster.kubeconfig(), "--policies", "crd", "--status-lease", f"{namespace}/status", role=role):
+        assert active(reported(kinds, "SchedulerPlugin", "a", 1)) == ("True", "Active", 1)
+        replaced(kinds, plugin("a", "true &&"))
+        assert active(reported(kinds, "SchedulerPlugin", "a", 2)) == ("False", "Invalid", 1)
+        replaced(kinds, plugin("a", "1 < 2"))
+        assert active(reported(kinds, "SchedulerPlugin", "a", 3)) == ("True", "Active", 3)
+
+
 def test_commands_that_read_once_list_the_objects(
     cluster: ControlPlane | NamedCluster, kinds: AdminClient, namespace: str,
 ):
+    if not isinstance(cluster, ControlPlane):
+        pytest.skip("names the context of the kubeconfig")
+
     def run(*arguments: str) -> tuple[int, str]:
         done = subprocess.run(
             [sys.executable, "-m", "koordpolicy", *arguments], capture_output=True, text=True, cwd=ROOT,
@@ -301,6 +319,14 @@ def test_commands_that_read_once_list_the_objects(
     assert run("lint", "crd")[0] == 0
     code, text = run("plugins", "--policies", "crd", "--framework", "scheduler")
     assert (code, "in-the-cluster" in text) == (0, True)
+    kinds.create("/api/v1/nodes", {
+        "metadata": {"name": f"{namespace}-node"},
+        "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9"}}})
+    try:
+        code, text = run("scheduler", "--cluster", "kube:e2e", "--dry-run", "--policies", "crd")
+        assert (code, "pending pods placed on 1 nodes" in text) == (0, True), text
+    finally:
+        kinds.delete(f"/api/v1/nodes/{namespace}-node")
     create(kinds, plugin("broken", "true &&"))
     code, text = run("lint", "crd")
     assert (code, "crd:SchedulerPlugin/broken: spec.filter[0].expression: error: " in text) == (3, True)

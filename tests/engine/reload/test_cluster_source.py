@@ -15,6 +15,7 @@ from koordpolicy.engine.client.informer import Change, InformerView
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Mount, Presence, SourceLimits
 from koordpolicy.engine.reload.cluster_source import ClusterSource, ConfigMapSource, ObjectSource, parse
+from koordpolicy.engine.reload.vet import VettedBuild, Vetter
 from koordpolicy.engine.source import PolicyError
 
 from .conftest import PARAMS, POLICY, Time, begun, messages, names, reloader_of
@@ -247,6 +248,17 @@ def test_params_in_a_file_can_be_used_by_an_object(tmp_path: Path, time: Time, l
                                        "filter": [{"name": "f", "expression": "params.a == 1"}]})])
     begun(live, time, objects, tmp_path, builder=Builder())
     assert names(live) == ["x"]
+
+
+def test_vetted_objects_have_problems_by_field_and_are_taken_one_by_one(time: Time, live: Live, objects: ObjectSource):
+    vetter = Vetter()
+    try:
+        objects.deliver([plugin("a"), plugin("b", "true &&")])
+        reloader = begun(live, time, objects, builder=VettedBuild(Builder(), vetter))
+        assert (names(live), [str(each.span) for each in reloader.status().sources[0].problems]) == (
+            ["a"], ["crd:SchedulerPlugin/b: spec.filter[0].expression"])
+    finally:
+        vetter.close()
 
 
 def test_an_object_that_is_no_object_of_its_kind_is_a_problem_of_its_own(time: Time, live: Live, objects: ObjectSource):
