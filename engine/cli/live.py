@@ -27,13 +27,11 @@ from .terminal import warn, write
 
 if TYPE_CHECKING:
     from koordpolicy.engine.client.connection import Connection
-    from koordpolicy.engine.client.io_thread import IoThread
     from koordpolicy.engine.client.leader_election import LeaseSettings
     from koordpolicy.engine.framework.registry import Registry
     from koordpolicy.engine.reload.reloader import Reloader
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-    from koordpolicy.engine.scheduler.live.feed import Feed
     from koordpolicy.engine.scheduler.live.operations import Operations
     from koordpolicy.engine.scheduler.live.server import LiveServer, ServerSettings
     from koordpolicy.engine.serving.listeners import ListenerThread
@@ -118,6 +116,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     ending = Ending(stop, _GRACE_S)
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: ending())
+    signal.signal(signal.SIGUSR2, lambda *_: server.scheduler.request_dump())
     interval = sys.getswitchinterval()
     # Requests and watches wait for a decision that computes this long, instead of 5 ms.
     sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_S))
@@ -218,35 +217,17 @@ def _load(
     report_idle(registry, {profile.name for profile in profiles})
 
     def ready(server: LiveServer) -> None:
-        loop = server.scheduler.loop
-        assert loop is not None
-        reloader.stage_with(loop.scheduler.hot_swap.stage)
+        reloader.stage_with(server.stage)
         observed.start(server.scheduler.cluster)
         operations.measure()
         _say_ready(server, policies.live.registry)
 
     observed = observing_of(options, policies.live, settings, time.time_ns)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
-    server = LiveServer(connect, policies.live, settings, feed=_feed_of(connect, operations),
-                        server=server_settings(options), count=operations.counters, debug=debug, ready=ready,
-                        requests=operations.requests, cycle_observers=observed.observers)
+    server = LiveServer(connect, policies.live, settings, server=server_settings(options), count=operations.counters,
+                        debug=debug, ready=ready, requests=operations.requests, cycle_observers=observed.observers)
     operations.follow(server, reloader)
     return _Loaded(server, reloader, vetter, observed)
-
-
-def _feed_of(
-    connect: Callable[[], Connection], operations: Operations,
-) -> Callable[[IoThread, Callable[[], None]], Feed]:
-    from koordpolicy.engine.client.transport import Transport  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.live.informer_feed import InformerFeed  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.live.server import USER_AGENT  # noqa: PLC0415
-
-    def make(io: IoThread, wake: Callable[[], None]) -> Feed:
-        transport = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=operations.requests)
-        io.on_close(transport.close)
-        return InformerFeed(io, transport, wake)
-
-    return make
 
 
 def _settings(options: argparse.Namespace, registry: Registry) -> Settings:

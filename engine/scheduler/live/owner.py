@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.sources.comparer import dump
 from koordpolicy.engine.framework.handle import Count
 from koordpolicy.engine.framework.registry import Live
 
@@ -25,7 +26,6 @@ from ..cycle.loop import Attempt, SchedulingLoop
 from ..cycle.schedule_one import Debug, Settings
 from ..observe.cycle_observer import CycleObserver
 from .client import LiveClient
-from .feed import Feed
 from .gates import GateReporter
 from .reporting import AttemptReporter
 from .watchdogs import LostPods, UnconfirmedBindings
@@ -38,9 +38,41 @@ _FIRST_APPLY_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 1.0
 """Controllers and watchdogs run once a second, and a change of policies is noticed that late."""
 _VIEW_S: Final = 1
+_COMPARE_S: Final = 300
+"""Seconds between two comparisons of the cluster with what informers delivered."""
 MOST_BINDING: Final = 256
 """The number of pods being bound at which no further ones are taken: what waits then, waits for the API server."""
 DRAIN_S: Final = 5.0
+
+
+class FeedBarrier(Protocol):
+    """A point in the changes of a cluster."""
+
+    @property
+    def passed(self) -> bool:
+        """True once all changes before it are applied, or its time is over."""
+        ...
+
+
+class ClusterFeed(Protocol):
+    """Follows a live cluster beside the deciding thread (`cluster.sources.feed.Feed`)."""
+
+    @property
+    def synced(self) -> bool:
+        """True once `apply` has applied the first list of each kind."""
+        ...
+
+    def apply(self, cluster: Cluster, budget: float) -> bool:
+        """Apply changes for about `budget` seconds; return whether there are more."""
+        ...
+
+    def barrier(self) -> FeedBarrier:
+        """Return a barrier over the pods as they are now on the API server."""
+        ...
+
+    def compare(self) -> None:
+        """Compare what was delivered with the cluster, and heal differences."""
+        ...
 
 
 class Observer(Protocol):
@@ -90,7 +122,7 @@ class LiveScheduler:
     """
 
     def __init__(
-        self, cluster: Cluster, live: Live, settings: Settings, *, feed: Feed, client: LiveClient, io: IoThread,
+        self, cluster: Cluster, live: Live, settings: Settings, *, feed: ClusterFeed, client: LiveClient, io: IoThread,
         leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
         clock: Callable[[], int] = time.time_ns, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveScheduler], None] = lambda _: None,
@@ -124,7 +156,11 @@ class LiveScheduler:
         self._unconfirmed = UnconfirmedBindings(io, client, clock, self.wake)
         self._woken = threading.Event()
         self._stopping = False
+        self._dump = False
+        self._barrier: FeedBarrier | None = None
+        """The barrier of this leadership; None while this process does not lead."""
         self._next_look = 0
+        self._next_comparison = 0
 
     def wake(self) -> None:
         """Let the deciding thread look for work, if it waits; for any thread."""
@@ -135,6 +171,11 @@ class LiveScheduler:
         """Take no more pods, wait for the bindings under way, and return from `run`; for any thread."""
         self._stopping = True
         self._woken.set()
+
+    def request_dump(self) -> None:
+        """Compare the cluster with what informers delivered, and log it with the queue; for any thread."""
+        self._dump = True
+        self.wake()
 
     def add_observer(self, observer: Observer) -> None:
         """Let an observer take note of attempts; before `run`."""
@@ -176,10 +217,19 @@ class LiveScheduler:
             loop.scheduler.nominations.withdraw(failed.preemptor)
             loop.queue.activate((failed.preemptor.key,))
         self._look(loop)
-        if not self._leads() or len(loop.scheduler.in_flight) >= self._most_binding:
+        if not self._may_schedule() or len(loop.scheduler.in_flight) >= self._most_binding:
             loop.scheduler.process_bindings()
             return more
         return loop.schedule_one() is not None or more
+
+    def _may_schedule(self) -> bool:
+        """Return whether this process leads, and has seen all bindings of the leader before it."""
+        if not self._leads():
+            self._barrier = None
+            return False
+        if self._barrier is None:
+            self._barrier = self._feed.barrier()
+        return self._barrier.passed
 
     def _begin(self) -> None:
         self.loop = SchedulingLoop(
@@ -212,11 +262,23 @@ class LiveScheduler:
         if now < self._next_look:
             return
         self._next_look = now + _VIEW_S * _SECOND
+        self._compare(loop, now)
         self._unconfirmed.look(loop)
         if self._leads():
             self._lost.look(loop)
             self._gates.look(loop)
         self._renew_view(loop)
+
+    def _compare(self, loop: SchedulingLoop, now: int) -> None:
+        if self._next_comparison == 0:
+            self._next_comparison = now + _COMPARE_S * _SECOND
+        if self._dump or now >= self._next_comparison:
+            self._next_comparison = now + _COMPARE_S * _SECOND
+            self._feed.compare()
+        if self._dump:
+            self._dump = False
+            for line in dump(self.cluster, [pod.key for pod in loop.queue.pods()]):
+                _LOG.info("%s", line)
 
     def _renew_view(self, loop: SchedulingLoop) -> None:
         self.view = LiveView(

@@ -21,13 +21,15 @@ from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
 from koordpolicy.engine.client.transport import RequestObserver, Transport
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
+from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.framework.handle import Count
-from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.framework.registry import Live, Registry
 
 from ..cycle.schedule_one import Debug, Settings
 from ..observe.cycle_observer import CycleObserver
+from ..profiles.profile import full_reads_of
 from .client import LiveClient
-from .feed import Feed
 from .owner import Ended, LiveScheduler, Observer
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,6 +40,9 @@ BURST: Final = 100
 _FLUSH_S: Final = 1.5
 _RELEASE_S: Final = 2.0
 _CLOSE_S: Final = 1.0
+_READS_S: Final = 30.0
+"""Seconds for which new policies wait for the objects that they read and that were not followed before."""
+_READS_LOOK_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,21 +61,21 @@ class LiveServer:
 
     def __init__(
         self, connect: Callable[[], Connection], live: Live, settings: Settings, *,
-        feed: Callable[[IoThread, Callable[[], None]], Feed], server: ServerSettings | None = None,
-        cluster: Cluster | None = None, count: Count | None = None, observers: Sequence[Observer] = (),
+        server: ServerSettings | None = None, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveServer], None] = lambda _: None,
         cycle_observers: Sequence[CycleObserver] = (), requests: RequestObserver | None = None,
+        reads: Sequence[Read] = (),
     ) -> None:
-        """`connect` returns a new connection; its errors are raised here. `feed` makes the started feed of the cluster,
-        from the running I/O thread and the function that wakes up the deciding thread.
+        """`connect` returns a new connection; its errors are raised here. `reads` are read beside what the profiles do.
 
         `ready` is called when the first lists are applied, before the process waits for the Lease. `requests` measures
-        the requests for bindings, patches and events.
+        all requests but those for the Lease.
         """
         self.settings = server or ServerSettings()
         self.io = IoThread()
         self._ready = ready
-        self._stopped = False
+        self._profiles = settings.profiles
+        self._more_reads = tuple(reads)
         lease = self.settings.lease
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
@@ -78,19 +83,22 @@ class LiveServer:
             Transport(connect(), user_agent=agent, rate=self.settings.qps, burst=self.settings.burst,
                       observer=requests)
             for agent in (USER_AGENT, f"{USER_AGENT}/events")]
+        # Informers pace themselves, and watches do not count.
+        watching = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=requests)
+        self._transports.append(watching)
         self.recorder = EventRecorder(self._transports[1])
         self.io.start()
         try:
             for transport in self._transports:
                 self.io.on_close(transport.close)
             client = LiveClient(self.io, self._transports[0], self.recorder, may_write=self.leads, wake=self._wake,
-                                clock=time.time_ns)
-            self.scheduler: LiveScheduler
-            self.feed = feed(self.io, self._wake)
+                                clock=watching.server_clock.nanoseconds)
+            self.feed = Feed(self.io, watching, self._reads_of(live.registry), wake=self._wake)
             self.scheduler = LiveScheduler(
-                cluster or Cluster(), live, settings, feed=self.feed, client=client, io=self.io, leads=self.leads,
-                gave_up=self._gave_up, count=count, observers=observers, debug=debug, ready=self._begin,
-                cycle_observers=cycle_observers)
+                Cluster(), live, settings, feed=self.feed, client=client, io=self.io, leads=self.leads,
+                gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers, debug=debug,
+                ready=self._begin, cycle_observers=cycle_observers)
+            self.feed.start()
         except BaseException:
             self.io.close()
             raise
@@ -101,8 +109,25 @@ class LiveServer:
 
     def stop(self) -> None:
         """Let `run` end: no more pods are taken, and the Lease is released when the bindings under way have ended."""
-        self._stopped = True
         self.scheduler.stop()
+
+    def stage(self, registry: Registry) -> None:
+        """Make the plugins of new policies, once the objects are followed that they read; for the reloading thread.
+
+        Raises:
+            PolicyError: a plugin cannot be made for a profile.
+        """
+        loop = self.scheduler.loop
+        assert loop is not None
+        reads = self._reads_of(registry)
+        self.feed.require(reads)
+        deadline = time.monotonic() + _READS_S
+        while not self.feed.has(reads) and not self.scheduler.view.stopping:
+            if time.monotonic() >= deadline:
+                _LOG.warning("not all objects that the new policies read could be listed within %g s", _READS_S)
+                break
+            time.sleep(_READS_LOOK_S)
+        loop.scheduler.hot_swap.stage(registry)
 
     def run(self) -> Ended:
         """Schedule in this thread until `stop` is called or the Lease is lost.
@@ -122,6 +147,10 @@ class LiveServer:
                 _LOG.warning("the Lease was not released in time")
             self.io.close(_CLOSE_S)
 
+    def _reads_of(self, registry: Registry) -> FieldSets:
+        reads = [read for spec in self._profiles for each in full_reads_of(spec, registry).values() for read in each]
+        return fields_read([*reads, *self._more_reads])
+
     def _begin(self, _: LiveScheduler) -> None:
         self._ready(self)
         if self.election is not None:
@@ -131,9 +160,7 @@ class LiveServer:
         return self.election is not None and self.election.state.gave_up
 
     def _wake(self) -> None:
-        scheduler = getattr(self, "scheduler", None)
-        if scheduler is not None:
-            scheduler.wake()
+        self.scheduler.wake()
 
     def _flush(self) -> None:
         """Write the events that are left, for a short time."""
