@@ -1,0 +1,140 @@
+"""What is generated of the table of metrics is current, and reads only metrics that servers have."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine.cli import extender
+from koordpolicy.engine.client.leader_election import Leadership, LeaseSettings
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.sources.listing import Listed, Listing
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh
+from koordpolicy.engine.scheduler.extender.server import Server
+from koordpolicy.engine.scheduler.live.operations import Operations
+from koordpolicy.engine.scheduler.live.owner import LiveView
+from koordpolicy.engine.scheduler.live.server import ServerSettings
+from koordpolicy.engine.scheduler.observe import metric_table as table
+from koordpolicy.engine.scheduler.observe.counters import Counters
+from koordpolicy.engine.serving.instruments import MetricType
+from tests.engine.cli.conftest import node
+from tests.engine.cli.extender.serving import arguments, document, running
+
+PROJECT = Path(__file__).parents[2]
+POLICY = """
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: small}
+spec:
+  filter: [{name: small, expression: allocatable.cpu < 4000}]
+"""
+
+
+@pytest.fixture(scope="module")
+def generator():
+    spec = importlib.util.spec_from_file_location("generate_operations", PROJECT / "tools" / "generate_operations.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def families(text: str) -> dict[str, str]:
+    """Return the types of the families of an output, by the name that queries have."""
+    suffixes = {"counter": "_total"}
+    assert list(text_string_to_metric_families(text))
+    return {name if kind != "counter" or name.endswith("_total") else name + suffixes[kind]: kind
+            for name, kind in re.findall(r"(?m)^# TYPE (\S+) (\S+)$", text)}
+
+
+@pytest.fixture(scope="module")
+def of_extender(tmp_path_factory) -> dict[str, str]:
+    """Return the families of an extender that lists a cluster and has a shadow."""
+    folder = tmp_path_factory.mktemp("extender")
+    for name in ("policies", "shadow"):
+        (folder / name).mkdir()
+        (folder / name / "policy.yaml").write_text(document(4000))
+    (folder / "cluster.yaml").write_text(yaml.safe_dump({"kind": "List", "apiVersion": "v1", "items": [node("a")]}))
+    load = extender.loader(arguments("--policies", folder / "policies", "--shadow", folder / "shadow", "--cluster",
+                                     folder / "cluster.yaml"), builtins)
+
+    def following() -> Loaded:
+        loaded = load()
+        listing = Listing((), kinds=["Node"], failed={}, now=1e9)
+        return Loaded(loaded.extender, loaded.reloader, "", Refresh(lambda: Listed((), {}), listing, 3600))
+
+    with running(Server(following)) as client:
+        return families(client("GET", "/metrics")[1])
+
+
+@pytest.fixture(scope="module")
+def of_scheduler(tmp_path_factory) -> dict[str, str]:
+    """Return the families of a live scheduler's endpoints, whose loop is real and whose Lease is not."""
+    folder = tmp_path_factory.mktemp("scheduler")
+    (folder / "policy.yaml").write_text(POLICY)
+    loaded = extender.loader(arguments("--policies", folder), builtins)()
+    try:
+        loop = SchedulingLoop(Cluster(), Live(Registry.of(builtins(), generation=1)), clock=lambda: 0)
+        operations = Operations(counters=Counters())
+        operations.follow(SimpleNamespace(
+            scheduler=SimpleNamespace(loop=loop, view=LiveView(synced=True)), election=SimpleNamespace(
+                state=Leadership(leading=True)),
+            settings=ServerSettings(lease=LeaseSettings("kube-system", "lease", "me"))), loaded.reloader)
+        operations.measure()
+        return families(operations.registry.text().decode())
+    finally:
+        loaded.stop_reloading()
+
+
+def test_the_committed_files_are_what_the_table_yields(generator):
+    for path, text in generator.files().items():
+        assert path.read_text(encoding="utf-8") == text, f"run tools/generate_operations.py: {path}"
+
+
+def test_servers_have_the_metrics_of_the_table_and_no_others(of_extender, of_scheduler):
+    shown = {MetricType.INFO: "gauge"}
+    for found, specs in ((of_extender, table.EXTENDER), (of_scheduler, (*table.SCHEDULER, *table.LIVE))):
+        assert found == {spec.name: shown.get(spec.type, spec.type.value) for spec in specs}
+
+
+def queries(generator):
+    for panels in generator.ROWS.values():
+        for panel in panels:
+            yield from ((panel.title, query, legend) for query, legend in panel.queries)
+    yield from ((alert.name, alert.query, alert.summary) for alert in generator.ALERTS)
+
+
+def test_each_panel_and_alert_reads_metrics_that_servers_have(generator, of_extender, of_scheduler):
+    known = of_extender | of_scheduler
+    for title, query, _ in queries(generator):
+        names = generator.metrics_of(query)
+        assert names, title
+        assert names <= known.keys(), title
+        if "histogram_quantile" in query:
+            assert all(known[name] == "histogram" for name in names), title
+
+
+def test_each_panel_and_alert_groups_and_names_labels_that_the_metrics_have(generator):
+    specs = {spec.name: spec for spec in (*table.EXTENDER, *table.SCHEDULER, *table.LIVE)}
+    for title, query, text in queries(generator):
+        labels = set().union(*(specs[name].labels for name in generator.metrics_of(query))) | {"instance"}
+        grouped = [part for found in re.findall(r"by \(([^)]*)\)", query) for part in found.split(", ")]
+        assert set(grouped) - {"le"} <= labels, title
+        written = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", text))
+        assert written <= (set(grouped) if grouped else labels), title
+
+
+def test_the_alerts_of_the_operator_are_those_of_the_chart(generator):
+    rule = yaml.safe_load((generator.MONITORING / "prometheus-rule.yaml").read_text())
+    assert rule["spec"]["groups"] == yaml.safe_load((generator.CHART / "alerts.yaml").read_text())
+    names = [each["alert"] for each in rule["spec"]["groups"][0]["rules"]]
+    assert len(names) == len(set(names)) > 8

@@ -1,0 +1,305 @@
+"""Generate what is made of the table of metrics: `python tools/generate_operations.py`.
+
+It writes docs/metrics.md, and the dashboard and the alerts of deploy/monitoring, also for the Helm chart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from koordpolicy.engine.scheduler.observe import metric_table as table
+from koordpolicy.engine.serving.instruments import MetricSpec
+
+ROOT: Final = Path(__file__).parents[1]
+MONITORING: Final = ROOT / "deploy" / "monitoring"
+CHART: Final = ROOT / "deploy" / "chart" / "files"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of the dashboard: one query or several, each with the legend of its series."""
+
+    title: str
+    unit: str
+    """Grafana's unit: `short`, `s`, `ops` and others."""
+    queries: tuple[tuple[str, str], ...]
+    """PromQL and legend."""
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A rule that should wake somebody up."""
+
+    name: str
+    query: str
+    seconds: int
+    """How long the query must hold."""
+    severity: str
+    summary: str
+
+
+def _quantile(metric: str, *labels: str, quantile: float = 0.99) -> str:
+    by = ", ".join(("le", *labels))
+    return f"histogram_quantile({quantile}, sum by ({by}) (rate({metric}_bucket[5m])))"
+
+
+def _rate(metric: str, *labels: str) -> str:
+    return f"sum by ({', '.join(labels)}) (rate({metric}[5m]))" if labels else f"sum(rate({metric}[5m]))"
+
+
+ROWS: Final[dict[str, tuple[Panel, ...]]] = {
+    "Scheduling": (
+        Panel("Attempts by result", "ops", (
+            (_rate("scheduler_schedule_attempts_total", "result", "profile"), "{{result}} {{profile}}"),)),
+        Panel("Time from the first attempt until bound", "s", (
+            (_quantile("scheduler_pod_scheduling_sli_duration_seconds"), "p99"),
+            (_quantile("scheduler_pod_scheduling_sli_duration_seconds", quantile=0.5), "p50"))),
+        Panel("Attempt and decision, p99", "s", (
+            (_quantile("scheduler_scheduling_attempt_duration_seconds", "result"), "attempt {{result}}"),
+            (_quantile("scheduler_scheduling_algorithm_duration_seconds"), "decision"))),
+        Panel("Pending pods", "short", (
+            ("sum by (queue) (scheduler_pending_pods)", "{{queue}}"),)),
+        Panel("Oldest pod in the queue", "s", (("max(koord_policy_oldest_unscheduled_pod_seconds)", "age"),)),
+        Panel("Pods that a plugin has refused", "short", (
+            ("sum by (plugin) (scheduler_unschedulable_pods)", "{{plugin}}"),)),
+        Panel("Additions to the queue", "ops", (
+            (_rate("scheduler_queue_incoming_pods_total", "queue", "event"), "{{queue}} {{event}}"),)),
+        Panel("Extension points, p99", "s", (
+            (_quantile("scheduler_framework_extension_point_duration_seconds", "extension_point"),
+             "{{extension_point}}"),)),
+        Panel("Plugins, p99 of sampled executions", "s", (
+            (_quantile("scheduler_plugin_execution_duration_seconds", "plugin", "extension_point"),
+             "{{plugin}} {{extension_point}}"),)),
+        Panel("Preemption", "ops", (
+            (_rate("scheduler_preemption_attempts_total"), "attempts"),
+            (_rate("scheduler_preemption_victims_sum"), "victims"))),
+        Panel("Objects in the cluster's state", "short", (
+            ("max by (type) (scheduler_cache_size)", "{{type}}"),)),
+        Panel("Bindings in progress", "short", (
+            ("sum(koord_policy_binding_pods)", "pods"), ("max(koord_policy_oldest_binding_seconds)", "oldest (s)"))),
+        Panel("Leader", "short", (("leader_election_master_status", "{{instance}}"),)),
+    ),
+    "Policies": (
+        Panel("Generation", "short", (("koord_policy_generation", "{{instance}}"),)),
+        Panel("Versions of policies", "ops", (
+            (_rate("koord_policy_reloads_total", "result"), "{{result}}"),)),
+        Panel("Healthy", "short", (
+            ("koord_policy_ready", "ready {{instance}}"), ("koord_policy_policies_healthy", "policies {{instance}}"))),
+        Panel("Nodes refused by plugin", "ops", ((_rate("koord_policy_refusals_total", "plugin"), "{{plugin}}"),)),
+        Panel("Nodes that Warn or Audit would refuse", "ops", (
+            (_rate("koord_policy_unenforced_refusals_total", "plugin", "enforcement"),
+             "{{plugin}} {{enforcement}}"),)),
+        Panel("Evaluations by rule", "ops", (
+            (_rate("koord_policy_expression_evaluations_total", "plugin", "point", "rule"),
+             "{{plugin}} {{point}} {{rule}}"),)),
+        Panel("Errors by rule", "ops", (
+            (_rate("koord_policy_expression_errors_total", "plugin", "point", "rule"),
+             "{{plugin}} {{point}} {{rule}}"),)),
+    ),
+    "Extender": (
+        Panel("Calls", "ops", ((_rate("koord_policy_decisions_total", "verb", "result"), "{{verb}} {{result}}"),)),
+        Panel("Calls, p99", "s", ((_quantile("koord_policy_decision_duration_seconds", "verb"), "{{verb}}"),)),
+        Panel("Assumed and pinned pods", "short", (
+            ("sum(koord_policy_assumed_pods)", "assumed"), ("sum(koord_policy_pinned_pods)", "pinned"))),
+        Panel("Age of the cluster's state", "s", (
+            ("time() - max(koord_policy_last_cluster_refresh_success_timestamp_seconds)", "age"),)),
+        Panel("Shadow", "ops", (
+            (_rate("koord_policy_shadow_decisions_total", "verb", "result"), "{{verb}} {{result}}"),)),
+    ),
+    "API server": (
+        Panel("Requests", "ops", (
+            (_rate("rest_client_requests_total", "code", "method"), "{{code}} {{method}}"),)),
+        Panel("Requests, p99", "s", ((_quantile("rest_client_request_duration_seconds", "verb"), "{{verb}}"),)),
+        Panel("Delay by the client's own limit, p99", "s", (
+            (_quantile("rest_client_rate_limiter_duration_seconds", "verb"), "{{verb}}"),)),
+    ),
+}
+
+ALERTS: Final = (
+    Alert("KoordPolicyNotReady", "koord_policy_ready == 0", 300, "critical",
+          "policies and cluster are not loaded, so pods are placed without them or not at all"),
+    Alert("KoordPolicyPoliciesNotHealthy", "koord_policy_policies_healthy == 0", 600, "warning",
+          "an edit of the policies is refused, a volume is gone, or a rollback holds: `koord-policy status`"),
+    Alert("KoordPolicyKindStale", "koord_policy_kind_stale == 1", 300, "warning",
+          "{{ $labels.kind }} cannot be listed any more: decisions go on with what was known of it"),
+    Alert("KoordPolicyClusterStale",
+          "time() - koord_policy_last_cluster_refresh_success_timestamp_seconds > 300", 60, "warning",
+          "the cluster has not been listed for five minutes"),
+    Alert("KoordPolicyStuck", "koord_policy_decider_stuck == 1", 60, "critical",
+          "a decision does not end; `koord-policy status` names what keeps it"),
+    Alert("KoordPolicyOverdueDecisions", "increase(koord_policy_overdue_decisions_total[10m]) > 0", 0, "warning",
+          "decisions take too long because of {{ $labels.plugin }}"),
+    Alert("KoordPolicyExpressionErrors", "increase(koord_policy_expression_errors_total[10m]) > 0", 600, "warning",
+          "expressions of {{ $labels.plugin }} fail at {{ $labels.point }}"),
+    Alert("KoordPolicyBindingHangs", "koord_policy_oldest_binding_seconds > 60", 60, "warning",
+          "the binding of a pod has been under way for more than a minute"),
+    Alert("KoordPolicyNoLeader", "max by (name) (leader_election_master_status) == 0", 60, "critical",
+          "no replica holds the Lease {{ $labels.name }}, so no pod is scheduled"),
+    Alert("KoordPolicySchedulingErrors",
+          'sum by (profile) (rate(scheduler_schedule_attempts_total{result="error"}[10m])) > 0.1', 600, "warning",
+          "attempts of {{ $labels.profile }} end with errors: the log says why"),
+    Alert("KoordPolicyLostPods", "increase(koord_policy_lost_pods_total[1h]) > 0", 0, "warning",
+          "pods were in no queue and were queued again: please report the log"),
+    Alert("KoordPolicyRequestsLimited",
+          f"{_quantile('rest_client_rate_limiter_duration_seconds', 'verb')} > 1", 600, "warning",
+          "requests wait for the client's own limit: raise `--kube-api-qps`"),
+)
+
+
+def metrics_of(query: str) -> frozenset[str]:
+    """Return the names of the rows that a query reads."""
+    names = set(re.findall(r"\b(?:scheduler|koord_policy|rest_client|leader_election)_\w+", query))
+    return frozenset(re.sub(r"_(?:bucket|sum|count)$", "", name) for name in names)
+
+
+def readers() -> dict[str, list[str]]:
+    """Return who reads each metric: panels and alerts."""
+    found: dict[str, list[str]] = {}
+    for panels in ROWS.values():
+        for panel in panels:
+            for name in frozenset[str]().union(*(metrics_of(query) for query, _ in panel.queries)):
+                found.setdefault(name, []).append(f"panel *{panel.title}*")
+    for alert in ALERTS:
+        for name in metrics_of(alert.query):
+            found.setdefault(name, []).append(f"alert {alert.name}")
+    return found
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard for Grafana."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for title, row in ROWS.items():
+        panels.append({"id": len(panels) + 1, "type": "row", "title": title, "collapsed": False, "panels": [],
+                       "gridPos": {"h": 1, "w": 24, "x": 0, "y": top}})
+        for number, panel in enumerate(row):
+            panels.append({
+                "id": len(panels) + 1, "type": "timeseries", "title": panel.title,
+                "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+                "gridPos": {"h": 8, "w": 8, "x": number % 3 * 8, "y": top + 1 + number // 3 * 8},
+                "targets": [{"expr": query, "legendFormat": legend, "refId": chr(ord("A") + place)}
+                            for place, (query, legend) in enumerate(panel.queries)]})
+        top += 1 + (len(row) + 2) // 3 * 8
+    return {
+        "uid": "koord-policy", "title": "koord-policy", "tags": ["kubernetes", "scheduling"], "schemaVersion": 39,
+        "refresh": "30s", "time": {"from": "now-3h", "to": "now"}, "timezone": "browser", "editable": True,
+        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus",
+                                 "label": "Data source"}]},
+        "panels": panels,
+    }
+
+
+def rule_groups() -> list[dict[str, Any]]:
+    """Return the groups of rules for Prometheus."""
+    return [{"name": "koord-policy", "rules": [
+        {"alert": alert.name, "expr": alert.query, **({"for": f"{alert.seconds}s"} if alert.seconds else {}),
+         "labels": {"severity": alert.severity}, "annotations": {"summary": alert.summary}} for alert in ALERTS]}]
+
+
+def prometheus_rule() -> dict[str, Any]:
+    """Return the alerts as an object for the Prometheus operator."""
+    return {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
+            "metadata": {"name": "koord-policy", "labels": {"app.kubernetes.io/name": "koord-policy"}},
+            "spec": {"groups": rule_groups()}}
+
+
+_HEAD: Final = """\
+# Metrics and health
+
+The extender, and a scheduler of a live cluster with `--bind`, serve these paths. The page is generated from
+`engine/scheduler/observe/metric_table.py`; names, types and labels are [stable](stability.md).
+
+| path | |
+| --- | --- |
+| `/healthz`, `/livez`, `/readyz` | `ok`, or 503 with a line per check; `?verbose`, `?exclude=CHECK`, `/readyz/CHECK` |
+| `/metrics` | the metrics below, in Prometheus' text format |
+| `/metrics/slis` | the results of health checks |
+| `/configz` | JSON: the configuration in use, under `componentconfig` |
+
+Checks of a scheduler of a live cluster: `leaderElection` (the Lease expired more than 20 s ago, and this process did
+not end), `deciding` (no round of the deciding thread for a minute), `sched-handler-sync` (the first lists are not
+applied), `shutdown`, `policies` (a source holds no policy). A standby is ready. Those of the extender are in
+[extender](extender.md#other-paths).
+
+Health is open to everybody. With `--tls-cert`, or `--authentication-kubeconfig` (for an extender this alone counts),
+metrics and configuration are for those whom the API server permits: a bearer token is sent to it in a TokenReview, a
+client certificate is verified by `--client-ca`, and a SubjectAccessReview says whether the user may `get` the path.
+Answers are cached for 10 s. A role for Prometheus:
+
+```yaml
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: koord-policy-metrics-reader}
+rules:
+- nonResourceURLs: [/metrics, /metrics/slis]
+  verbs: [get]
+```
+
+Counters end with `_total` and count since the process started; times are seconds since the epoch, 0 for never.
+Metrics that begin with `scheduler_` are kube-scheduler's and koord-scheduler's, with their labels and buckets, so
+that their dashboards and alerts work. Plugins are measured in one of ten attempts. `deploy/monitoring` has a
+dashboard for Grafana and alerts for Prometheus; the last column names what reads a metric there.
+"""
+
+
+def _lines(title: str, specs: Iterable[MetricSpec], read: dict[str, list[str]]) -> Iterator[str]:
+    yield f"\n## {title}\n"
+    yield "| metric | type | labels | | read by |"
+    yield "| --- | --- | --- | --- | --- |"
+    for spec in specs:
+        labels = ", ".join(f"`{label}`" for label in spec.labels)
+        buckets = f"; buckets {spec.buckets[0]:g} to {spec.buckets[-1]:g}, {len(spec.buckets)}" if spec.buckets else ""
+        users = ", ".join(read.get(spec.name, ()))
+        yield f"| `{spec.name}` | {spec.type.value} | {labels} | {spec.help}{buckets} | {users} |"
+
+
+def page() -> str:
+    """Return docs/metrics.md."""
+    read = readers()
+    live = [spec for spec in dict.fromkeys((*table.SCHEDULER, *table.LIVE)) if not spec.always_empty]
+    shared = set(table.EXTENDER) & set(live)
+    parts = [_HEAD.rstrip("\n")]
+    parts += _lines("Of a scheduler of a live cluster", (spec for spec in live if spec not in shared), read)
+    parts += _lines("Of the extender", (spec for spec in table.EXTENDER if spec not in shared), read)
+    parts += _lines("Of both", (spec for spec in live if spec in shared), read)
+    parts.append("| `koord_policy_plugin_NAME_total` | counter | | What a Python plugin counts as `NAME` through its "
+                 "handle, with its labels | |")
+    parts += _lines("Of `/metrics/slis`", table.CHECKS, read)
+    parts.append("\n## Without series\n\nThese metrics of kube-scheduler are named in the output without a value.\n")
+    parts.append("| metric | why |")
+    parts.append("| --- | --- |")
+    parts += [f"| `{spec.name}` | {spec.always_empty} |" for spec in table.EMPTY]
+    return "\n".join(parts) + "\n"
+
+
+def files() -> dict[Path, str]:
+    """Return all generated files."""
+    shown = json.dumps(dashboard(), indent=2) + "\n"
+    rule = yaml.safe_dump(prometheus_rule(), sort_keys=False, width=120)
+    groups = yaml.safe_dump(rule_groups(), sort_keys=False, width=120)
+    note = "# Generated by tools/generate_operations.py.\n"
+    return {
+        ROOT / "docs" / "metrics.md": page(), MONITORING / "dashboard.json": shown,
+        MONITORING / "prometheus-rule.yaml": note + rule, CHART / "dashboard.json": shown,
+        CHART / "alerts.yaml": note + groups,
+    }
+
+
+def main() -> None:
+    """Write all files."""
+    for path, text in files().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
