@@ -34,6 +34,7 @@ from koordpolicy.plugin import (
     Wait,
 )
 
+from ..allocation.annotations import annotations_of
 from .args import ONCE_SATISFIED, check_args, convert, default_args, ignored_args
 from .controller import PodGroupStatus, unschedulable
 from .gangs import STRICT, Gang, GangGroup, Gangs, gang_of, summary
@@ -44,6 +45,8 @@ _GROUP_ID: Final = "bind-gang-group-id"
 _MEMBERS: Final = "bind-gang-member-count"
 _INTERNAL: Final = "internal.scheduling.koordinator.sh/"
 _DEPRECATED: Final = "scheduling.koordinator.sh/"
+_OF_BINDING: Final = frozenset(domain + name for domain in (_INTERNAL, _DEPRECATED) for name in (_GROUP_ID, _MEMBERS))
+"""The annotations of pods that are bound together."""
 _PATCH_PENDING: Final = "GangPendingPodsConditionPatch"
 REJECTED_BY_JOB: Final = "JobRejectPlugin"
 """The name under which the waiting pods of a group are rejected after a failure; their nominations stay."""
@@ -310,6 +313,10 @@ class Coscheduling:
         self._activate(group)
         return None
 
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+        """Return whether the pod has a gang, or annotations of a former attempt."""
+        return bool(gang_of(pod)) or not _OF_BINDING.isdisjoint(annotations_of(pod.object))
+
     def pre_bind(
         self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,  # noqa: ARG002
     ) -> None:
@@ -477,9 +484,9 @@ class Coscheduling:
         gang = self.gangs.get(gang_of(pod)) if gang_of(pod) else None
         group = self.gangs.group(gang) if gang is not None else None
         annotations = dict((draft.get("metadata") or {}).get("annotations") or {})
+        for name in _OF_BINDING:
+            annotations.pop(name, None)
         for domain in (_INTERNAL, _DEPRECATED):
-            annotations.pop(domain + _GROUP_ID, None)
-            annotations.pop(domain + _MEMBERS, None)
             if group is not None and pod.key in group.binding and len(group.binding) > 1:
                 annotations[domain + _GROUP_ID] = group.id
                 annotations[domain + _MEMBERS] = str(len(group.binding))

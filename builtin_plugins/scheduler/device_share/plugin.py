@@ -97,6 +97,10 @@ class DeviceShare:
 
     # Binding cycle
 
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+        """Return whether the pod has devices to record."""
+        return DeviceGrant in state or self._granted.of(pod) is not None
+
     def pre_bind(
         self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str,
     ) -> Refusal | Deferred | None:

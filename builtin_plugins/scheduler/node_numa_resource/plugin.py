@@ -117,6 +117,10 @@ class NodeNUMAResource:
 
     # Binding cycle
 
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+        """Return whether the pod has an allocation to record."""
+        return CpuGrant in state or self._granted.of(pod) is not None
+
     def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:
         """Record the allocation in the pod's annotations, and the bind policy if the pod names none."""
         grant = state.get(CpuGrant) or self._granted.of(pod)

@@ -225,6 +225,10 @@ class Reservation:
         for each in pods:
             self.cache.forget(each)
 
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> bool:  # noqa: ARG002
+        """Return whether the pod uses a reservation."""
+        return not is_reserve_pod(pod) and self.cache.used_by(pod) is not None
+
     def pre_bind(self, state: CycleState, pod: PodInfo, draft: dict[str, Any], node: str) -> Refusal | None:  # noqa: ARG002
         """Record the reservation in the pod's annotations."""
         info = None if is_reserve_pod(pod) else self.cache.used_by(pod)

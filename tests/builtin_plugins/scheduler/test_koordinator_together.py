@@ -10,11 +10,14 @@ import pytest
 
 from koordpolicy.builtin_plugins.scheduler import KOORDINATOR_PLUGINS, PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.extensions.reservations import allocated_uid, is_reserve_pod
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
+from koordpolicy.plugin import CycleState, PreBind
+from tests.fake_framework import FakeFramework
 
 SECOND = 1_000_000_000
 GANG, QUOTA = "pod-group.scheduling.sigs.k8s.io", "quota.scheduling.koordinator.sh/name"
@@ -109,3 +112,12 @@ def test_nothing_is_given_twice_and_no_gang_runs_in_part(seed):
         used = sum(each.requests["cpu"] for each in placed if each.object["metadata"]["labels"].get(QUOTA) == name)
         assert plugin.trees[""].quota(name).used["cpu"] == used <= {"qa": 30_000, "qb": 15_000}[name]
     assert (failures, loop.failures, len(placed) > 15) == ([], [], True)
+
+
+def test_no_plugin_wants_a_draft_of_a_plain_pod():
+    plain = {"kind": "Pod", "metadata": {"name": "p", "namespace": "default", "uid": "p"},
+             "spec": {"containers": container(1, 1)}}
+    framework = FakeFramework(node(0), plain)
+    plugins = [framework.make(name) for name, _ in KOORDINATOR_PLUGINS[Point.PRE_BIND]]
+    assert [each.name for each in plugins if isinstance(each, PreBind)
+            and each.pre_bind_pre_flight(CycleState(), framework.pod("p"), "n0")] == []
