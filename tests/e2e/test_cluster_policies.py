@@ -268,6 +268,27 @@ def test_one_of_two_servers_writes_and_the_other_takes_over(
         assert active(status) == ("False", "Invalid", 2)
 
 
+def test_the_example_is_as_its_readme_says(
+    cluster: ControlPlane | NamedCluster, kinds: AdminClient, namespace: str,
+):
+    def document(name: str) -> Json:
+        return dict(yaml.safe_load((ROOT / "examples" / "15-policies-in-a-cluster" / f"{name}.yaml").read_text()))
+
+    name = "keep-off-hot-nodes"
+    create(kinds, document("limits"))
+    create(kinds, document(name))
+    with serving(cluster.kubeconfig(), "--policies", "crd", "--status-lease", f"{namespace}/status"):
+        assert active(reported(kinds, "SchedulerPlugin", name, 1)) == ("True", "Active", 1)
+        replaced(kinds, document("edited"))
+        edited = reported(kinds, "SchedulerPlugin", name, 2)
+        assert active(edited) == ("False", "Invalid", 1)
+        assert edited["errors"] == [{
+            "code": "cel-name", "field": "spec.filter[0].expression", "help": "did you mean `allocatable`?",
+            "message": "no variable `alocatable` at filter"}]
+        replaced(kinds, document(name))
+        assert active(reported(kinds, "SchedulerPlugin", name, 3)) == ("True", "Active", 3)
+
+
 def test_a_configmap_is_followed_without_a_mount(
     cluster: ControlPlane | NamedCluster, admin: AdminClient, namespace: str,
 ):
