@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -39,11 +40,18 @@ class Log:
         self._rows.clear()
         self._floor = self.last = version
 
-    def since(self, version: int) -> Rows | None:
-        """Return the rows, ascending, that changed after a version; None if that is no longer known."""
-        if version >= self.last:
-            return NO_ROWS
+    def since(self, version: int) -> set[int] | None:
+        """Return the rows that changed after a version; None if that is no longer known."""
         if version < self._floor:
             return None
-        rows = sorted(set(self._rows[bisect.bisect_right(self._versions, version):]))
-        return np.fromiter(rows, np.intp, len(rows))
+        return set(self._rows[bisect.bisect_right(self._versions, version):])
+
+
+def last_of(logs: Sequence[Log]) -> int:
+    """Return the stamp of the last change in one of the logs; 0 without logs."""
+    return logs[0].last if len(logs) == 1 else max([log.last for log in logs], default=0)
+
+
+def ascending(rows: set[int]) -> Rows:
+    """Return row numbers as an array."""
+    return np.fromiter(sorted(rows), np.intp, len(rows))

@@ -21,25 +21,26 @@ Booleans = NDArray[np.bool_]
 class AmountColumn:
     """A maintained column of amounts, with bounds of all values it ever had, so that they need not be computed."""
 
-    __slots__ = ("high", "low", "values")
+    __slots__ = ("_numbers", "high", "low", "values")
 
     def __init__(self, amounts: Sequence[int]) -> None:
         self.values: Integers = np.array(amounts, dtype=np.int64)
         self.low = min(amounts, default=0)
         self.high = max(amounts, default=0)
+        self._numbers = Numbers(self.values, None, (self.low, self.high))
 
     def write(self, row: int, amount: int) -> None:
         """Rewrite one row."""
         self.values[row] = amount
-        if amount > self.high:
-            self.high = amount
-        elif amount < self.low:
-            self.low = amount
+        if self.low <= amount <= self.high:
+            return
+        self.low, self.high = min(self.low, amount), max(self.high, amount)
+        self._numbers = Numbers(self.values, None, (self.low, self.high))
 
     @property
     def numbers(self) -> Numbers:
         """The column for frames."""
-        return Numbers(self.values, None, (self.low, self.high))
+        return self._numbers
 
 
 class DeviceColumns:

@@ -15,7 +15,7 @@ from koordpolicy.engine.cel.vector.frame import Codes, Frame, Numbers, Rows, gat
 
 from .columns import DeviceColumns, Devices, Integers
 from .objects.metrics import NANOSECONDS, Unmeasured, unmeasured
-from .objects.node_rows import FREE_DEVICES, NodeRow
+from .objects.node_rows import NodeRow
 from .objects.pods import NONZERO, PodInfo
 from .overlay import NodeChange, override, pod_changes, rows_that_differ
 from .state import NEVER, Cache, ClusterState
@@ -294,25 +294,22 @@ class NodeFrame:
 
     def numbers(self, path: Path) -> Numbers | None:
         """Return the numeric column at a path below a ROW variable, or None if it holds no numbers."""
-        overlaid = self._base is not None
+        if self._base is None:
+            amounts = self._cluster.amounts(path)
+            if amounts is not None:
+                return amounts.numbers
         match path:
-            case ("requested", name):
-                if overlaid:
-                    return Numbers(self._snapshot.requested(name))
-                return self._cluster.requested_amounts(name).numbers
-            case ("allocatable", name):
-                if overlaid:
-                    return Numbers(self._snapshot.allocatable(name))
-                return self._cluster.allocatable_amounts(name).numbers
+            case ("requested", name) if self._base is not None:
+                return Numbers(self._snapshot.requested(name))
+            case ("allocatable", name) if self._base is not None:
+                return Numbers(self._snapshot.allocatable(name))
+            case ("nodeInfo", "pods") if self._base is not None:
+                return Numbers(self._snapshot.pod_count)
             case ("metricAge",):
                 # The clock moves with every decision: all rows change, so they are computed together.
                 updated = self._cluster.updated
                 ages = (self._snapshot.now - updated) // NANOSECONDS
                 return Numbers(ages, updated != NEVER)
-            case ("nodeInfo", "pods"):
-                return Numbers(self._snapshot.pod_count) if overlaid else self._cluster.pod_counts.numbers
-            case ("nodeInfo", name) if name in FREE_DEVICES and not overlaid:
-                return self._cluster.free_devices(name).numbers
             case _:
                 pass
         paths = frozenset((path,))

@@ -6,7 +6,7 @@ row, so that the cost of a decision depends on the changes and not on the size o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -15,10 +15,10 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.encoding import PathColumns
 from koordpolicy.engine.cel.vector.frame import Rows
 
-from .change_log import NO_ROWS, Log
+from .change_log import NO_ROWS, Log, ascending, last_of
 from .columns import AmountColumn, Booleans, DeviceColumns, Integers
 from .objects.metrics import NANOSECONDS, NodeMetric
-from .objects.node_rows import NodeRow, devices_of, model_of
+from .objects.node_rows import FREE_DEVICES, NodeRow, devices_of, model_of
 from .objects.pods import PodInfo
 
 __all__ = ["NEVER", "Cache", "ClusterState"]
@@ -123,6 +123,7 @@ class ClusterState:
         self._allocatable: dict[str, AmountColumn] = {}
         self._pod_count = AmountColumn([len(row.pods) for row in self.rows])
         self._devices: DeviceColumns | None = None
+        self._amounts: dict[Path, AmountColumn] = {}
         self.updated: Integers = np.array([_updated(row.metric) for row in self.rows], dtype=np.int64)
         self.paths = PathColumns()
         self._fresh_from, self._fresh_until = 1, 0
@@ -137,6 +138,7 @@ class ClusterState:
             if self._devices is not None:
                 if len(row.total) > self._devices.total.shape[1]:
                     self._devices = None
+                    self._amounts.clear()
                 else:
                     self._devices.write(index, row)
 
@@ -203,6 +205,28 @@ class ClusterState:
 
     # Columns
 
+    def amounts(self, path: Path) -> AmountColumn | None:
+        """Return the cached column of amounts at a ROW path, or None if it is not one of the cluster's own columns."""
+        column = self._amounts.get(path)
+        if column is None:
+            column = self._amounts_at(path)
+            if column is not None:
+                self._amounts[path] = column
+        return column
+
+    def _amounts_at(self, path: Path) -> AmountColumn | None:
+        match path:
+            case ("requested", str(name)):
+                return self.requested_amounts(name)
+            case ("allocatable", str(name)):
+                return self.allocatable_amounts(name)
+            case ("nodeInfo", "pods"):
+                return self._pod_count
+            case ("nodeInfo", name) if name in FREE_DEVICES:
+                return self.device_columns.fact(name, self.rows)
+            case _:
+                return None
+
     def requested_amounts(self, name: str) -> AmountColumn:
         """Return the cached column of a resource's requests."""
         column = self._requested.get(name)
@@ -236,10 +260,6 @@ class ClusterState:
             self._devices = DeviceColumns(self.rows)
         return self._devices
 
-    def free_devices(self, name: str) -> AmountColumn:
-        """Return the cached column of one of `FREE_DEVICES`."""
-        return self.device_columns.fact(name, self.rows)
-
     # Changes since a stamp
 
     def logs(self, paths: frozenset[Path]) -> tuple[Log, ...]:
@@ -255,7 +275,7 @@ class ClusterState:
         cache = self.version_cache
         found: int | None = cache.get(paths)
         if found is None:
-            found = cache[paths] = max((log.last for log in self.logs(paths)), default=0)
+            found = cache[paths] = last_of(self.logs(paths))
         return found
 
     def changed(self, paths: frozenset[Path], since: int) -> Rows | None:
@@ -263,25 +283,34 @@ class ClusterState:
 
         Read-only: it is cached for the next caller.
         """
-        cache = self.version_cache
-        found: list[Rows] = []
-        for log in self.logs(paths):
-            if log.last <= since:
-                continue
-            key = log, since
-            rows = cache.get(key, NO_ROWS)
-            if rows is NO_ROWS:
-                rows = cache[key] = log.since(since)
+        logs = [log for log in self.logs(paths) if log.last > since]
+        if not logs:
+            return NO_ROWS
+        cache, key = self.version_cache, (*logs, since)
+        found: Rows | None = cache.get(key, NO_ROWS)
+        if found is NO_ROWS:
+            found = cache[key] = self._changed_in(logs, since)
+        return found
+
+    def _changed_in(self, logs: Sequence[Log], since: int) -> Rows | None:
+        together: set[int] = set()
+        of_each: list[set[int]] = []
+        for log in logs:
+            rows = log.since(since)
             if rows is None:
                 return None
-            found.append(rows)
-        if len(found) < 2:
-            return found[0] if found else NO_ROWS
-        first = found[0]
-        # Most logs have the same placements: pods and their devices.
-        if all(len(rows) == len(first) and rows.tobytes() == first.tobytes() for rows in found[1:]):
-            return first
-        return np.unique(np.concatenate(found))
+            of_each.append(rows)
+            together |= rows
+        if len(logs) > 1:
+            # Most logs have the same placements, pods and their devices: readers of one of them share the array.
+            for log, rows in zip(logs, of_each, strict=True):
+                if len(rows) == len(together):
+                    cache, key = self.version_cache, (log, since)
+                    known: Rows | None = cache.get(key)
+                    if known is None:
+                        known = cache[key] = ascending(rows)
+                    return known
+        return ascending(together)
 
     def _logs_of(self, path: Path) -> tuple[Log, ...]:
         match path:

@@ -288,12 +288,13 @@ class _Reader:
 
     def pod(self, pod: TracePod) -> PodInfo:
         """Return what `PodInfo.of` returns for the pod's object."""
-        made = pod.object()
         shape = _shape(pod)
         known = self._read.get(shape)
         if known is None:
-            known = self._read[shape] = PodInfo.of(made)
-        return known.like(made, pod.name, pod.name)
+            known = self._read[shape] = PodInfo.of(pod.object())
+            return known
+        metadata = {**known.object["metadata"], "name": pod.name, "uid": pod.name}
+        return known.like({**known.object, "metadata": metadata}, pod.name, pod.name)
 
 
 _Shape: TypeAlias = tuple[int, int, int, int, tuple[str, ...]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from koordpolicy.plugin import CycleState, Handle
 _PATHS: Final = frozenset({("allocatable", "cpu"), ("requested", "cpu"), ("devices",), ("nodeInfo", "gpuModel")})
 _FIELDS: Final = ("cpuMilli", "gpuMilli", "gpus")
 _MOST_STATES: Final = 200_000
+
+_State: TypeAlias = tuple[int, int, tuple[int, ...], str]
+"""What a score depends on of a node: the cpu requests that its free cpu covers, without the pod and with it, the free
+devices and the model."""
 
 
 class FragmentationGradient:
@@ -42,7 +46,9 @@ class FragmentationGradient:
                        float(each["probability"]))
             for each in args["typicalPods"]
         ])
-        self._best: dict[tuple[DeviceRequest | None, int, int, tuple[int, ...], str], int] = {}
+        self._best: dict[tuple[DeviceRequest | None, int], dict[_State, int]] = {}
+        """The computed scores, by request for devices and cpu."""
+        self._states = 0
 
     @staticmethod
     def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -65,7 +71,26 @@ class FragmentationGradient:
 
     def score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:  # noqa: ARG002
         """Score the nodes: 50 if the fragmentation does not change, more if it shrinks."""
-        return Scores(np.array([self._best_score(pod, snapshot.row(row)) for row in rows.tolist()], np.int64))
+        requested = pod.requests["cpu"]
+        known = self._best.setdefault((pod.gpu, requested), {})
+        at = snapshot.gathered
+        free_cpu = at(snapshot.allocatable("cpu"), rows) - at(snapshot.requested("cpu"), rows)
+        covered = self._table.covered
+        scores: list[int] = []
+        for row, without, beside in zip(
+            rows.tolist(), covered(free_cpu).tolist(), covered(free_cpu - requested).tolist(), strict=True,
+        ):
+            node = snapshot.row(row)
+            key = without, beside, tuple(sorted(node.free)), node.model
+            found = known.get(key)
+            if found is None:
+                found = known[key] = self._best_score(pod, node)
+                self._states += 1
+            scores.append(found)
+        if self._states > _MOST_STATES:
+            self._best.clear()
+            self._states = 0
+        return Scores(np.array(scores, np.int64))
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey | None:  # noqa: ARG002
         """Return the key of the scores: they depend on the node's free cpu and devices."""
@@ -90,15 +115,8 @@ class FragmentationGradient:
 
     def _best_score(self, pod: PodInfo, at: NodeRow) -> int:
         """Return the highest score of the ways to place the pod on a node."""
-        cpu, free, model = at.allocatable["cpu"] - at.requested["cpu"], tuple(sorted(at.free)), at.model
-        covered = self._table.covered
-        key = pod.gpu, covered(cpu), covered(cpu - pod.requests["cpu"]), free, model
-        found = self._best.get(key)
-        if found is None:
-            if len(self._best) >= _MOST_STATES:
-                self._best.clear()
-            found = self._best[key] = max(score for score, _ in self._placements(pod, cpu, free, model))
-        return found
+        cpu = at.allocatable["cpu"] - at.requested["cpu"]
+        return max(score for score, _ in self._placements(pod, cpu, sorted(at.free), at.model))
 
     def _placements(
         self, pod: PodInfo, cpu: int, free: Sequence[int], model: str,

@@ -146,10 +146,12 @@ class NodeResourcesFit:
 
 
 def _fits(required: list[tuple[str, int]], snapshot: Snapshot, rows: Rows) -> NDArray[np.bool_]:
-    at = snapshot.gathered
-    fits = at(snapshot.pod_count, rows) < at(snapshot.allocatable(_PODS), rows)
+    everywhere, at = len(rows) == snapshot.size, snapshot.gathered
+    used, capacity = snapshot.pod_count, snapshot.allocatable(_PODS)
+    fits: NDArray[np.bool_] = used < capacity if everywhere else at(used, rows) < at(capacity, rows)
     for name, amount in required:
-        fits &= at(snapshot.allocatable(name), rows) - at(snapshot.requested(name), rows) >= amount
+        used, capacity = snapshot.requested(name), snapshot.allocatable(name)
+        fits &= (capacity - used if everywhere else at(capacity, rows) - at(used, rows)) >= amount
     return fits
 
 
@@ -162,13 +164,13 @@ def _place(required: tuple[str, int]) -> tuple[int, str]:
 def _reasons(required: list[tuple[str, int]], snapshot: Snapshot, refused: Rows) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
     at = snapshot.gathered
-    full = refused[at(snapshot.pod_count, refused) >= at(snapshot.allocatable(_PODS), refused)]
-    if len(full):
-        found[_TOO_MANY_PODS] = full
+    full = at(snapshot.pod_count, refused) >= at(snapshot.allocatable(_PODS), refused)
+    if full.any():
+        found[_TOO_MANY_PODS] = refused[full]
     for name, amount in required:
-        short = refused[at(snapshot.allocatable(name), refused) - at(snapshot.requested(name), refused) < amount]
-        if len(short):
-            found[f"Insufficient {name}"] = short
+        short = at(snapshot.allocatable(name), refused) - at(snapshot.requested(name), refused) < amount
+        if short.any():
+            found[f"Insufficient {name}"] = refused[short]
     return found
 
 

@@ -240,17 +240,18 @@ class PluginRunner:
 
             def work_out() -> Iterator[Filtered]:
                 cache_keys = dict(zip(cached.places, cached.cache_keys, strict=True))
+                numbers = np.bincount(shown + 1, minlength=len(actives) + 1)[1:].tolist()
+                tested = rows
                 for place, active in enumerate(actives):
                     if place in others:
-                        answer, tested, refused = others[place]
-                        yield step_of(active, _secured(active, answer), answer.errors, tested, refused)
-                    elif place in cache_keys:
-                        here = shown == place
-                        if place not in errors and not np.count_nonzero(here):
-                            continue
-                        refused = rows[here]
-                        # As an unsigned number -1, which stands for no filter, is larger than any index.
-                        tested = rows[shown.view(np.uint16) >= place]
+                        answer, tested_now, refused = others[place]
+                        yield step_of(active, _secured(active, answer), answer.errors, tested_now, refused)
+                    elif place in cache_keys and (numbers[place] or place in errors):
+                        here = (shown == place).nonzero()[0]
+                        refused = here if len(rows) == snapshot.size else rows[here]
+                        if any(numbers[:place]):
+                            # As an unsigned number -1, which stands for no filter, is larger than any index.
+                            tested = rows[shown.view(np.uint16) >= place]
                         failed = among(errors.get(place, {}), tested)
                         if len(refused) or failed:
                             cache_key = cache_keys[place]

@@ -15,6 +15,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cluster.sources.trace import TraceNode, TracePod
 
@@ -115,6 +116,7 @@ class FragmentTable:
     def __init__(self, typical: Sequence[TypicalPod]) -> None:
         self._typical = typical
         self._cpu_requests = sorted({pod.cpu_milli for pod in typical})
+        self._as_array = np.array(self._cpu_requests, np.int64)
         self._found: dict[tuple[int, tuple[int, ...], str], tuple[float, float]] = {}
 
     @classmethod
@@ -126,9 +128,9 @@ class FragmentTable:
             table = _TABLES[key] = cls(key)
         return table
 
-    def covered(self, cpu_milli: int) -> int:
-        """Return how many of the distinct cpu requests of the typical pods that much cpu covers."""
-        return bisect_right(self._cpu_requests, cpu_milli)
+    def covered(self, cpu_milli: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return how many of the distinct cpu requests of the typical pods each of these amounts covers."""
+        return self._as_array.searchsorted(cpu_milli, side="right")
 
     def amounts(self, cpu_milli: int, free: Iterable[int], model: str) -> tuple[float, float]:
         """Return what `fragment` returns of a node in this state."""

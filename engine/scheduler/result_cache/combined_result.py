@@ -34,11 +34,6 @@ class DependencyGroup:
     vectorized: bool = True
     """True if all its keys are `vectorized`: then many rows take hardly longer than a few."""
 
-    def last(self) -> int:
-        """Return the stamp of the last change in one of the logs."""
-        logs = self.logs
-        return logs[0].last if len(logs) == 1 else max([log.last for log in logs], default=0)
-
 
 class Divided(NamedTuple):
     """Changed rows: those to be scored, and the others."""

@@ -53,17 +53,9 @@ def recomputed(
     def still(rows: Rows) -> bool:
         return not real().passed[rows].any()
 
-    def said(rows: Rows) -> Mapping[str, Rows] | None:
-        """Return the reasons of the cache key, if it still refuses all of these rows."""
-        if cache_key.reasons is None or cache_key.vectorized is None or snapshot.version != snapshot.cluster.version:
-            return None
-        passed = cache_key.vectorized(snapshot, rows)
-        return None if passed is None or passed.any() else cache_key.reasons(snapshot, rows)
-
     def reasons(rows: Rows) -> Mapping[str, Rows]:
-        found = said(rows)
-        if found is not None:
-            return found
+        if cache_key.reasons is not None and snapshot.version == snapshot.cluster.version:
+            return cache_key.reasons(snapshot, rows)
         answer = real()
         if answer.reasons is not None and still(rows):
             return answer.reasons(rows)

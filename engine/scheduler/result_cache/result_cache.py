@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
-from koordpolicy.engine.cluster.change_log import NO_ROWS, Log
+from koordpolicy.engine.cluster.change_log import NO_ROWS, Log, last_of
 from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -123,7 +123,7 @@ class ResultCache:
             if self._shape is not None:
                 stored.shape_keys.keep(of_shape, known, _MOST_SHAPES)
             return known
-        due = [place for place in known.passing if not self._is_stable(known, place)]
+        due = known.due()
         if due:
             for place in due:
                 known.each[place] = self._cache_key(point, actives[place])
@@ -132,15 +132,13 @@ class ResultCache:
         return known
 
     def _note_stamp(self, keys: ShapeKeys, place: int) -> None:
+        """Record until which change a key that was just returned is stable."""
         cache_key = keys.each[place]
-        if cache_key is not None and cache_key.stable_until is not None:
-            keys.stamps[place] = self._cluster.stamp(cache_key.stable_until)
-
-    def _is_stable(self, keys: ShapeKeys, place: int) -> bool:
-        """Return whether no node has changed at the paths of `stable_until` since the key was returned."""
-        cache_key = keys.each[place]
-        return (cache_key is not None and cache_key.stable_until is not None
-                and self._cluster.stamp(cache_key.stable_until) == keys.stamps[place])
+        if cache_key is None or cache_key.stable_until is None:
+            keys.until.pop(place, None)
+        else:
+            logs = self._cluster.logs(cache_key.stable_until)
+            keys.until[place] = logs, last_of(logs)
 
     def _cache_key(self, point: Point, active: Active) -> CacheKey | None:
         """Return a plugin's cache key; None if it has none: then it is called uncached."""
@@ -198,7 +196,7 @@ class ResultCache:
     def _refresh(self, group: CombinedResult, keys: ShapeKeys, rows: Rows) -> None:
         """Score the stale ones of the rows; mark other changed rows as stale."""
         cache_keys, epochs = keys.present, self._epochs(Point.SCORE, group, keys)
-        stamps = [part.last() for part in group.parts]
+        stamps = [last_of(part.logs) for part in group.parts]
         columns = group.columns
         # What another combined result has scored for other rows alone is marked as stale in the column only.
         expanded = _expand(columns)
@@ -265,7 +263,7 @@ class ResultCache:
     def _refresh_whole(self, group: CombinedResult, keys: ShapeKeys, rows: Rows) -> None:
         """Score all of the rows in each column that does not have their current scores."""
         cache_keys, epochs = keys.present, self._epochs(Point.SCORE, group, keys)
-        stamps = [part.last() for part in group.parts]
+        stamps = [last_of(part.logs) for part in group.parts]
         valid = group.covers(rows) and epochs == group.epochs
         for part, stamp in zip(group.parts, stamps, strict=True):
             valid = valid and part.stamp == stamp
@@ -311,7 +309,7 @@ class ResultCache:
         """Run filters on the changed rows, and refresh which filter refuses each row first."""
         point, columns = Point.FILTER, group.columns
         cache_keys, epochs = keys.present, self._epochs(point, group, keys)
-        stamps = [part.last() for part in group.parts]
+        stamps = [last_of(part.logs) for part in group.parts]
         of_columns = [column.epoch for column in columns]
         behind: dict[int, Rows] = {}
         refreshed, same = epochs != group.epochs, epochs == of_columns

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
+from koordpolicy.engine.cluster.change_log import Log, last_of
 from koordpolicy.engine.framework.points import CacheKey, Point
 
 from .columns import CachedColumn
@@ -35,14 +36,23 @@ class ShapeKeys:
     """The places of keys that are not stable for the shape."""
     key: Hashable
     """The key of their combined result."""
-    stamps: dict[int, int] = field(default_factory=dict)
-    """By place, the stamp at which a plugin returned a key that is stable until a node changes."""
+    until: dict[int, tuple[tuple[Log, ...], int]] = field(default_factory=dict)
+    """By place, the logs of the changes until which a plugin's key is stable, and their stamp when it returned it."""
     present: list[CacheKey] = field(init=False)
     """The keys of the plugins that have one."""
     has_epochs: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.update(self.key)
+
+    def due(self) -> list[int]:
+        """Return the places of keys that may have changed: not of those that are stable until a node changes."""
+        due = []
+        for place in self.passing:
+            until = self.until.get(place)
+            if until is None or last_of(until[0]) != until[1]:
+                due.append(place)
+        return due
 
     def update(self, key: Hashable) -> None:
         """Take over what follows from changed keys."""
