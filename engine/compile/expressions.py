@@ -189,9 +189,9 @@ class Expressions:
                 below = level + 1 + self._heights.get(node.field, 0)
                 if below > highest:
                     highest, deepest = below, node
-            else:
-                highest = max(highest, level)
-                pending.extend((each, level + 1) for each in children(node))
+                continue
+            highest = max(highest, level)
+            pending += [(each, level + 1) for each in children(node)]
         most = ExpressionLimits().depth
         if highest <= most:
             return highest

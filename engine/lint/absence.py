@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from koordpolicy.engine.cel.check.checked_ast import (
+    LEAVES,
+    VALUES,
     CallReference,
     Checked,
     DefinitionReference,
     LocalReference,
-    TypeReference,
     VariableReference,
 )
 from koordpolicy.engine.cel.check.environment import Scope
@@ -126,6 +127,7 @@ class _Scope:
         return False
 
 
+_CONDITIONS: Final = frozenset((Call, Select, Comprehension))
 _NOTHING: Final = _Scope({})
 _NO_KEYS: Final[frozenset[Key]] = frozenset()
 
@@ -179,7 +181,7 @@ class _Reader:
 
     def facts(self, node: Expr, *, truth: bool) -> frozenset[Key]:
         """Return the keys that are present if a condition is true (or false)."""
-        if not isinstance(node, Call | Select | Comprehension):
+        if node.__class__ not in _CONDITIONS:
             return _NO_KEYS
         known = self._facts.get((node.id, truth))
         if known is None:
@@ -273,15 +275,14 @@ class _Reader:
 
     def read(self, node: Expr, scope: _Scope, parent: Expr | None = None) -> None:
         """Collect the unguarded reads of a part."""
-        if isinstance(node, Literal):
+        if node.__class__ is Literal:
             return
         reference = self.checked.references.get(node.id)
-        if isinstance(reference, VariableReference | LocalReference | TypeReference):
-            return
-        if isinstance(reference, DefinitionReference):
-            for each in self.absences.open(reference.name, self.checked):
-                if each.key not in scope:
-                    self.found.append(each)
+        if reference.__class__ in LEAVES:
+            if isinstance(reference, DefinitionReference):
+                for each in self.absences.open(reference.name, self.checked):
+                    if each.key not in scope:
+                        self.found.append(each)
             return
         match node:
             case Select():
@@ -410,7 +411,7 @@ def _is_bool(node: Expr, *, value: bool) -> bool:
 def _is_read(checked: Checked, node: Expr) -> bool:
     """Return whether a map is read or a literal: nothing is known of maps that functions return."""
     while True:
-        if isinstance(checked.references.get(node.id), VariableReference | LocalReference | DefinitionReference):
+        if checked.references.get(node.id).__class__ in VALUES:
             return True
         if isinstance(node, Select) and not node.optional:
             node = node.operand

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordpolicy.engine.cel.check.checked_ast import (
+    LEAVES,
     CallReference,
     Checked,
     DefinitionReference,
     LocalReference,
-    TypeReference,
-    VariableReference,
     reads_of,
 )
 from koordpolicy.engine.cel.check.cost import estimate
@@ -276,8 +275,9 @@ def unreadable_params(subject: LintSubject) -> Iterator[Violation]:
     for placed, nodes in reading.items():
         if any(path[0] == "params" for path in placed.checked.reads) \
                 and any(_depends_on_params(placed.checked, node) for node in nodes):
-            analysis = subject.as_written.of(placed.checked)
-            yield from _Unreadable(placed, analysis).below(placed.checked.root, {})
+            found: list[Violation] = []
+            _Unreadable(placed, subject.as_written.of(placed.checked), found).look(placed.checked.root, {})
+            yield from found
 
 
 def _depends_on_params(checked: Checked, node: Expr) -> bool:
@@ -290,49 +290,50 @@ def _depends_on_params(checked: Checked, node: Expr) -> bool:
 class _Unreadable:
     placed: Placed
     analysis: Analysis
+    found: list[Violation]
 
-    def below(self, node: Expr, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Violation]:
-        """Yield the violations in a part; `elements` are the known values of loop variables."""
-        checked = self.placed.checked
-        if isinstance(node, Call) and node.function in ("_&&_", "_||_", "_?_:_"):
-            yield from self._reached(node, elements)
+    def look(self, node: Expr, elements: Mapping[str, tuple[object, ...]]) -> None:
+        """Add the violations in a part to `found`; `elements` are the known values of loop variables."""
+        if node.__class__ is Literal:
             return
-        reference = checked.references.get(node.id)
-        if isinstance(node, Call) and isinstance(reference, CallReference) and not node.function.startswith(("_", "@")):
-            yield from self._call(node, reference, elements)
-        if isinstance(reference, VariableReference | LocalReference | DefinitionReference | TypeReference):
+        reference = self.placed.checked.references.get(node.id)
+        if reference.__class__ in LEAVES:
             return
-        if isinstance(node, Comprehension):
-            yield from self.below(node.range, elements)
+        if isinstance(node, Call):
+            if node.function in ("_&&_", "_||_", "_?_:_"):
+                self._reached(node, elements)
+                return
+            if isinstance(reference, CallReference) and not node.function.startswith(("_", "@")):
+                self._call(node, reference, elements)
+        elif isinstance(node, Comprehension):
+            self.look(node.range, elements)
             values = self.analysis.constant(node.range)
             inner = {name: each for name, each in elements.items() if name not in (node.variable, node.variable2)}
             if values is not None and isinstance(values[0], list | tuple):
                 inner[node.variable2 or node.variable] = tuple(values[0])
             for each in (node.predicate, node.transform):
                 if each is not None:
-                    yield from self.below(each, inner)
+                    self.look(each, inner)
             return
         qualified = isinstance(reference, CallReference) and reference.qualified
         for each in node.args if isinstance(node, Call) and qualified else children(node):
-            yield from self.below(each, elements)
+            self.look(each, elements)
 
-    def _reached(self, node: Call, elements: Mapping[str, tuple[object, ...]]) -> Iterator[Violation]:
-        """Yield the violations in the parts that are evaluated with these params."""
+    def _reached(self, node: Call, elements: Mapping[str, tuple[object, ...]]) -> None:
+        """Look at the parts that are evaluated with these params."""
         if node.function == "_?_:_":
             truth = self.analysis.truth(node.args[0])
             for value, branch in ((True, node.args[1]), (False, node.args[2])):
                 if value in truth:
-                    yield from self.below(branch, elements)
-            yield from self.below(node.args[0], elements)
+                    self.look(branch, elements)
+            self.look(node.args[0], elements)
             return
         settling = NEVER if node.function == "_&&_" else ALWAYS
         if all(self.analysis.truth(each) != settling for each in node.args):
             for each in node.args:
-                yield from self.below(each, elements)
+                self.look(each, elements)
 
-    def _call(
-        self, node: Call, reference: CallReference, elements: Mapping[str, tuple[object, ...]],
-    ) -> Iterator[Violation]:
+    def _call(self, node: Call, reference: CallReference, elements: Mapping[str, tuple[object, ...]]) -> None:
         arguments = node.args if reference.qualified or node.target is None else (node.target, *node.args)
         if len(reference.overloads) != 1 or not reference.overloads[0].pure:
             return
@@ -356,8 +357,8 @@ class _Unreadable:
                 fault = _fails(reference.overloads[0], tuple(tried), number)
                 if fault:
                     text = self.analysis.text(each)
-                    yield Violation(f"`{text}` is {shown(value)}: {fault}", self.placed.span(each),
-                                "as it is written, this call fails for every row")
+                    self.found.append(Violation(f"`{text}` is {shown(value)}: {fault}", self.placed.span(each),
+                                                "as it is written, this call fails for every row"))
                     return
 
 

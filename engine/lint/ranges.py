@@ -11,13 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.check.checked_ast import (
+    LEAVES,
     CallReference,
     Checked,
     DefinitionReference,
-    LocalReference,
     Path,
-    TypeReference,
-    VariableReference,
     path_of,
     reads_of,
 )
@@ -57,6 +55,8 @@ _COUNTS: Final = frozenset((
     ("nodeInfo", "pods"), ("nodeInfo", "gpuFree"), ("nodeInfo", "gpuTotal"), ("nodeInfo", "gpuFreeDevices"),
     ("nodeInfo", "gpuDevices"), ("podInfo", "gpuCount"), ("podInfo", "gpuShare"), ("podInfo", "gpuRequest"),
 ))
+_BINDING: Final = frozenset((Comprehension, Bind, OptionalMap))
+_BARE: Final = frozenset((Literal, Ident))
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,12 +430,20 @@ class Analysis:
         references = self.checked.references
         while isinstance(node, Select) and node.id not in references:
             node = node.operand
-        if isinstance(node, Call) and self.checked.types.get(node.id) == BOOL:
+        if not isinstance(node, Call):
+            loop = node.__class__ in _BINDING
+            inner = known.inside_loop() if loop else known
+            if loop or references.get(node.id).__class__ not in LEAVES:
+                for each in children(node):
+                    if each.__class__ not in _BARE:
+                        self._determine(each, inner, found)
+            return
+        if self.checked.types.get(node.id) == BOOL:
             truth = self.truth(node, known)
             if len(truth) == 1:
                 found.append((node, next(iter(truth))))
                 return
-        if isinstance(node, Call) and node.function in ("_&&_", "_||_"):
+        if node.function in ("_&&_", "_||_"):
             for each, inner in (
                 (node.args[0], known),
                 (node.args[1], self.given(node.args[0], known, truth=node.function == "_&&_")),
@@ -444,7 +452,7 @@ class Analysis:
                     found.append((each, each.value))
                 else:
                     self._determine(each, inner, found)
-        elif isinstance(node, Call) and node.function == "_?_:_":
+        elif node.function == "_?_:_":
             condition, yes, no = node.args
             truth = self.truth(condition, known)
             if len(truth) == 1:
@@ -454,16 +462,12 @@ class Analysis:
             for value, branch in ((True, yes), (False, no)):
                 if value in truth:
                     self._determine(branch, self.given(condition, known, truth=value), found)
-        elif isinstance(node, Comprehension | Bind | OptionalMap):
-            inner = known.inside_loop()
-            for each in children(node):
-                self._determine(each, inner, found)
         else:
             reference = references.get(node.id)
             if reference is None or isinstance(reference, CallReference):
-                qualified = isinstance(node, Call) and isinstance(reference, CallReference) and reference.qualified
-                for each in node.args if isinstance(node, Call) and qualified else children(node):
-                    if not isinstance(each, Literal | Ident):
+                qualified = reference is not None and reference.qualified
+                for each in node.args if qualified else children(node):
+                    if each.__class__ not in _BARE:
                         self._determine(each, known, found)
 
 
@@ -521,7 +525,7 @@ def _narrowed(before: Range, operator: str, value: Number, *, whole: bool) -> Ra
         high = min(high, value - step if operator == "<" else value)
     if operator in (">", ">=", "=="):
         low = max(low, value + step if operator == ">" else value)
-    return replace(before, low=low, high=high, exact=False)
+    return Range(low, high, False, before.groups, before.unit)
 
 
 def _met(found: Range | None, left: Range, right: Range, *, whole: bool) -> Range | None:
@@ -531,7 +535,7 @@ def _met(found: Range | None, left: Range, right: Range, *, whole: bool) -> Rang
     if whole:  # larger numbers are overflow errors, not values
         low, high = max(low, INT64_MIN), min(high, INT64_MAX)
     exact = left.exact and right.exact and found.exact and left.groups.isdisjoint(right.groups)
-    return replace(found, low=low, high=high, exact=exact, groups=left.groups | right.groups)
+    return Range(low, high, exact, left.groups | right.groups, found.unit)
 
 
 def _add(a: Range, b: Range, *, whole: bool) -> Range:  # noqa: ARG001 - one shape for the table
@@ -596,12 +600,15 @@ _ARITHMETIC: Final[Mapping[str, Callable[..., Range | None]]] = {
 
 def parts(checked: Checked, node: Expr | None = None) -> Iterator[Expr]:
     """Yield an expression and all of its evaluated parts (without function names), outermost first."""
+    references = checked.references
     pending = [checked.root if node is None else node]
     while pending:
         each = pending.pop()
         yield each
-        reference = checked.references.get(each.id)
+        if each.__class__ is Literal:
+            continue
+        reference = references.get(each.id)
         if isinstance(reference, CallReference) and reference.qualified and isinstance(each, Call):
-            pending.extend(reversed(each.args))
-        elif not isinstance(reference, VariableReference | LocalReference | DefinitionReference | TypeReference):
-            pending.extend(reversed(children(each)))
+            pending.extend(each.args[::-1])
+        elif reference.__class__ not in LEAVES:
+            pending.extend(children(each)[::-1])

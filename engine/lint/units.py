@@ -113,12 +113,13 @@ class _Walk:
         reference = self.checked.references.get(node.id)
         if reference is None and kind is Select:
             return self._select(node, known)  # type: ignore[arg-type]
-        if isinstance(reference, VariableReference):
-            return self._variable(reference.name)
-        if isinstance(reference, LocalReference):
-            return known.get(reference.name)
-        if isinstance(reference, DefinitionReference):
-            return self.units.definition(reference.name, self.checked)
+        if reference is not None:
+            if isinstance(reference, VariableReference):
+                return self._variable(reference.name)
+            if isinstance(reference, LocalReference):
+                return known.get(reference.name)
+            if isinstance(reference, DefinitionReference):
+                return self.units.definition(reference.name, self.checked)
         match node:
             case ListLiteral():
                 return self._elements(node, known, joined=False)

@@ -57,6 +57,10 @@ class CallReference:
 
 
 Reference: TypeAlias = VariableReference | LocalReference | DefinitionReference | TypeReference | CallReference
+VALUES: Final = frozenset((VariableReference, LocalReference, DefinitionReference))
+"""The classes of references to values. To look up a class takes an eighth of `isinstance` with a union."""
+LEAVES: Final = frozenset((*VALUES, TypeReference))
+"""The classes of references of nodes below which nothing is evaluated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +116,6 @@ def _path(references: Mapping[int, Reference], node: Expr) -> Path | None:
     steps: list[str] = []
     while True:
         reference = references.get(node.id)
-        if reference is not None and isinstance(reference, VariableReference):
-            return reference.name, *reversed(steps)
         if reference is None and isinstance(node, Select):
             steps.append(node.field)
             node = node.operand
@@ -126,7 +128,7 @@ def _path(references: Mapping[int, Reference], node: Expr) -> Path | None:
                 steps.clear()
             node = node.args[0]
         else:
-            return None
+            return (reference.name, *reversed(steps)) if isinstance(reference, VariableReference) else None
 
 
 def reads_of(checked: Checked, node: Expr) -> frozenset[Path]:
@@ -143,7 +145,7 @@ def reads_below(node: Expr, references: Mapping[int, Reference], environment: En
     rest = [node]
     while rest:
         each = rest.pop()
-        if isinstance(each, Literal):
+        if each.__class__ is Literal:
             continue
         if not isinstance(each, Call) or each.function in _INDEXES:
             path = _path(references, each)

@@ -162,6 +162,8 @@ class _Estimator:
     def whole(self) -> _Part:
         """Return the cost of the expression with all definitions that it reads."""
         part = self.own_cost()
+        if not self.definitions:
+            return part
         return replace(part, high=part.high + sum(each.high for each in self.definitions.values()))
 
     def own_cost(self) -> _Part:
@@ -235,6 +237,10 @@ class _Estimator:
         return self.checked.types[node.id]
 
     def visit(self, node: Expr) -> _Part:
+        if isinstance(node, Literal):
+            value = node.value
+            size = len(value) if isinstance(value, (str, bytes)) else 1
+            return _Part(0, 0, _Shape(size, size, self.type_of(node)))
         reference = self.checked.references.get(node.id)
         if reference is None and isinstance(node, Select):
             return self.visit_select(node)
@@ -252,9 +258,6 @@ class _Estimator:
             case _:
                 pass
         match node:
-            case Literal(value=value):
-                size = len(value) if isinstance(value, str | bytes) else 1
-                return _Part(0, 0, _Shape(size, size, self.type_of(node)))
             case Select():
                 return self.visit_select(node)
             case Call():
@@ -373,7 +376,7 @@ class _Estimator:
         if node.function == "range" and node.args and isinstance(node.args[0], Literal):
             count = node.args[0].value
             largest = count if isinstance(count, int) else largest
-        return replace(assumed, high=max(assumed.high, largest))
+        return assumed if largest <= assumed.high else replace(assumed, high=largest)
 
     def joined_length(self, shapes: Sequence[_Shape]) -> int:
         """Return the assumed length of the joined strings of a list."""

@@ -26,7 +26,7 @@ class Survey:
         """Record the scopes of a node and of all nodes below it; return its scope."""
         scopes, mentioned, references = self.scopes, self.mentioned, self.references
         scope = Scope.CONSTANT
-        if isinstance(node, Literal):
+        if node.__class__ is Literal:
             scopes[node.id] = scope
             return scope
         names = _NOTHING
