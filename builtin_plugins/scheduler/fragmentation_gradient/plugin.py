@@ -27,8 +27,8 @@ _FIELDS: Final = ("cpuMilli", "gpuMilli", "gpus")
 _MOST_STATES: Final = 200_000
 
 _State: TypeAlias = tuple[int, int, tuple[int, ...], str]
-"""What a score depends on of a node: the cpu requests that its free cpu covers, without the pod and with it, the free
-devices and the model."""
+"""The state of a node that a score depends on: the numbers of cpu requests that its free cpu covers without the pod and
+with it, the free devices, the model."""
 
 
 class FragmentationGradient:
