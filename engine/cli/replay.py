@@ -1,9 +1,14 @@
 """Replay a recording with its arrivals and departures, in virtual time, and report waits, usage and evictions.
 
-The list of pods needs the columns `creation_time` and `deletion_time`, in seconds. An unschedulable pod waits in the
-scheduling queue and is tried again when a departure may help it. If the policies contain a DeschedulerPlugin, or
-`--descheduler-config` names a configuration, a descheduler runs periodically; evicted pods return to the queue. The
-same files and options give the same result.
+With `--recorded` it is a flight recording, as `scheduler --record` writes it: what would have happened under these
+policies, beside what happened. Policies that read fields which were not recorded are refused.
+
+With `--trace` it is a list of pods, with the columns `creation_time` and `deletion_time`, in seconds. An unschedulable
+pod waits in the scheduling queue and is tried again when a departure may help it. If the policies contain a
+DeschedulerPlugin, or `--descheduler-config` names a configuration, a descheduler runs periodically; evicted pods return
+to the queue.
+
+The same files and options give the same result.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from .composition import (
     live_of,
     warn_of_lacks,
 )
-from .exits import Exit
+from .exits import Exit, Stop
 from .numbers import number
 from .pages import check_page
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
@@ -54,24 +59,36 @@ examples:
   koord-policy replay --trace openb_pod_list_default.csv --policies policies/trace/best-fit --stretch 60 --output json
   koord-policy replay --trace pods.csv --nodes nodes.csv --policies my-policies/ --descheduling-interval 10m
   koord-policy replay --trace pods.csv --nodes nodes.csv --points 1000 --series use.csv --report report.html
+  koord-policy replay --recorded /var/lib/koord-policy/flight --policies policies/scheduler
+  koord-policy replay --recorded flight --policies my-policies/ --config scheduler.yaml --output json
 
-exit codes: 0 replayed, whatever was placed, 2 usage, 3 policies, trace or configuration are invalid
+exit codes: 0 replayed, whatever was placed, 2 usage, 3 policies, trace, recording or configuration are invalid, or the
+policies read what was not recorded
 """
 
 _HOUR: Final = 3600
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _SHOWN: Final = 10
+_DEFAULTS: Final = {"node_share": 1.0, "stretch": 1.0, "leave": Leave.RECORDED.value, "tie_break": "first", "seed": 0}
+"""Of a trace."""
+_ONLY_TRACE: Final = ("nodes", "node_share", "stretch", "leave", "limit", "descheduler_config",
+                      "descheduling_interval", "report")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    add_trace(parser)
-    parser.add_argument("--node-share", type=_share, default=1.0, metavar="X",
+    add_trace(parser, required=False)
+    parser.add_argument("--recorded", metavar="DIR", type=Path,
+                        help="a flight recording, instead of `--trace`: the directory of `scheduler --record`")
+    parser.add_argument("--config", metavar="FILE", type=Path,
+                        help="with `--recorded`: a KubeSchedulerConfiguration with the profiles (default: those of the "
+                             "recording)")
+    parser.add_argument("--node-share", type=_share, metavar="X",
                         help="replay on this share of the nodes, above 0 and up to 1: of each kind so many, rounded "
                              "up, the first by name (default: 1)")
-    parser.add_argument("--stretch", type=_factor, default=1.0, metavar="X",
+    parser.add_argument("--stretch", type=_factor, metavar="X",
                         help="let pods stay so many times as long as they did (default: 1)")
-    parser.add_argument("--leave", choices=[each.value for each in Leave], default=Leave.RECORDED.value,
+    parser.add_argument("--leave", choices=[each.value for each in Leave],
                         help="a pod leaves when it was deleted, also while it waits; or after it has run for as long "
                              f"as it was there, an evicted one in several parts (default: {Leave.RECORDED.value})")
     parser.add_argument("--limit", type=count, metavar="N", help="replay the first N pods")
@@ -79,9 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
                         help="a built-in scheduler plugin that waits to be named, or arguments of one that does not; "
                              "may be repeated. Where `typicalPods` is an argument that is not given, it is the trace's")
-    parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
-                        help="among the best nodes take the first by name, or draw one (default: first)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random choices (default: 0)")
+    parser.add_argument("--tie-break", choices=TIE_BREAKS,
+                        help="among the best nodes take the first by name, or draw one (default: first, or as "
+                             "recorded)")
+    parser.add_argument("--seed", type=int, help="seed of random choices (default: 0, or as recorded)")
     parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
                         help="a DeschedulerConfiguration (descheduler/v1alpha2)")
     parser.add_argument("--descheduling-interval", type=_interval, metavar="TIME",
@@ -115,6 +133,20 @@ def _interval(text: str) -> int:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
+    if (options.trace is None) == (options.recorded is None):
+        raise Stop("replay what? name a trace with `--trace`, or a flight recording with `--recorded`")
+    if options.recorded is not None:
+        from . import recorded  # noqa: PLC0415 - it imports this module
+
+        for name in _ONLY_TRACE:
+            if getattr(options, name) is not None:
+                raise Stop(f"`--{name.replace('_', '-')}` goes with `--trace`")
+        return recorded.run(options, builtins)
+    if options.config is not None:
+        raise Stop("`--config` goes with `--recorded`: for a trace there is `--enable`")
+    for name, value in _DEFAULTS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
     need_trace(options)
     check_page(options.report)
     live = live_of(options.policies, builtins)
@@ -161,7 +193,7 @@ def _write_report(options: argparse.Namespace, result: RecordingResult, nodes: i
     about = (f"{made_by(options)}; {nodes:,} nodes (share {options.node_share:g}), "
              f"stays stretched by {options.stretch:g}, pods leave: {options.leave}")
     title = f"Recording of {options.trace}"
-    write_file(options.report, recording_page(title, about, result, options.points, _time))
+    write_file(options.report, recording_page(title, about, result, options.points, time_of))
 
 
 def _write_series(path: Path, spans: Iterable[TimeSpan]) -> None:
@@ -192,7 +224,7 @@ def _show(result: RecordingResult, spans: Sequence[TimeSpan], nodes: int) -> Non
     if result.evictions:
         values = [span.evicted for span in spans]
         rows.append(["evicted", float(len(result.evictions)), float(max(values)), spark(values, max(values))])
-    table(["", "mean", "most", f"over time ({_time(result.start / SECOND)} to {_time(result.end / SECOND)})"], rows)
+    table(["", "mean", "most", f"over time ({time_of(result.start / SECOND)} to {time_of(result.end / SECOND)})"], rows)
     if result.evictions:
         heading(f"{len(result.evictions)} evictions in {result.cycles} cycles of the descheduler")
         why = Counter((each.plugin, each.rule) for each in result.evictions)
@@ -210,13 +242,13 @@ def _show(result: RecordingResult, spans: Sequence[TimeSpan], nodes: int) -> Non
         write(f"error: `{error.plugin}` at {error.point.value}: {error.message}")
     for text in result.descheduler_errors:
         write(f"error: {text}")
-    write(f"\n{result.arrivals} pods came to {nodes} nodes in {_time((result.end - result.start) / SECOND)}; "
+    write(f"\n{result.arrivals} pods came to {nodes} nodes in {time_of((result.end - result.start) / SECOND)}; "
           f"{result.decisions} decisions, {result.seconds:.2f} s")
 
 
 def _waits(name: str, waits: Waits) -> list[object]:
     pods, *seconds = astuple(waits)
-    return [name, pods, *map(_time, seconds)]
+    return [name, pods, *map(time_of, seconds)]
 
 
 def _mean(spans: Sequence[TimeSpan], name: str) -> float:
@@ -231,7 +263,7 @@ def spark(values: Sequence[float], highest: float) -> str:
     return "".join(_BLOCKS[min(len(_BLOCKS) - 1, math.ceil(value / highest * (len(_BLOCKS) - 1)))] for value in values)
 
 
-def _time(seconds: float) -> str:
+def time_of(seconds: float) -> str:
     """Return a duration in its two largest units of days, hours, minutes and seconds."""
     if seconds < 60:
         return f"{seconds:.3g}s"

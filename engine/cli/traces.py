@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from koordpolicy.engine.scheduler.extensions.fragmentation import TypicalPod
 
 
-def add_trace(parser: argparse.ArgumentParser) -> None:
+def add_trace(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare `--trace` and `--nodes`."""
-    parser.add_argument("--trace", metavar="FILE", type=Path, required=True,
+    parser.add_argument("--trace", metavar="FILE", type=Path, required=required,
                         help=f"the list of pods, or a directory that holds {POD_LIST}")
     parser.add_argument("--nodes", metavar="FILE", type=Path,
                         help=f"the list of nodes (default: {NODE_LIST} beside the pods)")

@@ -66,6 +66,8 @@ class Overview:
     own_deletions: set[str] = field(default_factory=set)
     """The keys of the pods that the recorded scheduler deleted itself, without an API server."""
     decisions: int = 0
+    digests: list[str] = field(default_factory=list)
+    """The digests of the recorded policies, each once, in order."""
     gaps: list[RecordingGap] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Faults of segments, for people."""
@@ -131,6 +133,7 @@ class FlightRecording:
             reader = SegmentReader(path)
             header: Header | None = None
             existing: list[Existing] = []
+            policies: list[Policies] = []
             known = closed = False
             for record in reader:
                 match record:
@@ -148,6 +151,7 @@ class FlightRecording:
                                 self._gaps.append(
                                     RecordingGap(end, record.time, dropped, why or "another run was recorded"))
                             yield Resync(record.time, header, existing)
+                            yield from policies
                             known, existing = True, []
                         end = record.time
                         before, in_order, dropped, why = header, False, 0, ""
@@ -161,7 +165,7 @@ class FlightRecording:
                         end = max(end, record.time)
                         yield record
                     case Policies():
-                        pass  # those at the start: `header` and the first decision say as much
+                        policies.append(record)
                     case _:
                         self._notes.append(f"`{path.name}`: it has changes before its objects")
                         break
@@ -183,6 +187,9 @@ def _take_in(found: Overview, step: Step) -> None:
             fields = Fields.of_plain(step.header.fields)
             if fields not in found.fields:
                 found.fields.append(fields)
+        case Policies():
+            if step.digest not in found.digests:
+                found.digests.append(step.digest)
         case Decided():
             found.decisions += 1
             found.decided.add(step.uid or step.pod)

@@ -59,6 +59,7 @@ READ = {
     ("qos", "--policies"): ("qos", "--replay", "examples/09-qos-replay/metrics.yaml", "--policies", GONE),
     ("qos", "--replay"): ("qos", "--replay", GONE),
     ("replay", "--trace"): ("replay", "--trace", GONE),
+    ("replay", "--recorded"): ("replay", "--recorded", GONE),
     ("scheduler", "--cluster"): ("scheduler", "--cluster", GONE),
     ("scheduler", "--policies"): ("scheduler", "--cluster", CLUSTER, "--policies", GONE),
     ("scheduler", "--config"): ("scheduler", "--cluster", CLUSTER, "--config", GONE),
