@@ -33,7 +33,7 @@ from .composition import (
     warn_of_lacks,
 )
 from .exits import Exit, Stop
-from .replay import spark, time_of
+from .sparks import spark, time_of
 from .terminal import heading, progress, table, warn, write, write_file, write_json
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import math
 import time
 from collections import Counter
 from dataclasses import astuple, replace
@@ -43,6 +42,7 @@ from .composition import (
 from .exits import Exit, Stop
 from .numbers import number
 from .pages import check_page
+from .sparks import spark, time_of
 from .terminal import add_output, heading, progress, table, write, write_file, write_json
 from .traces import add_trace, made_by, need_trace, settings_with
 
@@ -67,7 +67,6 @@ policies read what was not recorded
 """
 
 _HOUR: Final = 3600
-_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _SHOWN: Final = 10
 _DEFAULTS: Final = {"node_share": 1.0, "stretch": 1.0, "leave": Leave.RECORDED.value, "tie_break": "first", "seed": 0}
 """Of a trace."""
@@ -136,7 +135,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if (options.trace is None) == (options.recorded is None):
         raise Stop("replay what? name a trace with `--trace`, or a flight recording with `--recorded`")
     if options.recorded is not None:
-        from . import recorded  # noqa: PLC0415 - it imports this module
+        from . import recorded  # noqa: PLC0415 - a trace does without it
 
         for name in _ONLY_TRACE:
             if getattr(options, name) is not None:
@@ -254,20 +253,3 @@ def _waits(name: str, waits: Waits) -> list[object]:
 def _mean(spans: Sequence[TimeSpan], name: str) -> float:
     length = sum(span.end - span.start for span in spans)
     return sum(getattr(span, name) * (span.end - span.start) for span in spans) / length if length else 0.0
-
-
-def spark(values: Sequence[float], highest: float) -> str:
-    """Return a line of blocks, one per value from 0 to `highest`; only 0 is blank."""
-    if highest <= 0:
-        return " " * len(values)
-    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, math.ceil(value / highest * (len(_BLOCKS) - 1)))] for value in values)
-
-
-def time_of(seconds: float) -> str:
-    """Return a duration in its two largest units of days, hours, minutes and seconds."""
-    if seconds < 60:
-        return f"{seconds:.3g}s"
-    whole = round(seconds)
-    parts = [(whole // 86_400, "d"), (whole // _HOUR % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s")]
-    first = next(place for place, (amount, _) in enumerate(parts) if amount)
-    return " ".join(f"{amount}{unit}" for amount, unit in parts[first : first + 2] if amount)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.cli.replay import spark
+from koordpolicy.engine.cli.sparks import spark
 
 from .conftest import Run
 

@@ -15,6 +15,7 @@ from koordpolicy.engine.documents import load
 from koordpolicy.engine.flight_recorder.recorder import FlightRecorder, RecorderSettings
 from koordpolicy.engine.flight_recorder.segments import Limits
 from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
@@ -61,8 +62,9 @@ def make_pod(name: str, cpu: str = "1", node: str = "", **spec: Any) -> dict[str
 class NotWriting:
     """An API server whose watch is played by the test: nothing that is written comes back by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster, clock: Callable[[], int]) -> None:
         self.preempted: list[str] = []
+        self._cluster, self._clock = cluster, clock
 
     def patch(self, original: Any, modified: Any) -> Any:
         return modified
@@ -74,7 +76,12 @@ class NotWriting:
         self.preempted.append(pod.key)
 
     def preempt(self, pod: Any, preemptor: Any, node: str) -> None:
-        self.preempted.append(pod.key)
+        known = self._cluster.object("Pod", pod.key)
+        assert known is not None
+        if not known["metadata"].get("deletionTimestamp"):  # as the client of a live scheduler
+            self.preempted.append(pod.key)
+            metadata = {**known["metadata"], "deletionTimestamp": rfc3339(self._clock())}
+            self._cluster.upsert({**known, "metadata": metadata})
 
 
 class Recorded:
@@ -89,7 +96,7 @@ class Recorded:
         self.live = Live(registry_of(*texts))
         self.cluster = Cluster(objects)
         self.settings = settings or Settings()
-        self.client = NotWriting() if live_cluster else None
+        self.client = NotWriting(self.cluster, lambda: self.now) if live_cluster else None
         self.recorder = FlightRecorder(directory, RecorderSettings("test", self.settings, **about), self.live,
                                        clock=lambda: self.now, limits=limits, capacity=capacity)
         self.loop = SchedulingLoop(self.cluster, self.live, self.settings, clock=lambda: self.now, client=self.client,
