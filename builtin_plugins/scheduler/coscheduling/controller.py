@@ -22,6 +22,7 @@ FAILED: Final = "Failed"
 FINISHED: Final = "Finished"
 
 _ENDED: Final = frozenset({FAILED, FINISHED})
+_RESYNC: Final = 60 * 1_000_000_000
 _GIVEN_UP: Final = 48 * 3600 * 1_000_000_000
 
 
@@ -36,17 +37,23 @@ class PodGroupStatus:
         self._handle = handle
         self._gangs = gangs
         self._writes = StatusWrites(handle)
+        self._resync_at = 0
 
     def run(self, now: int) -> None:
-        """Write the statuses that have changed; groups that have ended are skipped."""
-        snapshot = self._handle.snapshot()
-        for gang in self._gangs.all():
-            item = snapshot.object("PodGroup", gang.id) if gang.from_pod_group else None
-            if item is None:
+        """Write the statuses of changed gangs, and of all once a minute; groups that have ended are skipped."""
+        snapshot, changed = self._handle.snapshot(), self._gangs.take_changed()
+        if now >= self._resync_at:
+            self._resync_at = now + _RESYNC
+            changed = [gang.id for gang in self._gangs.all()]
+        for gang_id in changed:
+            gang = self._gangs.get(gang_id)
+            item = snapshot.object("PodGroup", gang_id)
+            if gang is None or item is None or not gang.from_pod_group:
                 continue
             status = current_status(item, gang, now)
             if status != (item.get("status") or {}):
                 self._writes.patch(item, {**item, "status": status})
+                self._gangs.note_changed(gang)  # until the cluster shows it
 
 
 def current_status(item: Mapping[str, Any], gang: Gang, now: int) -> dict[str, Any]:

@@ -178,6 +178,8 @@ class Gangs:
         self._args = args
         self._gangs: dict[str, Gang] = {}
         self._groups: dict[tuple[str, ...], GangGroup] = {}
+        self._changed: dict[str, None] = {}
+        """The ids of gangs that have changed since the last `take_changed`."""
 
     def get(self, gang: str) -> Gang | None:
         """Return a gang by id, or None."""
@@ -199,6 +201,15 @@ class Gangs:
         """Return the known gangs of a group."""
         return [self._gangs[each] for each in group.ids if each in self._gangs]
 
+    def note_changed(self, gang: Gang) -> None:
+        """Let `take_changed` return the gang."""
+        self._changed[gang.id] = None
+
+    def take_changed(self) -> list[str]:
+        """Return the ids of the gangs that have changed since the last call."""
+        changed, self._changed = list(self._changed), {}
+        return changed
+
     def is_valid(self, group: GangGroup) -> bool:
         """Return whether all gangs of a group have enough members with a node."""
         return all(
@@ -210,6 +221,7 @@ class Gangs:
     def set_pod_group(self, gang_id: str, item: Mapping[str, Any]) -> Gang:
         """Apply a PodGroup; it takes precedence over the annotations of pods."""
         gang = self._gangs.setdefault(gang_id, Gang(gang_id))
+        self.note_changed(gang)
         before = self.group(gang)
         gang.spec = GangSpec.of_pod_group(gang_id, item, self._args)
         gang.from_pod_group = True
@@ -239,6 +251,7 @@ class Gangs:
             gang.spec = GangSpec.of_pod(gang_id, pod, self._args)
             if self.group(gang) is not before:
                 self._drop_unused(before)
+        self.note_changed(gang)
         gang.children[pod.key] = pod
         gang.ended.pop(pod.key, None)
         if bound:
@@ -254,6 +267,7 @@ class Gangs:
         gang = self._gangs.get(gang_of(pod))
         if gang is None:
             return None
+        self.note_changed(gang)
         for members in (gang.children, gang.pending, gang.waiting, gang.bound):
             members.pop(pod.key, None)
         group = self.group(gang)
@@ -270,16 +284,19 @@ class Gangs:
         """Record the phase of a former member of an existing gang, until its object is deleted."""
         gang = self._gangs.get(gang_of(pod))
         if gang is not None:
+            self.note_changed(gang)
             gang.ended[pod.key] = str((pod.object.get("status") or {}).get("phase") or "")
 
     def forget_ended(self, pod: PodInfo) -> None:
         """Forget a former member."""
         gang = self._gangs.get(gang_of(pod))
         if gang is not None:
+            self.note_changed(gang)
             gang.ended.pop(pod.key, None)
 
     def hold(self, gang: Gang, pod: PodInfo) -> None:
         """Record that a member has a node, and waits."""
+        self.note_changed(gang)
         gang.pending.pop(pod.key, None)
         gang.waiting[pod.key] = gang.children.setdefault(pod.key, pod)
         self.group(gang).held[pod.key] = None
@@ -294,6 +311,7 @@ class Gangs:
 
     def unhold(self, gang: Gang, pod: PodInfo) -> None:
         """Record that a member lost its node."""
+        self.note_changed(gang)
         group = self.group(gang)
         group.held.pop(pod.key, None)
         group.binding.pop(pod.key, None)
@@ -303,6 +321,7 @@ class Gangs:
 
     def bind(self, gang: Gang, pod: PodInfo) -> None:
         """Record that a member is bound."""
+        self.note_changed(gang)
         gang.pending.pop(pod.key, None)
         gang.waiting.pop(pod.key, None)
         gang.children[pod.key] = gang.bound[pod.key] = pod

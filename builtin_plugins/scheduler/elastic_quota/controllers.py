@@ -14,6 +14,7 @@ from .amounts import added, exceeded, masked, quantities, subtracted
 from .tree import DOMAIN, Counted, Quota, QuotaSpec, QuotaTree
 
 _STATUS_PERIOD: Final = 1_000_000_000
+_USED: Final = "used"
 
 
 class QuotaStatus:
@@ -28,38 +29,52 @@ class QuotaStatus:
         self._trees = trees
         self._specs = specs
         self._writes = StatusWrites(handle)
+        self._right: dict[str, tuple[Mapping[str, Any], Mapping[str, ResourceList]]] = {}
+        """The objects that say these amounts, by key: neither is written out again while both stay."""
 
     def run(self, now: int) -> None:  # noqa: ARG002 - all controllers are run like this
         """Write changed statuses; a resource that is missing there and 0 here is not a change."""
         snapshot = self._handle.snapshot()
+        before, self._right = self._right, {}
         for key in sorted(self._specs):
             item = snapshot.object("ElasticQuota", key)
             tree = next((tree for tree in self._trees.values() if self._specs[key].name in tree), None)
             if item is None or tree is None:
                 continue
-            quota = tree.quota(self._specs[key].name)
-            modified = with_status(item, quota, tree)
-            if modified is not item:
-                self._writes.patch(item, modified)
+            amounts = status_amounts(tree.quota(self._specs[key].name), tree)
+            known = before.get(key)
+            if known is None or known[0] is not item or known[1] != amounts:
+                modified = with_status(item, amounts)
+                if modified is not item:
+                    self._writes.patch(item, modified)
+                    continue
+            self._right[key] = item, amounts
 
 
-def with_status(item: Mapping[str, Any], quota: Quota, tree: QuotaTree) -> Mapping[str, Any]:
-    """Return the object with the status of the quota; the object itself if it does not change."""
+def status_amounts(quota: Quota, tree: QuotaTree) -> dict[str, ResourceList]:
+    """Return the amounts that the object of a quota says, `used` and those of annotations."""
+    return {
+        _USED: quota.used, "runtime": tree.runtime(quota.name), "request": quota.request,
+        "child-request": quota.child_request, "guaranteed": quota.guaranteed, "allocated": quota.allocated,
+        "non-preemptible-request": quota.fixed_request, "non-preemptible-used": quota.fixed_used,
+    }
+
+
+def with_status(item: Mapping[str, Any], of_quota: Mapping[str, ResourceList]) -> Mapping[str, Any]:
+    """Return the object with these amounts (see `status_amounts`); the object itself if it says them."""
     annotations = dict(item["metadata"].get("annotations") or {})
     before = dict(annotations)
-    for name, amounts in {
-        "runtime": tree.runtime(quota.name), "request": quota.request, "child-request": quota.child_request,
-        "guaranteed": quota.guaranteed, "allocated": quota.allocated,
-        "non-preemptible-request": quota.fixed_request, "non-preemptible-used": quota.fixed_used,
-    }.items():
+    for name, amounts in of_quota.items():
+        if name == _USED:
+            continue
         if not _says(annotations.get(DOMAIN + name), amounts):
             annotations[DOMAIN + name] = json.dumps(quantities(amounts), separators=(",", ":"), sort_keys=True)
     status = dict(item.get("status") or {})
-    same = _as_written(status.get("used") or {}) == _as_written(quantities(quota.used))
+    same = _as_written(status.get("used") or {}) == _as_written(quantities(of_quota[_USED]))
     if same and annotations == before:
         return item
     if not same:
-        status["used"] = quantities(quota.used)
+        status["used"] = quantities(of_quota[_USED])
     return {**item, "metadata": {**item["metadata"], "annotations": annotations}, "status": status}
 
 

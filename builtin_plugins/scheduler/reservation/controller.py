@@ -21,6 +21,7 @@ from .status import expires_at, synced
 _SECOND: Final = 1_000_000_000
 _CLEAN: Final = "CleanExpiredReservationAllocated"
 _LEAD: Final = 3 * _SECOND
+_NEVER: Final = 2**63
 
 
 class ReservationStatus:
@@ -36,6 +37,8 @@ class ReservationStatus:
         self._writes = StatusWrites(handle)
         self._touched: dict[str, None] = {}
         """The Reservations that may not be as they should be: changed ones, and those that were written."""
+        self._expiries: dict[str, tuple[Mapping[str, Any], int]] = {}
+        """When Available Reservations expire, by name, with the objects that say so."""
         self._deleted: dict[str, None] = {}
         self._resynced = self._collected = -(2**62)
         handle.events.on(("Reservation", "Pod"), self._on_event)
@@ -43,6 +46,7 @@ class ReservationStatus:
     def _on_event(self, event: Event) -> None:
         if event.kind == "Reservation":
             self._touched[event.key] = None
+            self._expiries.pop(event.key, None)
             if event.new is None and event.old is not None:
                 self._deleted[event.old["metadata"].get("uid") or event.key] = None
             return
@@ -62,7 +66,7 @@ class ReservationStatus:
             self._resynced = now
             due = set(items)
         for name in sorted(items):
-            if name in due or self._is_about_to_expire(items[name], now):
+            if name in due or self._is_about_to_expire(name, items[name], now):
                 self.sync(items[name], snapshot, now)
         if _CLEAN in self._handle.feature_gates:
             self._clean(snapshot)
@@ -86,12 +90,11 @@ class ReservationStatus:
             self._writes.patch(item, desired)
             self._touched[name] = None  # until the cluster shows it
 
-    def _is_about_to_expire(self, item: Mapping[str, Any], now: int) -> bool:
-        try:
-            moment = expires_at(item)
-        except ValueError:
-            return False  # reported by `sync`
-        return moment is not None and (item.get("status") or {}).get("phase") == "Available" and moment - now <= _LEAD
+    def _is_about_to_expire(self, name: str, item: Mapping[str, Any], now: int) -> bool:
+        known = self._expiries.get(name)
+        if known is None or known[0] is not item:
+            known = self._expiries[name] = item, _expiry(item)
+        return known[1] - now <= _LEAD
 
     def _is_garbage(self, item: Mapping[str, Any], snapshot: Snapshot, now: int) -> bool:
         status = item.get("status") or {}
@@ -133,3 +136,14 @@ def _name_in(item: Mapping[str, Any]) -> str:
     except ValueError:
         return ""
     return str(found.get("name") or "") if isinstance(found, Mapping) else ""
+
+
+def _expiry(item: Mapping[str, Any]) -> int:
+    """Return the time at which a Reservation expires; never (`_NEVER`) if it is not Available."""
+    if (item.get("status") or {}).get("phase") != "Available":
+        return _NEVER
+    try:
+        moment = expires_at(item)
+    except ValueError:
+        return _NEVER  # reported by `sync`
+    return _NEVER if moment is None else moment
