@@ -465,10 +465,6 @@ class Derived(Generic[_Dtype]):
         column.fill(snapshot, rows, computed)
         return column.values
 
-    def forget(self, node: str) -> None:
-        """Compute the node's value at the next read: something that is computed with, beside the row, has changed."""
-        self._cache.forget(node)
-
     def _new(self, size: int) -> _Column[_Dtype]:
         shape = size if self._width is None else (self._width, size)
         return _Column(np.zeros(shape, self._dtype), distinct=self._distinct)

@@ -131,11 +131,6 @@ class Snapshot:
         return self.frame({}).numbers(path) or self._nothing()
 
     @property
-    def metric_age(self) -> Numbers:
-        """Seconds since the metric was taken, at `now`; absent if there never was one."""
-        return self.frame({}).numbers(("metricAge",)) or self._nothing()
-
-    @property
     def devices(self) -> Devices:
         """The devices of all nodes."""
         if self._devices is None:

@@ -12,10 +12,6 @@ from koordpolicy.engine.documents.ignored_fields import ignored, unknown
 from koordpolicy.engine.documents.nodes import YamlNode
 from koordpolicy.engine.source import Problem
 
-BUILT: Final = frozenset((
-    "apiVersion", "kind", "dryRun", "deschedulingInterval", "nodeSelector", "profiles", "maxNoOfPodsToEvictPerNode",
-    "maxNoOfPodsToEvictPerNamespace", "maxNoOfPodsToEvictTotal",
-))
 _NO_SERVER: Final = "the descheduler serves nothing"
 IGNORED: Final[Mapping[str, str]] = {
     "leaderElection": "no lease is held: one process decides",

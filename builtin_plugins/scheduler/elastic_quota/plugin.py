@@ -182,11 +182,8 @@ class ElasticQuota:
     ) -> Nomination | Refusal | None:
         """Preempt pods of the same quota with lower priority."""
         found = self.quota_of(pod)
-        spared = found is None or (self._args.spare_default and found[1] == DEFAULT)
-        same = () if found is None or spared else (self.pods[key] for key in self._by_quota.get(found, ()))
-        victims = {
-            each.pod.key for each in same if each.assigned and not each.fixed and each.pod.priority < pod.priority
-        }
+        same = () if found is None else (self.pods[key] for key in self._by_quota.get(found, ()))
+        victims = {each.pod.key for each in same if each.assigned and self.can_preempt(pod, each.pod)}
         if not victims:  # known without looking at nodes
             return Refusal("preemption", "preemption: no pod of the same quota may be preempted")
         return make_room(pod, snapshot, refused, may_take=lambda victim: victim.key in victims)

@@ -44,8 +44,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "metricsBindAddress": _NO_SERVER, "enableProfiling": _NO_SERVER, "enableContentionProfiling": _NO_SERVER,
 }
 """Fields of the file without effect here, with the reason; some may be in a profile, too."""
-BUILT: Final = frozenset(("apiVersion", "kind", "podInitialBackoffSeconds", "podMaxBackoffSeconds", "profiles"))
-BUILT_OF_PROFILE: Final = frozenset(("schedulerName", "plugins", "pluginConfig"))
 
 _TYPE_FIELDS: Final = frozenset(("apiVersion", "kind"))
 _MOST_WEIGHT: Final = 2**31 - 1

@@ -23,7 +23,6 @@ def test_what_was_not_measured_or_not_lately_is_an_error_and_never_zero():
     snapshot = cluster.snapshot(T0 + 100 * SECOND)
     assert answers(snapshot, "nodeMetric.status.updateTime")[1] == "NoMetric"
     assert answers(snapshot, "nodeInfo.measured ? estimated.memory : -1") == [4 * 2**30, -1]
-    assert (snapshot.metric_age.values.tolist()[0], snapshot.metric_age.present.tolist()) == (100, [True, False])
     usage = snapshot.usage("cpu", "p90")
     assert (usage.values.tolist()[0], usage.present.tolist()) == (1000, [True, False])
     assert snapshot.usage("huge").present.tolist() == [False, False]

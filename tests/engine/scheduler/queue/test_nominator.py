@@ -243,3 +243,22 @@ def test_who_skipped_the_pod_is_not_asked_again_in_a_what_if(kit):
     scheduler = Scheduler(Cluster([node("a"), running]), kit.live(*plugins))
     assert scheduler.decide(kit.pod()).post_filter_refusals == (("Looks", Refusal("", "() ('Insufficient cpu',) [0]")),)
     assert skips.asked == 1
+
+
+def test_only_other_pods_of_equal_or_higher_priority_must_fit_together_with_a_pod():
+    cluster = Cluster([node("a"), node("b")])
+    nominations = Nominations()
+    named = {name: PodInfo.of(pod(name, priority=priority))
+             for name, priority in (("lower", 4), ("equal", 5), ("higher", 6), ("own", 5), ("there", 7), ("gone", 9))}
+    for name, on in (("lower", "a"), ("equal", "a"), ("higher", "b"), ("own", "a"), ("there", "a"), ("gone", "c")):
+        nominations.nominate(named[name], on)
+    cluster.assume(named["there"], "a")
+    snapshot = cluster.snapshot()
+    assert nominations.rivals(named["own"], snapshot) == {
+        "a": NodeChange(add=[named["equal"]]), "b": NodeChange(add=[named["higher"]]),
+    }
+    assert nominations.rivals(named["own"], snapshot, {"uid-higher"}) == {"a": NodeChange(add=[named["equal"]])}
+    assert nominations.rivals(named["gone"], snapshot) == {}
+    assert nominations.rivals(named["lower"], snapshot) == {
+        "a": NodeChange(add=[named["equal"], named["own"]]), "b": NodeChange(add=[named["higher"]]),
+    }

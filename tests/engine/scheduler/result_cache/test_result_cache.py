@@ -787,3 +787,37 @@ def test_a_plugin_that_fails_to_say_so_fails_as_itself():
     verdict = scheduler.decide(pod("p", Random(1)))
     assert [(failure.plugin, failure.message) for failure in verdict.failures] == [("Counts", "RuntimeError: broken")]
     assert verdict.reasons() == {"RuntimeError: broken": NODES}
+
+
+class ByPods:
+    """Scores nodes by the number of their pods; the score does not depend on the pod."""
+
+    def cache_key(self, point, pod, snapshot):
+        return CacheKey(None, PODS)
+
+    def score(self, state, pod, snapshot, rows):
+        return Scores(np.array([len(snapshot.pods(row)) for row in range(snapshot.size)], np.int64))
+
+
+@pytest.mark.parametrize("infeasible", [[1], [1, 2], [0, 1, 2]])
+@pytest.mark.parametrize("changed", [[1], [1, 5], [0, 1, 2, 5]])
+@pytest.mark.parametrize("between", [True, False])
+def test_a_changed_row_where_a_pod_cannot_run_is_scored_again_for_a_later_pod(infeasible, changed, between):
+    plugin = Plugin("ByPods", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: ByPods(), "here", "1")
+    nodes = (node(number, Random(number)) for number in range(NODES))
+    cluster = Cluster(nodes, cache_results_from=0, following_from=0)
+    profile = Scheduler(cluster, Live(Registry.of([plugin], generation=1))).profiles[0]
+
+    def scored(rows):
+        return score_nodes(profile, pod("p", Random(1)), cluster.snapshot(), among=rows).totals.tolist()
+
+    every, later = np.arange(NODES), np.arange(1, NODES)
+    feasible = np.setdiff1d(every, infeasible)
+    assert (scored(every), scored(feasible)) == ([0] * NODES, [0] * len(feasible))
+    for number, row in enumerate(changed):
+        cluster.assume(pod(f"on-{number}", Random(1)), f"n{row:02}")
+    expected = [int(row in changed) for row in range(NODES)]
+    if between:
+        assert scored(feasible) == [expected[row] for row in feasible]  # the same array: only its rows are scored
+    assert scored(later) == expected[1:]
+    assert scored(every) == expected
