@@ -21,12 +21,14 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import PolicyError, Problem, in_order
 
 from .changes import documents_at
+from .cluster_policies import in_cluster
 from .composition import (
     add_choice,
     add_cluster,
     all_lacks,
     cluster_from,
     cluster_of,
+    context_of,
     count,
     descheduler_configuration,
     load_documents,
@@ -56,6 +58,7 @@ EXAMPLES = """\
 examples:
   koord-policy diff policies new-policies --cluster cluster.yaml
   koord-policy diff main:policies policies --cluster cluster.yaml --output markdown
+  koord-policy diff crd policies --cluster kube
   koord-policy diff policies new-policies --cluster cluster.yaml --max-moved 1% --max-pending 0
   koord-policy diff policies/trace/best-fit policies/trace/dot-product --trace openb/ --limit 1000
 
@@ -70,7 +73,8 @@ _STEPS: Final = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("old", metavar="OLD", help="the policies as they are: a file, a directory, or REF:PATH")
+    parser.add_argument("old", metavar="OLD", help="the policies as they are: a file, a directory, REF:PATH, "
+                                                   "`configmap:NAMESPACE/NAME` or `crd`")
     parser.add_argument("new", metavar="NEW", help="the policies as they would be")
     add_cluster(parser, required=False)
     parser.add_argument("--trace", metavar="PATH", type=Path,
@@ -113,7 +117,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if options.cluster is None and options.trace is None:
         raise Stop("there is nothing to compare over: name a dump with `--cluster`, or a trace with `--trace`")
-    old, new = _both(options.old, options.new, builtins)
+    old, new = _both(options.old, options.new, builtins, context_of(options.cluster))
     configuration = None
     if options.descheduler_config is not None:
         configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
@@ -158,8 +162,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK if all(each.within for each in spent) else Exit.EXCEEDED
 
 
-def _both(old: str, new: str, builtins: Builtins) -> tuple[Registry, Registry]:
-    """Return the registries of both sets.
+def _both(old: str, new: str, builtins: Builtins, context: str | None) -> tuple[Registry, Registry]:
+    """Return the registries of both sets; `context` is that of a kubeconfig for policies in a cluster.
 
     Raises:
         PolicyError: documents of one are invalid, with all problems of both.
@@ -168,7 +172,7 @@ def _both(old: str, new: str, builtins: Builtins) -> tuple[Registry, Registry]:
     problems: list[Problem] = []
     for name in (old, new):
         try:
-            registries.append(registry_from(_documents(name), builtins))
+            registries.append(registry_from(_documents(name, context), builtins))
         except PolicyError as error:
             problems.extend(error.problems)
     if problems:
@@ -176,12 +180,12 @@ def _both(old: str, new: str, builtins: Builtins) -> tuple[Registry, Registry]:
     return registries[0], registries[1]
 
 
-def _documents(name: str) -> Documents:
+def _documents(name: str, context: str | None) -> Documents:
     if name == NOTHING:
         return Documents()
     reference, colon, path = name.removeprefix(_GIT).partition(":")
-    if not name.startswith(_GIT) and (Path(name).exists() or not colon):
-        loaded = load_documents([name])
+    if in_cluster(name) or (not name.startswith(_GIT) and (Path(name).exists() or not colon)):
+        loaded = load_documents([name], context=context)
     elif not (reference and path):
         raise Stop(f"`{name}` is neither a file nor REF:PATH of git")
     else:

@@ -394,5 +394,20 @@ def test_the_roles_separate_authors_and_suffice_for_the_server(
     kubeconfig["users"][0]["user"] = {"token": token}
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
     create(kinds, plugin("a"))
-    with serving(tmp_path / "kubeconfig", "--policies", "crd", "--status-lease", f"{space}/koord-policy-status"):
+    # The role that the page has for one ConfigMap.
+    page = (ROOT / "docs" / "cluster-policies.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (role,) = (yaml.safe_load(block) for block in blocks if "kind: Role" in block)
+    role["metadata"]["namespace"] = space
+    kinds.create(f"{RBAC}/namespaces/{space}/roles", role)
+    kinds.create(f"{RBAC}/namespaces/{space}/rolebindings", {
+        "metadata": {"name": "configmap"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": "koord-policy", "namespace": space}]})
+    (name,) = role["rules"][0]["resourceNames"]
+    kinds.create(f"/api/v1/namespaces/{space}/configmaps", {
+        "metadata": {"name": name}, "data": {"b.yaml": yaml.safe_dump(plugin("b"))}})
+
+    with serving(tmp_path / "kubeconfig", "--policies", "crd", "--policies", f"configmap:{space}/{name}",
+                 "--status-lease", f"{space}/koord-policy-status"):
         assert active(reported(kinds, "SchedulerPlugin", "a", 1)) == ("True", "Active", 1)

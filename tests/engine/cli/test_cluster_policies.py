@@ -138,6 +138,22 @@ def test_policies_come_from_the_context_of_the_cluster(run):
         None, None, None, "a:b", None]
 
 
+def test_what_a_cluster_has_is_compared_with_files(run, tmp_path):
+    node = {"metadata": {"name": "n", "uid": "n", "resourceVersion": "1"},
+            "status": {"allocatable": {"cpu": "1", "pods": "9"}}}
+    pod = {"metadata": {"name": "p", "namespace": "d", "uid": "p", "resourceVersion": "1"},
+           "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Pending"}}
+    body = plugin("a", "false")
+    body["metadata"] = {"name": "a"}
+    (tmp_path / "new.json").write_text(json.dumps(body))
+    lists = configmap(**{"a.json": json.dumps(body).replace("false", "true")}) | objects(plugin("a")) | {
+        "/api/v1/nodes": {**EMPTY, "items": [node]}, "/api/v1/pods": {**EMPTY, "items": [pod]}}
+    for old in ("crd", "configmap:team/p"):
+        code, out, _ = run(lists, "diff", old, "new.json", "--cluster", "kube:here", "--output", "json")
+        found = json.loads(out)
+        assert (code, found["old"], found["difference"]["counts"]["nowPending"]) == (0, old, 1), found
+
+
 @pytest.mark.parametrize(("lists", "arguments", "code", "message"), [
     ({}, ("plugins", "--policies", "crd"), 3, "`crd` cannot be read: the cluster does not have it"),
     ({}, ("lint", "crd"), 3, "koord-policy crd | kubectl apply"),
