@@ -219,6 +219,8 @@ class Feed:
             _LOG.warning("no objects of %s are followed: it is not known where the API serves them",
                          ", ".join(sorted(unknown - self._unknown)))
         self._unknown |= unknown
+        if not self._synced:
+            self._initial = reads
         self._io.call_soon(self._require, {kind: fields for kind, fields in reads.items() if kind not in unknown})
 
     def has(self, reads: FieldSets) -> bool:
@@ -409,6 +411,10 @@ class Feed:
         more = True
         while more and clock() < deadline:
             more = self._apply_some(cluster)
+        if not self._synced and self.has(self._initial):
+            self._synced = True
+            if self._absent:
+                _LOG.info("%s", self._without(sorted(self._absent)))
         return more
 
     def _apply_some(self, cluster: Cluster) -> bool:
@@ -494,7 +500,7 @@ class Feed:
             # Not one change: what others hold of the former object must be dropped.
             changes.insert(0, (key, None))
         for problem in apply(cluster, changes, self.faults):
-            _LOG.warning("%s", problem.message)
+            _LOG.warning("%s; it is left out, or as it was", problem.message)
         self._applied += 1
 
     def _end_list(self, cluster: Cluster, kind: str, projection: Projection, *, absent: bool) -> None:
@@ -507,10 +513,6 @@ class Feed:
                 _LOG.warning("%s", self._without((kind,)))
             elif was_absent and not absent:
                 _LOG.info("the cluster has %s now", self._resources[kind].plural)
-        elif all(each in self._projections for each in self._initial if each not in self._unknown):
-            self._synced = True
-            if self._absent:
-                _LOG.info("%s", self._without(sorted(self._absent)))
 
     def _without(self, kinds: Iterable[str]) -> str:
         names = ", ".join(f"{self._resources[kind].plural} ({self._resources[kind].api_version})" for kind in kinds)
