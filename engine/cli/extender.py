@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,9 @@ from .composition import (
     LIVE_CLUSTER,
     check_enabled,
     choice_of,
-    cluster_from,
+    cluster_of,
     moment_of,
     need_policies_path,
-    objects_of,
     report_idle,
     scheduling_lacks,
     warn_of_lacks,
@@ -43,14 +42,16 @@ from .serving import EXTENDER_ADDRESS, address, tls_of
 from .terminal import warn, write
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.cluster.kinds import Objects
+    from koordpolicy.engine.cluster.cluster import Cluster
+    from koordpolicy.engine.cluster.kinds import Read
     from koordpolicy.engine.cluster.sources.api import Binding
-    from koordpolicy.engine.cluster.sources.listing import Listed, Listing
-    from koordpolicy.engine.framework.registry import Plugin
+    from koordpolicy.engine.framework.registry import Plugin, Registry
     from koordpolicy.engine.reload.vet import Vetter
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
     from koordpolicy.engine.scheduler.extender.admin import AdminToken
     from koordpolicy.engine.scheduler.extender.loaded import Loaded
     from koordpolicy.engine.scheduler.extender.server import Server
+    from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster
 
     from . import Builtins
 
@@ -62,9 +63,8 @@ as an extender:
 """
 
 _MEGABYTE: Final = 1024 * 1024
-_REFRESH_SECONDS: Final = 30.0
 ASSUMED_SECONDS: Final = 60.0
-"""Seconds for which a placement is assumed until a listing shows it."""
+"""Seconds for which a placement is assumed until the cluster shows it."""
 _GRACE_SECONDS: Final = 20.0
 _CLOSE_SHARE: Final = 0.25
 """The part of the grace period for closing what is loaded; the rest is for calls in progress."""
@@ -87,10 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="how totals become 0..10 over the nodes of a request: the whole range between the lowest "
                             "and the highest, or in proportion to the highest (default: MinMax)")
     group.add_argument("--refresh", metavar="SECONDS", type=_seconds,
-                       help=f"how often a live cluster is listed again; 0 for never (default: {_REFRESH_SECONDS:g})")
+                       help="0 reads a live cluster once instead of watching it; other values mean nothing any more")
     group.add_argument("--assume", metavar="SECONDS", type=_seconds,
-                       help="how long a pod is assumed to be on the best node of its answer while no listing shows it; "
-                            f"0 for never (default: {ASSUMED_SECONDS:g} where a live cluster is listed again, else 0)")
+                       help="how long a pod is assumed to be on the best node of its answer until the cluster shows "
+                            f"its node; 0 for never (default: {ASSUMED_SECONDS:g} for a live cluster, else 0)")
     group.add_argument("--bind-pods", action="store_true", default=None,
                        help="answer `bindVerb: bind` too: bind the pods that kube-scheduler sends, so that every "
                             "placement is known; needs a live cluster and the right to create `pods/binding`")
@@ -250,7 +250,7 @@ def loader(
         from koordpolicy.engine.reload.settings import ReloadSettings  # noqa: PLC0415
         from koordpolicy.engine.reload.startup import InvalidAtStart  # noqa: PLC0415
         from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.extender.loaded import Loaded  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.placements import Placements  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.protocol import Extender, Priorities  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.shadow import SHARE, Shadow  # noqa: PLC0415
@@ -267,70 +267,68 @@ def loader(
         check = partial(check_profiles, settings.profiles)
         reloader = policies.begin(_enabled(plugins, names), check)
         report_idle(live.registry, {settings.profiles[0].name}, names)
-        cluster, clock, refresh = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns, None
-        if options.cluster is not None:
-            live_cluster = options.cluster.partition(":")[0] == LIVE_CLUSTER
-            listed = _listing_of(options.cluster)() if live_cluster else None
-            objects = objects_of(options.cluster) if listed is None else _required(listed)
-            cluster = cluster_from(objects, options.cluster)
-            if options.now is not None or not live_cluster:
+        cluster, clock = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns
+        watched: WatchedCluster | None = None
+        beside = Live()  # the shadow's policies
+        is_live = options.cluster is not None and options.cluster.partition(":")[0] == LIVE_CLUSTER
+        if options.refresh:
+            warn("`--refresh` means nothing any more: a live cluster is watched (0 still reads it once)")
+        if is_live and options.refresh != 0:
+            watched = _watched(options.cluster, cluster, _reads(settings, live.registry))
+            clock = watched.now
+        elif options.cluster is not None:
+            cluster = cluster_of(options.cluster)
+            if options.now is not None or not is_live:
                 # The metrics of a dump are current only at the time of the dump.
                 moment = moment_of(options.now, options.cluster, cluster)
                 clock = lambda: moment  # noqa: E731
-            if listed is not None and options.refresh != 0:
-                refresh = Refresh(_listing_of(options.cluster), _followed(listed, objects),
-                                  options.refresh or _REFRESH_SECONDS, policies.low_latency)
         warn_of_lacks(scheduling_lacks(settings, live.registry, cluster))
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
+
+        def stage(into: Scheduler, registry: Registry, other: Registry) -> None:
+            if watched is not None:
+                watched.cover([*_reads(settings, registry), *_reads(settings, other)])
+            into.hot_swap.stage(registry)
+
         shadow = None
         if options.shadow is not None:
             # The same plugins with other documents, over the same cluster, in the thread that owns it.
-            beside = Live()
             below = Scheduler(cluster, beside, settings, clock=clock)
             follows = policies.reloader(
                 beside, [options.shadow], ReloadSettings(invalid_at_start=InvalidAtStart.WAIT),
                 _enabled(plugins, names), check, log=logging.getLogger("koordpolicy.shadow"))
             share = SHARE if options.shadow_share is None else options.shadow_share
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)
-            follows.stage_with(below.hot_swap.stage)
+            follows.stage_with(lambda registry: stage(below, registry, live.registry))
             follows.start()
-        assumed = options.assume if options.assume is not None else ASSUMED_SECONDS if refresh is not None else 0.0
+        assumed = options.assume if options.assume is not None else ASSUMED_SECONDS if watched is not None else 0.0
         extender = Extender(scheduler, clock=clock, timer=time.monotonic, shadow=shadow,
                             priorities=Priorities(options.priorities or "MinMax"),
                             placements=Placements(cluster, time.monotonic, seconds=assumed))
-        reloader.stage_with(scheduler.hot_swap.stage)
+        reloader.stage_with(lambda registry: stage(scheduler, registry, beside.registry))
         reloader.start()
         bind = _binder(options.cluster or "") if options.bind_pods else None
         source = options.cluster or "the nodes of the requests"
-        return Loaded(extender, reloader, source, refresh, counters, vetter, bind)
+        return Loaded(extender, reloader, source, watched, counters, vetter, bind)
 
     return load
 
 
-def _listing_of(source: str) -> Callable[[], Listed]:
-    """Return the function that lists a live cluster, kind by kind."""
-    from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - the client takes a second to import
+def _watched(source: str, cluster: Cluster, reads: Iterable[Read]) -> WatchedCluster:
+    """Return a live cluster that is watched and listed; raises `PolicyError` if it cannot be reached."""
+    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - the client takes long to import
+    from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster  # noqa: PLC0415
 
-    return partial(api.list_kinds, source.partition(":")[2] or None)
-
-
-def _required(listed: Listed) -> Objects:
-    """Return the objects, and report missing kinds; raises `PolicyError` if a required kind is missing."""
-    from koordpolicy.engine.cluster.kinds import Objects  # noqa: PLC0415
-    from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - as above
-
-    if listed.failed:
-        api.refuse_without_required(listed)
-        warn(api.without(listed.failed))
-    return Objects.of(listed.decoded(), frozenset(api.KINDS) - listed.failed.keys())
+    watched = WatchedCluster(load_connection(source.partition(":")[2] or None), cluster, reads)
+    watched.start()
+    return watched
 
 
-def _followed(listed: Listed, objects: Iterable[Mapping[str, Any]]) -> Listing:
-    from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - as above
-    from koordpolicy.engine.cluster.sources.listing import Listing  # noqa: PLC0415
+def _reads(settings: Settings, registry: Registry) -> list[Read]:
+    from koordpolicy.engine.scheduler.profiles.profile import reads_of  # noqa: PLC0415 - as above
 
-    return Listing(objects, kinds=api.KINDS, failed=listed.failed, now=time.time())
+    return [read for spec in settings.profiles for reads in reads_of(spec, registry).values() for read in reads]
 
 
 def _binder(source: str) -> Callable[[Binding], None]:

@@ -95,7 +95,7 @@ def _show_cluster(cluster: Mapping[str, Any]) -> None:
     if not kinds:
         return
     fresh = [view["age"] for view in kinds.values() if not view["fault"]]
-    ages = f", listed {max(fresh):.0f} s ago (every {cluster['refreshSeconds']:g} s)" if fresh else ""
+    ages = f", heard of {max(fresh):.0f} s ago" if fresh else ""
     write(f"cluster {cluster['source']}: {cluster['nodes']} nodes{ages}")
     for kind, view in kinds.items():
         if view["fault"]:

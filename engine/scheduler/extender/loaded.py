@@ -6,24 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koordpolicy.engine.cluster.sources.api import Binding
-from koordpolicy.engine.cluster.sources.listing import Listed, Listing
-from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.reload.reloader import Reloader
 from koordpolicy.engine.reload.vet import Vetter
 
 from ..observe.counters import Counters
 from .protocol import Extender
-
-
-@dataclass(frozen=True, slots=True)
-class Refresh:
-    """The refresh of the cluster's state: `relist` is called every `seconds`, in a thread that may block."""
-
-    relist: Callable[[], Listed]
-    listing: Listing
-    seconds: float
-    low_latency: LowLatencyGc | None = None
-    """Is entered while a listing is taken and compared."""
+from .watched_cluster import WatchedCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +22,8 @@ class Loaded:
     reloader: Reloader
     source: str = ""
     """The source of the cluster's state, for display."""
-    refresh: Refresh | None = None
+    watched: WatchedCluster | None = None
+    """None for a cluster that does not change, and for the nodes of the requests."""
     counters: Counters = field(default_factory=Counters)
     """The counters of plugins."""
     vetter: Vetter | None = None

@@ -106,10 +106,10 @@ def _compared(extender: Extender) -> Iterable[Metric]:
 
 
 def _known(loaded: Loaded) -> Iterable[Metric]:
-    """Yield the metrics of the listings of a cluster that is listed periodically."""
-    if loaded.refresh is None:
+    """Yield the metrics of the views of a cluster that is watched."""
+    if loaded.watched is None:
         return
-    views = loaded.refresh.listing.views
+    views = loaded.watched.views
     yield table.LAST_REFRESH.value(min((view.listed for view in views.values() if view.listed), default=0))
     yield table.LAST_KIND_REFRESH.of(*(((kind,), view.listed) for kind, view in views.items()))
     yield table.KIND_STALE.of(*(((kind,), int(view.stale)) for kind, view in views.items()))

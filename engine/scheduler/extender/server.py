@@ -7,7 +7,6 @@ only moves bytes, so that health checks are answered while decisions are made.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import math
@@ -22,7 +21,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 
 from koordpolicy.engine.cluster.kinds import Lack, describe
-from koordpolicy.engine.cluster.sources.listing import Change, KindView, apply
+from koordpolicy.engine.cluster.sources.listing import KindView
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.reload.history import GenerationRecord
 from koordpolicy.engine.serving.access import Access
@@ -45,13 +44,14 @@ from .explain_endpoint import (
 )
 from .garbage_collection import ShortCollections
 from .intake import DeclinedError, Intake
-from .loaded import Loaded, Refresh
+from .loaded import Loaded
 from .metrics import Metrics
 from .protocol import Verb
 from .services import FLAGS, UnknownPathError, switched
 from .services import answer as answer_service
 from .status import lacks_of, status_of
 from .watchdog import Overdue, Watchdog, document_of
+from .watched_cluster import WatchedCluster
 
 T = TypeVar("T")
 
@@ -64,15 +64,20 @@ STUCK_SECONDS: Final = 30.0
 """The time after a stuck decision until /healthz fails."""
 
 _LOG: Final = logging.getLogger(__name__)
-_LISTING_BUDGETS: Final = 10
-"""The time to apply a listing, as a multiple of a decision's time."""
+_APPLY_BUDGETS: Final = 10
+"""The time to apply some changes of the cluster, as a multiple of a decision's time."""
+_SLICE_SECONDS: Final = 0.002
+"""The time for changes between two decisions."""
+_GATHER_SECONDS: Final = 0.005
+_LOOK_SECONDS: Final = 1.0
+_MARGIN_SECONDS: Final = 1.0
+"""The time that a change may take from the API server's storage to its watches."""
 _EXPLAIN_SHARE: Final = 1 / 3
 """The part of a decision's time that an explanation may take; the rest remains for a call that arrives meanwhile."""
 _LOOKS_PER_BUDGET: Final = 10
 _CLOSE_SECONDS: Final = 5.0
 _MOST_WAITING: Final = 32
 _BINDINGS_AT_ONCE: Final = 8
-_CHANGES_AT_ONCE: Final = 25
 _ADMIN_SECONDS: Final = 60.0
 _LACKS_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 60.0
@@ -126,7 +131,6 @@ class Server:
         self._decision_seconds = decision_seconds
         self._close_seconds = close_seconds
         self._decider = Decider(stopped=self._stopped)
-        self._lister = Decider()
         self._watchdog = Watchdog(self._decider, last=stuck_seconds, report=self._report)
         self.metrics.watchdog, self.metrics.binder = self._watchdog, self._binder
         alive = HealthCheck("decisions", self._lost)
@@ -181,7 +185,7 @@ class Server:
                 ready(found)
                 tasks.append(asyncio.create_task(self._warn_of_lacks(found)))
                 tasks.append(asyncio.create_task(
-                    self._keep_settled() if found.refresh is None else self._keep_fresh(found, found.refresh)))
+                    self._keep_settled() if found.watched is None else self._follow(found, found.watched)))
                 await stop.wait()
             finally:
                 self._loaded = self.metrics.loaded = None
@@ -190,9 +194,6 @@ class Server:
                 if loaded is not None:
                     await self._close(loaded)
                 self._decider.shutdown(wait=False, cancel_futures=True)
-                self._lister.shutdown(wait=False, cancel_futures=True)
-                if self._lister.task is not None:
-                    self.abandoned = self.abandoned or "listing the cluster"
                 self._binder.shutdown(wait=False, cancel_futures=True)
                 if self._collections is not None:
                     await asyncio.to_thread(self._collections.close)
@@ -293,7 +294,7 @@ class Server:
         Once begun, its end is awaited: no other code may use its data before.
         """
         self._decline_late()
-        budget = self._decision_seconds * _LISTING_BUDGETS
+        budget = self._decision_seconds * _APPLY_BUDGETS
         job = self._decider.assign(what, budget, fn, *arguments)
         result = asyncio.wrap_future(job)
         done, _ = await asyncio.wait((result,), timeout=budget)
@@ -345,18 +346,45 @@ class Server:
             await self._settle()
             await asyncio.sleep(_SETTLE_SECONDS)
 
-    async def _keep_fresh(self, loaded: Loaded, refresh: Refresh) -> None:
-        await self._settle()  # the loaded objects are long-lived
+    async def _follow(self, loaded: Loaded, watched: WatchedCluster) -> None:
+        """Apply the changes of the cluster, some at a time, so that decisions run in between."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nothing is decided any more
+                loop.call_soon_threadsafe(arrived.set)
+
+        watched.listen(wake)
+        settled, views = -math.inf, watched.views
         while True:
-            await asyncio.sleep(refresh.seconds)
+            if loop.time() - settled >= _SETTLE_SECONDS:
+                await self._settle()
+                settled = loop.time()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await arrived.wait()
+            arrived.clear()
             try:
-                complete = await self._refresh(loaded, refresh)
+                while await self._in_turn_to_the_end("applying changes of the cluster", watched.apply, _SLICE_SECONDS):
+                    pass
+                await self._in_turn_to_the_end("comparing placements with the cluster", _compare, loaded, watched)
             except Exception as error:
-                refresh.listing.failed(str(error))
-                _LOG.warning("listing %s failed, decisions go on with what is known: %s", loaded.source, error)
+                _LOG.warning("changes of %s are applied later: %s", loaded.source, error)
+                await asyncio.sleep(_LOOK_SECONDS)
+                arrived.set()
+            before, views = views, watched.views
+            self._report_views(before, views)
+            # Changes that follow each other closely are applied together.
+            await asyncio.sleep(_GATHER_SECONDS)
+
+    def _report_views(self, before: Mapping[str, KindView], views: Mapping[str, KindView]) -> None:
+        for kind, view in views.items():
+            known = before.get(kind, KindView())
+            if view.stale and not known.fault:
                 self.metrics.refreshed("failure")
-            else:
-                self.metrics.refreshed("success" if complete else "partial")
+            elif known.fault and not view.fault:
+                self.metrics.refreshed("success")
+                _LOG.warning("%s: is watched again", kind)
 
     async def _warn_of_lacks(self, loaded: Loaded) -> None:
         """Log the kinds that plugins read and the source lacks, whenever policies or a listing change them."""
@@ -371,42 +399,6 @@ class Server:
                                  describe(lacks - known))
                 known = lacks
             await asyncio.sleep(_LACKS_SECONDS)
-
-    async def _refresh(self, loaded: Loaded, refresh: Refresh) -> bool:
-        """List once and update the cluster; return whether each kind that was listed before could be listed."""
-        cluster, placements, listing = loaded.extender.cluster, loaded.extender.placements, refresh.listing
-        since, before = placements.now, listing.views
-
-        def list_again() -> list[Change]:
-            with refresh.low_latency or contextlib.nullcontext():
-                listed = refresh.relist()
-                return listing.changes(listed.objects, failed=listed.failed, now=time.time())
-
-        # Not the loop's own executor, which waits for its threads at the end without a limit.
-        changes = await asyncio.wrap_future(self._lister.assign("listing", math.inf, list_again))
-        if listing.views:
-            cluster.kinds = frozenset(kind for kind, view in listing.views.items() if view.listed)
-        # A few at a time, so that decisions run in between.
-        for first in range(0, len(changes), _CHANGES_AT_ONCE):
-            few = changes[first:first + _CHANGES_AT_ONCE]
-            try:
-                found = await self._in_turn_to_the_end("taking over a listing", apply, cluster, few, listing.faults)
-            except Exception:
-                listing.retry(changes[first:])
-                raise
-            for problem in found:
-                _LOG.warning("%s", problem.message)
-        if changes:
-            await self._settle()
-        if "Pod" not in listing.views or not listing.views["Pod"].fault:
-            await self._in_turn_to_the_end("comparing placements with a listing", placements.listed, since)
-        for kind, view in listing.views.items():
-            known = before.get(kind, KindView())
-            if view.stale and view.fault != known.fault:
-                _LOG.warning("%s: decisions go on with what is known of it: %s", kind, view.fault)
-            elif known.stale and not view.fault:
-                _LOG.warning("%s: is listed again", kind)
-        return not any(view.stale for view in listing.views.values())
 
     async def _settle(self) -> None:
         if self._collections is not None:
@@ -664,9 +656,17 @@ async def _ended(task: asyncio.Task[Any]) -> None:
     await asyncio.wait((task,))
 
 
+def _compare(loaded: Loaded, watched: WatchedCluster) -> None:
+    """Compare the assumed placements with the pods as the API server was last heard of them."""
+    placements = loaded.extender.placements
+    placements.listed(placements.now - watched.heard_ago("Pod") - _MARGIN_SECONDS)
+
+
 def _close(loaded: Loaded) -> None:
     loaded.extender.close()
     loaded.extender.scheduler.close()
+    if loaded.watched is not None:
+        loaded.watched.close()
 
 
 def _bare(error: MalformedBody) -> MalformedBody:

@@ -61,12 +61,12 @@ def lacks_of(extender: Extender) -> tuple[Lack, ...]:
 
 
 def _views_of(loaded: Loaded) -> dict[str, Any]:
-    """Return the state of each kind's listing, for a cluster that is listed periodically."""
-    if loaded.refresh is None:
+    """Return the state of each kind, for a cluster that is watched."""
+    if loaded.watched is None:
         return {}
-    now, views = time.time(), loaded.refresh.listing.views
+    now, views = time.time(), loaded.watched.views
     return {
-        "refreshSeconds": loaded.refresh.seconds,
+        "lagSeconds": round(loaded.watched.lag_s, 3),
         "stale": [kind for kind, view in views.items() if view.stale],
         "kinds": {kind: {"listed": view.listed or None, "age": round(now - view.listed, 3) if view.listed else None,
                          "fault": view.fault or None} for kind, view in views.items()},

@@ -38,7 +38,7 @@ UNKNOWN_NODES: Final = MetricSpec(
     "koord_policy_unknown_nodes_total", _C, "Nodes of requests that the cluster's state does not hold")
 CLUSTER_REFRESHES: Final = MetricSpec(
     "koord_policy_cluster_refreshes_total", _C,
-    "Listings of the cluster: success, partial (a kind that was known could not be listed), failure", ("result",))
+    "Watches of kinds: failure where one is lost, success where it is found again", ("result",))
 OVERDUE_DECISIONS: Final = MetricSpec(
     "koord_policy_overdue_decisions_total", _C,
     "Decisions that took longer than --decision-timeout, by the plugin that ran", ("plugin", "point"))
@@ -49,9 +49,9 @@ DECIDER_STUCK: Final = MetricSpec(
 NODES: Final = MetricSpec("koord_policy_nodes", _G, "Nodes in the cluster's state")
 PINNED_PODS: Final = MetricSpec("koord_policy_pinned_pods", _G, "Pods between their two calls")
 ASSUMED_PODS: Final = MetricSpec(
-    "koord_policy_assumed_pods", _G, "Pods whose placement is assumed and that no listing has shown there yet")
+    "koord_policy_assumed_pods", _G, "Pods whose placement is assumed and not seen yet")
 ASSUMED_PODS_DROPPED: Final = MetricSpec(
-    "koord_policy_assumed_pods_dropped_total", _C, "Assumptions by their end: confirmed, moved (a listing shows "
+    "koord_policy_assumed_pods_dropped_total", _C, "Assumptions by their end: confirmed, moved (to "
     "another node), gone, waiting, asked (again), expired", ("reason",))
 BINDING_PODS: Final = MetricSpec(
     "koord_policy_binding_pods", _G, "Pods whose binding has not returned, including abandoned ones")
@@ -59,11 +59,13 @@ OLDEST_BINDING: Final = MetricSpec(
     "koord_policy_oldest_binding_seconds", _G, "Age of the oldest of these bindings; 0 for none. One that exceeds a "
     "minute hangs")
 LAST_REFRESH: Final = MetricSpec(
-    "koord_policy_last_cluster_refresh_success_timestamp_seconds", _G, "Time of the kind with the oldest listing")
+    "koord_policy_last_cluster_refresh_success_timestamp_seconds", _G,
+    "Time at which the API server was last heard of the kind of which that is longest ago")
 LAST_KIND_REFRESH: Final = MetricSpec(
-    "koord_policy_last_kind_refresh_success_timestamp_seconds", _G, "Time at which a kind was last listed", ("kind",))
+    "koord_policy_last_kind_refresh_success_timestamp_seconds", _G,
+    "Time at which the API server was last heard of a kind: once a minute if there are no changes", ("kind",))
 KIND_STALE: Final = MetricSpec(
-    "koord_policy_kind_stale", _G, "1 while a kind that was known cannot be listed", ("kind",))
+    "koord_policy_kind_stale", _G, "1 while a kind that was known cannot be watched", ("kind",))
 
 # Policies
 

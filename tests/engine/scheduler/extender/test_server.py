@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,10 @@ from aiohttp.test_utils import TestServer
 
 from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.sources.listing import Listed, Listing
 from koordpolicy.engine.scheduler.extender import explain_endpoint
 from koordpolicy.engine.scheduler.extender import server as serving
 from koordpolicy.engine.scheduler.extender.blocks import BLOCK
-from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh
+from koordpolicy.engine.scheduler.extender.loaded import Loaded
 from koordpolicy.engine.scheduler.extender.protocol import Verb
 from koordpolicy.engine.scheduler.extender.server import Server, _dumped, _sent
 
@@ -100,41 +98,6 @@ def test_what_is_known_of_a_bound_pod_may_fail_and_the_answer_is_the_same(caplog
     server._decider.shutdown()
     assert (answer.status, json.loads(answer.body)) == (200, {"Error": ""})
     assert [record.getMessage() for record in caplog.records] == ["taking note of `bind` failed: 'p'"]
-
-
-def test_the_server_ends_while_a_listing_does_not_return():
-    listing, go_on = threading.Event(), threading.Event()
-
-    def relist():
-        listing.set()
-        go_on.wait(30)
-        return Listed(())
-
-    def load():
-        reloader = SimpleNamespace(close=lambda: None)
-        scheduler = SimpleNamespace(close=lambda: None, profiles=[SimpleNamespace(generation=1, made=())])
-        extender = SimpleNamespace(
-            cluster=Cluster(), placements=SimpleNamespace(now=0.0), close=lambda: None, scheduler=scheduler,
-        )
-        return Loaded(extender, reloader, refresh=Refresh(relist, Listing(), 0.001))
-
-    server = Server(load)
-
-    async def serve():
-        stop = asyncio.Event()
-        running = asyncio.create_task(server.run("127.0.0.1", 0, stop))
-        while not listing.is_set():
-            await asyncio.sleep(0.001)
-        stop.set()
-        await running
-
-    began = time.monotonic()
-    try:
-        asyncio.run(serve())
-    finally:
-        took = time.monotonic() - began
-        go_on.set()
-    assert (server.abandoned, took < 10) == ("listing the cluster", True)
 
 
 def test_a_binding_that_never_returns_keeps_neither_the_server_nor_the_process_from_ending():
@@ -242,48 +205,65 @@ class Slow(Cluster):
         return super().upsert(item)
 
 
-def refreshing(server, cluster):
-    """Return what lists a node that is new, and the listing."""
-    listing = Listing()
+def following(server, cluster):
+    """Return what follows a cluster, in which a node is new, and its changes."""
     node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}}
-    placements = SimpleNamespace(now=0.0, listed=lambda _: None)
+    changes, compared = [node], []
+
+    def apply(_budget):
+        cluster.upsert(changes[-1])
+        changes.pop()
+        return False
+
+    watched = SimpleNamespace(views={}, apply=apply, listen=lambda wake: wake(), heard_ago=lambda _: 2.0)
+    placements = SimpleNamespace(now=100.0, listed=compared.append)
     loaded = Loaded(SimpleNamespace(cluster=cluster, placements=placements), None)
-    return server._refresh(loaded, Refresh(lambda: Listed((node,)), listing, 30.0)), listing
+    return server._follow(loaded, watched), changes, compared
 
 
-def test_a_listing_is_left_alone_until_the_thread_that_takes_it_over_has_ended():
+def test_placements_are_compared_with_what_was_heard_before_once_changes_are_applied():
     server, cluster = Server(lambda: None, decision_seconds=0.001), Slow()
-    refresh, listing = refreshing(server, cluster)
+    follow, _, compared = following(server, cluster)
 
     async def serve():
-        task = asyncio.create_task(refresh)
+        task = asyncio.create_task(follow)
         while not cluster.begun.is_set():
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.1)  # far more than it may take
-        during = task.done(), dict(listing.faults)
+        during = list(compared)
         cluster.go_on.set()
-        return during, await asyncio.wait_for(task, 10)
+        while not compared:
+            await asyncio.sleep(0.001)
+        await serving._ended(task)
+        return during
 
-    assert asyncio.run(serve()) == ((False, {}), True)
+    assert asyncio.run(serve()) == []
     server._decider.shutdown()
-    server._lister.shutdown()
-    assert (cluster.names, listing.faults) == (["n"], {})
+    assert (cluster.names, compared[0]) == (["n"], 97.0)
 
 
-def test_a_listing_whose_turn_does_not_come_is_taken_over_with_the_next_one():
+def test_changes_whose_turn_does_not_come_are_applied_later(monkeypatch):
+    monkeypatch.setattr(serving, "_LOOK_SECONDS", 0.01)
     server, cluster, go_on = Server(lambda: None, decision_seconds=0.001), Slow(), threading.Event()
-    refresh, listing = refreshing(server, cluster)
+    follow, changes, compared = following(server, cluster)
     cluster.go_on.set()
     before = server._decider.assign("filter", 60.0, go_on.wait, 30)
-    try:
-        asyncio.run(asyncio.wait_for(refresh, 10))
-    except serving.DeclinedError as error:
-        declined = str(error)
-    go_on.set()
+
+    async def serve():
+        task = asyncio.create_task(follow)
+        await asyncio.sleep(0.1)  # its turn does not come within 0.01 s
+        during = (list(changes), cluster.begun.is_set())
+        go_on.set()
+        while not compared:
+            await asyncio.sleep(0.001)
+        await serving._ended(task)
+        return during
+
+    assert asyncio.run(serve()) == ([{"kind": "Node", "metadata": {"name": "n"},
+                                      "status": {"allocatable": {"cpu": "1"}}}], False)
     before.result(10)
     server._decider.shutdown()
-    server._lister.shutdown()
-    assert (declined, listing.faults, cluster.begun.is_set()) == ("no turn within 0.01 s", {("Node", "n"): ""}, False)
+    assert (cluster.names, changes) == (["n"], [])
 
 
 def test_a_response_in_parts_arrives_as_one():
