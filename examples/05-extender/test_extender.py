@@ -115,11 +115,11 @@ def test_the_arguments_of_the_deployment_are_options_of_the_command(capsys):
     assert capsys.readouterr().err == "koord-policy: there is no file `/etc/koord-policy/tls/tls.crt`\n"
 
 
-def test_everything_that_is_listed_may_be_listed():
+def test_everything_that_is_watched_may_be_watched():
     rules = next(each for each in documents(BASE / "rbac.yaml") if each["kind"] == "ClusterRole")["rules"]
     granted = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
     assert granted == {(resource.group, resource.plural) for resource in RESOURCES}
-    assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"list", "watch"}
 
 
 def test_kube_scheduler_is_told_where_the_service_is():
