@@ -59,7 +59,8 @@ def call(url: str, path: str, body: Any = None) -> Any:
 
 
 def passing(url: str, names: Sequence[str]) -> list[str]:
-    pod = {"metadata": {"name": "asking", "namespace": "default", "uid": "u"}, "spec": {"containers": [{"name": "main"}]}}
+    pod = {"metadata": {"name": "asking", "namespace": "default", "uid": "u"},
+           "spec": {"containers": [{"name": "main"}]}}
     answer = call(url, "/filter", {"Pod": pod, "NodeNames": list(names)})
     found: list[str] = answer["NodeNames"]
     return found
