@@ -36,6 +36,7 @@ BINDINGS_AT_ONCE: Final = 32
 """Bindings that wait for their answers at the same time: more connections make neither side faster."""
 _WHOLE_NS: Final = 5 * 60 * 1_000_000_000
 """A new definition may give a kind the subresource that it did not have."""
+BIND_S: Final = 55.0
 _LOOKS_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 """The delays between attempts to read a pod whose binding has an unknown outcome; the last one is repeated."""
 _STALE: Final = frozenset({
@@ -78,11 +79,14 @@ class LiveClient:
     def __init__(
         self, io: IoThread, transport: Transport, recorder: EventRecorder, *, clock: Callable[[], int],
         may_write: Callable[[], bool] = lambda: True, wake: Callable[[], None] = lambda: None,
-        bindings_at_once: int = BINDINGS_AT_ONCE,
+        bindings_at_once: int = BINDINGS_AT_ONCE, bind_s: float = BIND_S,
     ) -> None:
         """`transport` and `recorder` belong to the loop of `io`. Before each write `may_write` is called, in any
         thread, and `wake` after results that `take_failed_preemptions` returns. `clock` returns the time in nanoseconds
         since the epoch.
+
+        A binding fails after `bind_s` seconds and is not sent any more. That must be less than the scheduler's limit
+        for a binding cycle: the room of a pod must not be free while its binding may still arrive.
         """
         self.recorder = recorder
         self.statuses = PodStatuses(io, ClusterWriter(transport), may_write)
@@ -93,6 +97,7 @@ class LiveClient:
         self._wake = wake
         self._clock = clock
         self._slots = asyncio.Semaphore(bindings_at_once)
+        self._bind_s = bind_s
         self._owner: int | None = None
         self._cluster: Cluster | None = None
         self._chains: dict[tuple[str, str, str], deque[tuple[object, _Write]]] = {}
@@ -118,12 +123,16 @@ class LiveClient:
         If no answer arrives, the pod is read until the server says whether it was bound.
         """
         reference = pod_reference(pod.namespace, pod.name, pod.uid)
-        await self.statuses.settle(pod.uid)
-        async with self._slots:
-            self._check_leadership()
-            result = await self._writer.bind(reference, node, annotations=annotations)
-            if result.status is WriteStatus.UNKNOWN:
-                result = await self._find_out(reference, node, result)
+        try:
+            async with asyncio.timeout(self._bind_s):
+                await self.statuses.settle(pod.uid)
+                async with self._slots:
+                    self._check_leadership()
+                    result = await self._writer.bind(reference, node, annotations=annotations)
+                    if result.status is WriteStatus.UNKNOWN:
+                        result = await self._find_out(reference, node, result)
+        except TimeoutError:
+            raise OSError(f"the API server has not answered within {self._bind_s:g} s") from None
         # A repeated request may find that the first one was carried out.
         if not result.done and not (result.status is WriteStatus.ALREADY_ASSIGNED and result.node == node):
             raise (StalePodError(result.message) if result.status in _STALE else WriteFailedError(result))
@@ -157,7 +166,7 @@ class LiveClient:
             try:
                 found = await self.read_node(reference)
             except OSError:
-                continue  # the time limit of the binding cycle ends this
+                continue  # the time limit ends this
             if found is None:
                 return WriteResult(WriteStatus.GONE, "the pod is gone")
             if found == node:

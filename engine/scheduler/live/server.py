@@ -40,6 +40,8 @@ BURST: Final = 100
 _FLUSH_S: Final = 1.5
 _RELEASE_S: Final = 2.0
 _CLOSE_S: Final = 1.0
+_BIND_SHARE: Final = 0.9
+"""The part of the limit for a binding cycle in which its binding must have ended."""
 _READS_S: Final = 30.0
 """Seconds for which new policies wait for the objects that they read and that were not followed before."""
 _READS_LOOK_S: Final = 0.02
@@ -92,7 +94,8 @@ class LiveServer:
             for transport in self._transports:
                 self.io.on_close(transport.close)
             client = LiveClient(self.io, self._transports[0], self.recorder, may_write=self.leads, wake=self._wake,
-                                clock=watching.server_clock.nanoseconds)
+                                clock=watching.server_clock.nanoseconds,
+                                bind_s=settings.binding_timeout / 1e9 * _BIND_SHARE)
             self.feed = Feed(self.io, watching, self._reads_of(live.registry), wake=self._wake)
             self.scheduler = LiveScheduler(
                 Cluster(), live, settings, feed=self.feed, client=client, io=self.io, leads=self.leads,
