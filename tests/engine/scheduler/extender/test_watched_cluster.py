@@ -1,0 +1,103 @@
+"""The extender's watch of a live cluster: its start, its end, and policies that read more than before."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster
+from koordpolicy.engine.source import PolicyError
+
+from ...client.object_server import ObjectServer
+
+
+def node(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": {"cpu": "1"}}}
+
+
+def namespace(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def applied_until(watched: WatchedCluster, condition: Callable[[], bool]) -> None:
+    """Apply changes, as the deciding thread does, until the condition is true."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        watched.apply(0.01)
+        time.sleep(0.001)
+
+
+def test_the_cluster_has_all_objects_when_it_has_started_and_then_each_change():
+    with ObjectServer() as server:
+        server.put(node("one"))
+        watched = WatchedCluster(server.connection, Cluster(), [])
+        watched.start()
+        assert watched.cluster.names == ["one"]
+        woken = threading.Event()
+        watched.listen(woken.set)
+        woken.clear()
+        server.put(node("two"))
+        assert woken.wait(10)
+        applied_until(watched, lambda: watched.cluster.names == ["one", "two"])
+        assert {kind: (view.fault, view.stale) for kind, view in watched.views.items()} == {
+            "Node": ("", False), "Pod": ("", False)}
+        assert watched.heard_ago("Pod") < 10
+        assert watched.heard_ago("Namespace") == float("inf")
+        watched.close()
+
+
+def test_a_start_without_an_api_server_says_why():
+    watched = WatchedCluster(Connection("http://127.0.0.1:1"), Cluster(), [])
+    with pytest.raises(PolicyError) as refused:
+        watched.start()
+    assert [problem.message.split(":")[0] for problem in refused.value.problems] == [
+        "the cluster's nodes cannot be listed", "the cluster's pods cannot be listed"]
+    assert not watched.io.running
+
+
+def test_a_kind_that_the_server_does_not_have_is_left_out():
+    with ObjectServer(absent=["NodeMetric"]) as server:
+        server.put(node("one"))
+        watched = WatchedCluster(server.connection, Cluster(), [Read("NodeMetric")])
+        watched.start()
+        assert (watched.cluster.names, watched.cluster.lacks("NodeMetric")) == (["one"], True)
+        watched.close()
+
+
+def test_what_new_policies_read_is_applied_before_they_become_active():
+    with ObjectServer() as server:
+        server.put(namespace("shop"))
+        watched = WatchedCluster(server.connection, Cluster(), [])
+        watched.start()
+        assert dict(watched.cluster.objects("Namespace")) == {}
+        seen: list[object] = []
+
+        def reload() -> None:
+            watched.cover([Read("Namespace")])
+            seen.append(list(watched.cluster.objects("Namespace")))
+
+        reloading = threading.Thread(target=reload)
+        reloading.start()
+        applied_until(watched, lambda: bool(seen))
+        reloading.join()
+        assert seen == [["shop"]]
+        watched.close()
+
+
+def test_a_reload_goes_on_without_objects_that_do_not_come(caplog: pytest.LogCaptureFixture):
+    with ObjectServer() as server, caplog.at_level(logging.WARNING):
+        watched = WatchedCluster(server.connection, Cluster(), [])
+        watched.start()
+        watched.cover([Read("Namespace")], 0.05)  # nobody applies anything meanwhile
+        watched.close()
+    assert [record.getMessage() for record in caplog.records if "new policies" in record.getMessage()] == [
+        "the objects that the new policies read were not all listed within 0.05 s: decisions go on without"]
