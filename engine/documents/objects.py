@@ -19,6 +19,7 @@ from .specs import Kind
 
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which `kubectl apply` stores the whole object a second time."""
+_PIECE: Final = 1 << 16
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPED: Final = re.compile("[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
@@ -35,8 +36,12 @@ PLURALS: Final[Mapping[Kind, str]] = {
 def text_of(content: Mapping[str, Any]) -> str:
     """Return an object as JSON text that reads as YAML to the same values."""
     text = json.dumps(content, indent=2, ensure_ascii=False)
-    # YAML takes some characters for line breaks, and refuses others.
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    # YAML takes some characters for line breaks, and refuses others. In pieces: one call holds the interpreter.
+    return "".join(_ESCAPED.sub(_escape, text[first:first + _PIECE]) for first in range(0, len(text), _PIECE))
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found.group()):04x}"
 
 
 def object_source(name: str, text: str) -> Source:

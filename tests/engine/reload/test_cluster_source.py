@@ -13,7 +13,7 @@ import pytest
 
 from koordpolicy.engine.client.informer import Change, InformerView
 from koordpolicy.engine.framework.registry import Live
-from koordpolicy.engine.reload import Builder, Mount, Presence, SourceLimits
+from koordpolicy.engine.reload import Builder, InvalidAtStart, Mount, Presence, SourceLimits
 from koordpolicy.engine.reload.cluster_source import ClusterSource, ConfigMapSource, ObjectSource, parse
 from koordpolicy.engine.reload.vet import VettedBuild, Vetter
 from koordpolicy.engine.source import PolicyError
@@ -230,6 +230,24 @@ def test_after_a_restart_the_last_good_version_of_a_broken_object_is_active(tmp_
         "crd:SchedulerPlugin/a: spec.filter[0].expression"]
     time.run(reloader, 2)
     assert names(live) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_without_the_api_server_a_server_starts_on_the_last_good_objects(tmp_path: Path, time: Time, broken: bool):
+    objects = ObjectSource()
+    followed(objects)
+    objects.deliver([plugin("a")])
+    begun(Live(), time, objects, builder=Builder(), state_dir=tmp_path)
+    away = ObjectSource()
+    followed(away, InformerView(fault="connection refused"))
+    reloader = begun(live := Live(), time, away, builder=Builder(), state_dir=tmp_path,
+                     invalid_at_start=InvalidAtStart.LAST_GOOD)
+    assert (names(live), messages(reloader)) == (["a"], ["`crd` cannot be read: connection refused"])
+    followed(away)
+    away.deliver([plugin("a", "true &&" if broken else "1 < 2"), plugin("b")])
+    time.run(reloader, 2)
+    (source,) = reloader.status().sources
+    assert (names(live), source.last_good, len(source.problems)) == (["a", "b"], broken, int(broken))
 
 
 def test_objects_that_change_all_the_time_are_read_all_the_same(time: Time, live: Live, objects: ObjectSource):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from koordpolicy.engine.client.informer import Change
 from koordpolicy.engine.client.writes import WriteResult, WriteStatus
@@ -17,6 +19,7 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Reloader
 from koordpolicy.engine.reload.cluster_source import ObjectSource
 from koordpolicy.engine.reload.object_status import StatusWriter
+from koordpolicy.engine.reload.source_state import SourceState
 
 from .conftest import Time, begun, report_overdue
 from .test_cluster_source import followed, gone, plugin
@@ -85,11 +88,19 @@ def server() -> Server:
     return Server(source)
 
 
+OBSERVED: list[Sequence[SourceState]] = []
+"""The states after the last pass."""
+
+
 class Observer(StatusWriter):
     """A writer that is an observer of a reloader by itself."""
 
     def started(self) -> None:
         pass
+
+    def published(self, states: Sequence[SourceState]) -> None:
+        OBSERVED[:] = [states]
+        super().published(states)
 
     def closed(self) -> None:
         pass
@@ -249,3 +260,62 @@ def test_a_deleted_object_is_forgotten(server: Server, time: Time, live: Live):
     time.run(reloader, 2)
     assert server.active("a")[3] is None
     assert "activeHash" not in server.status("a")
+
+
+def test_a_rollback_by_hand_is_said_of_the_objects_that_it_changes(server: Server, time: Time, live: Live):
+    server.apply(plugin("a"), plugin("b"))
+    reloader = served(server, time, live)
+    server.apply(plugin("a", "1 < 2", generation=2))
+    time.run(reloader, 2)
+    future = reloader.restore()
+    time.run(reloader, 2)
+    assert (future.result().restored, server.active("a")[:2], server.active("a")[3], server.active("b")[:2]) == (
+        1, ("False", "RolledBack"), 1, ("True", "Active"))
+    server.apply(plugin("a", "2 < 3", generation=3))
+    time.run(reloader, 2)
+    assert server.active("a")[3] == 3
+
+
+EDITS = st.lists(st.tuples(
+    st.sampled_from(["a", "b", "c"]), st.integers(0, 2),
+    st.sampled_from(["true", "1 < 2", "params.x > 0", "params.x == ''", "nonsense", ""])), min_size=1, max_size=8)
+
+
+@settings(max_examples=30)
+@given(EDITS, st.sampled_from([1, "one"]), st.sampled_from([1, "one"]))
+def test_after_any_edits_each_status_says_what_decides_and_nothing_more_is_written(edits, before, after) -> None:
+    """Edits of objects (deleted where the expression is empty), each followed by a pause; params change between."""
+    source, live, time = ObjectSource(), Live(), Time()
+    followed(source)
+    server = Server(source)
+    written: dict[str, dict[int, Any]] = {"p": {}, "a": {}, "b": {}, "c": {}}
+
+    def apply(name: str, spec: Mapping[str, Any], kind: str = "SchedulerPlugin") -> None:
+        generation = len(written[name]) + 1
+        written[name][generation] = spec
+        server.apply(plugin(name, kind=kind, spec=spec, generation=generation))
+
+    apply("p", {"params": {"x": before}}, "PolicyParams")
+    reloader = served(server, time, live)
+    for number, (name, tenths, expression) in enumerate(edits):
+        if number == len(edits) // 2:
+            apply("p", {"params": {"x": after}}, "PolicyParams")
+        if expression:
+            apply(name, {"paramsFrom": [{"name": "p"}], "filter": [{"name": "f", "expression": expression}]})
+        elif name in server.stored:
+            server.delete(name)
+        time.run(reloader, tenths / 10)
+    time.run(reloader, 3)
+    count = len(server.sent)
+    time.run(reloader, 10)
+    assert len(server.sent) == count
+    for name, body in server.stored.items():
+        relative = f"{body['kind']}/{name}"
+        (state,) = OBSERVED[-1]
+        active = state.active.files.get(relative)
+        generation = server.status(name).get("activeGeneration")
+        assert server.status(name)["observedGeneration"] == max(written[name])
+        assert (generation is None) == (active is None)
+        assert generation is None or written[name][generation] == json.loads(active.text)["spec"]
+        assert server.active(name)[0] == str(generation == max(written[name]))
+        assert ("errors" in server.status(name)) == (server.active(name)[0] == "False")
