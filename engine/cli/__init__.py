@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "audit": "find policies and rules that have no effect in a cluster, or refuse everything",
     "explain": "explain why a pod would run on a node, and why not on the others",
     "plugins": "list the active plugins, with their origin and extension points",
+    "dump": "write a dump of a live cluster, for the other commands",
     "eval": "evaluate one CEL expression",
     "schema": "print the JSON Schema of a document kind",
     "crd": "print the CustomResourceDefinitions that store policies in a cluster",

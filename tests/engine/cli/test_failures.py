@@ -36,6 +36,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "audit": (POLICIES, "--cluster", CLUSTER),
     "descheduler": ("--once", "--dry-run", "--policies", POLICIES, "--cluster", CLUSTER),
     "diff": (POLICIES, POLICIES, "--cluster", CLUSTER),
+    "dump": ("--policies", POLICIES, "--cluster", "kube", "--out", "/gone/dump.json"),
     "eval": ("node.metadata.name", "--cluster", CLUSTER, "--node", "a"),
     "explain": ("web", "--policies", POLICIES, "--cluster", CLUSTER),
     "hash": (POLICIES,),

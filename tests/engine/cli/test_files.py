@@ -58,6 +58,7 @@ READ = {
     ("status", "--key"): ("status", *ENDPOINT, "--cert", GONE, "--key", GONE),
     ("qos", "--policies"): ("qos", "--replay", "examples/09-qos-replay/metrics.yaml", "--policies", GONE),
     ("qos", "--replay"): ("qos", "--replay", GONE),
+    ("dump", "--policies"): ("dump", "--cluster", "kube", "--out", GONE, "--policies", GONE),
     ("replay", "--trace"): ("replay", "--trace", GONE),
     ("replay", "--recorded"): ("replay", "--recorded", GONE),
     ("scheduler", "--cluster"): ("scheduler", "--cluster", GONE),
