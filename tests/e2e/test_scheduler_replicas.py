@@ -1,0 +1,127 @@
+"""Two live schedulers with one Lease, and a scheduler that is started again among many pods."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from .control_plane import AdminClient, ControlPlane
+from .nodes import add_node, add_pod
+from .scheduler_process import SchedulerProcess, until
+
+APPS = "/api/v1/namespaces/apps/pods"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/koord-policy-scheduler"
+LEASE_S = 6
+TIMES = (f"--leader-elect-lease-duration={LEASE_S}s", "--leader-elect-renew-deadline=4s",
+         "--leader-elect-retry-period=1s")
+
+
+@pytest.fixture
+def admin(own_control_plane: ControlPlane) -> AdminClient:
+    admin = own_control_plane.admin
+    admin.create("/api/v1/namespaces", {"metadata": {"name": "apps"}})
+    until(lambda: admin.get("/api/v1/namespaces/kube-system"))
+    add_node(admin, "one", cpu="100", pods=1000)
+    return admin
+
+
+def node_of(admin: AdminClient, name: str) -> str:
+    return str(admin.get(f"{APPS}/{name}")["spec"].get("nodeName") or "")
+
+
+def holder(admin: AdminClient) -> str:
+    return str(admin.get(LEASE)["spec"].get("holderIdentity") or "")
+
+
+def both(plane: ControlPlane, directory: Path) -> tuple[SchedulerProcess, SchedulerProcess]:
+    first, second = (SchedulerProcess(plane.kubeconfig(), directory / name, *TIMES, leader_elect=True)
+                     for name in ("first", "second"))
+    return first, second
+
+
+def test_l18_a_standby_takes_over_when_the_leader_is_killed(
+    own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
+):
+    first, second = both(own_control_plane, tmp_path)
+    with first:
+        first.until_ready()
+        add_pod(admin, "apps", "a")
+        assert until(lambda: node_of(admin, "a")) == "one"
+        leader = holder(admin)
+        with second:
+            second.until_ready()
+            first.process.send_signal(signal.SIGKILL)
+            killed = time.monotonic()
+            add_pod(admin, "apps", "b")
+            assert until(lambda: node_of(admin, "b"), 3 * LEASE_S) == "one"
+            took = time.monotonic() - killed
+            spec = admin.get(LEASE)["spec"]
+            # The last renewal may have been a retry period before the kill.
+            assert (took > LEASE_S - 2, spec["leaseTransitions"], spec["holderIdentity"] == leader) == (True, 1, False)
+
+
+def test_l19_l63_a_leader_that_is_stopped_releases_the_lease_and_the_standby_leads_soon(
+    own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
+):
+    first, second = both(own_control_plane, tmp_path)
+    with first:
+        first.until_ready()
+        until(lambda: holder(admin))
+        with second:
+            second.until_ready()
+            leader = holder(admin)
+            code, seconds = first.stop()
+            assert (code, seconds < 10) == (0, True)
+            stopped = time.monotonic()
+            until(lambda: holder(admin) not in {"", leader})
+            assert time.monotonic() - stopped < LEASE_S
+            add_pod(admin, "apps", "a")
+            assert until(lambda: node_of(admin, "a")) == "one"
+            code, seconds = second.stop()
+            lease = admin.get(LEASE)["spec"]
+            assert (code, seconds < 10, lease["holderIdentity"], lease["leaseDurationSeconds"]) == (0, True, "", 1)
+
+
+def test_l43_a_scheduler_that_starts_among_bound_pods_counts_all_of_them_first(
+    own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
+):
+    for number in range(300):
+        name = f"p{number}"
+        add_pod(admin, "apps", name, cpu="330m")
+        admin.create(f"{APPS}/{name}/binding", {"metadata": {"name": name}, "target": {"kind": "Node", "name": "one"}})
+    add_node(admin, "two", cpu="1")
+    # 1 of the 100 CPUs of the first node is free: each node has room for one of these.
+    for name in ("x", "y", "z"):
+        add_pod(admin, "apps", name, cpu="900m")
+    with SchedulerProcess(own_control_plane.kubeconfig(), tmp_path) as process:
+        process.until_ready()
+        until(lambda: sum(bool(node_of(admin, name)) for name in "xyz") == 2)
+        until(lambda: any(
+            (each["reason"] == "FailedScheduling") for each in admin.get(
+                "/apis/events.k8s.io/v1/namespaces/apps/events")["items"]))
+        assert sorted(node_of(admin, name) for name in "xyz") == ["", "one", "two"]
+
+
+def test_l38_lower_pods_are_tried_again_when_a_nominated_pod_is_deleted(
+    own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
+):
+    for name, value in (("high", 1000), ("middle", 100)):
+        admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+    add_node(admin, "small", cpu="1", labels={"size": "small"})
+    small = {"nodeSelector": {"size": "small"}}
+    with SchedulerProcess(own_control_plane.kubeconfig(), tmp_path) as process:
+        process.until_ready()
+        add_pod(admin, "apps", "victim", cpu="900m", terminationGracePeriodSeconds=30, **small)
+        until(lambda: node_of(admin, "victim"))
+        admin.merge(f"{APPS}/victim/status", {"status": {"phase": "Running"}})
+        add_pod(admin, "apps", "high", cpu="900m", priorityClassName="high", **small)
+        until(lambda: admin.get(f"{APPS}/high")["status"].get("nominatedNodeName"))
+        # Beside the victim there is room, which the nominated pod takes.
+        add_pod(admin, "apps", "waits", cpu="50m", priorityClassName="middle", **small)
+        until(lambda: any(each["reason"] == "Unschedulable" for each in admin.get(
+            f"{APPS}/waits")["status"].get("conditions") or ()))
+        admin.delete(f"{APPS}/high?gracePeriodSeconds=0")
+        assert until(lambda: node_of(admin, "waits")) == "small"
