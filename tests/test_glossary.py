@@ -92,3 +92,31 @@ def test_no_docstring_begins_with_a_relative_clause():
         and clause.match(node.value.value.lstrip())
     ]
     assert found == []
+
+
+SHARED_CLASSES = {
+    "Bind": "CEL's macro, and kube-scheduler's extension point",
+    "Call": "a node of CEL's tree, and one of Python's, as in `ast`",
+    "Change": "an object that an informer delivers, and one that a listing shows",
+    "Busy": "the errors of a sweep's journal and of a recorder's directory that another process writes",
+    "Changed": "the result of a transformer, and a record of a flight recorder",
+    "Difference": "of two outcomes, and of a cluster from its informers",
+    "Ended": "the end of a live scheduler, and of a recorded segment",
+    "Meter": "of evaluation, and of a cluster's requests",
+    "Projection": "the fields that an informer decodes, and those that a recorder writes",
+    "Sources": "of policies, and of a scheduler's metrics",
+    "Span": "characters of a text, and seconds of a recording",
+}
+"""Names of public classes that two modules of the engine and the built-in plugins may share, with the reason."""
+
+
+def test_no_two_public_classes_share_a_name_without_a_reason():
+    owners: dict[str, set[str]] = {}
+    for path in files(".py"):
+        name = str(path.relative_to(ROOT))
+        if name.startswith(("engine/", "builtin_plugins/")):
+            for node in ast.walk(ast.parse(text_of(path))):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    owners.setdefault(node.name, set()).add(name)
+    shared = {name: sorted(of) for name, of in owners.items() if len(of) > 1 and name not in SHARED_CLASSES}
+    assert shared == {}

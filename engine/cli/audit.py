@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koordpolicy.engine.comparison.audit import FEW_PERCENT, Audit, AuditFinding, PolicyCoverage, Severity, audit
+from koordpolicy.engine.comparison.audit import FEW_PERCENT, Audit, AuditFinding, AuditLevel, PolicyCoverage, audit
 
 from .composition import (
     add_choice,
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 def _show(found: Audit) -> None:
     from koordpolicy.engine.explanation import counted  # noqa: PLC0415 - see `run`
 
-    for level, title in ((Severity.WARNING, "warnings"), (Severity.NOTE, "notes: they may be meant so")):
+    for level, title in ((AuditLevel.WARNING, "warnings"), (AuditLevel.NOTE, "notes: they may be meant so")):
         findings = [each for each in found.findings if each.level is level]
         if findings:
             heading(title)

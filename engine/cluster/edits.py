@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from koordpolicy.engine.cel.check.checked_ast import Path
-from koordpolicy.engine.cel.explain.clauses import ABSENT, Change
+from koordpolicy.engine.cel.explain.clauses import ABSENT, ClauseChange
 from koordpolicy.engine.cel.vector.encoding import value_at
 from koordpolicy.engine.explanation import listed, shown
 from koordpolicy.engine.kubernetes.vocabulary import (
@@ -72,7 +72,7 @@ class Edit:
         return pod, snapshot
 
 
-def edits_of(change: Change, pod: PodInfo, snapshot: Snapshot, row: int | None) -> Iterator[Edit]:
+def edits_of(change: ClauseChange, pod: PodInfo, snapshot: Snapshot, row: int | None) -> Iterator[Edit]:
     """Yield the edits that lead to a change of the value at a path; none if nobody can change it.
 
     `row` is that of the node, None for the pod alone.
@@ -113,7 +113,7 @@ def may_vary(path: Path) -> bool:
             return False
 
 
-def _node_edits(change: Change, row: NodeRow) -> Iterator[Edit]:
+def _node_edits(change: ClauseChange, row: NodeRow) -> Iterator[Edit]:
     match change.path:
         case ("usage", resource):
             yield from usage_edits(row, resource, change.after)
@@ -247,7 +247,7 @@ def band_edit(pod: PodInfo, band: str) -> Edit:
                 facts=_facts("podInfo.priorityBand", pod.priority_band, band))
 
 
-def _pod_field(pod: PodInfo, path: Path, change: Change) -> Edit:
+def _pod_field(pod: PodInfo, path: Path, change: ClauseChange) -> Edit:
     changed = _written(pod.object, path, change.after)
     name = _dotted(path)
     before = None if change.before is ABSENT else change.before
@@ -270,7 +270,7 @@ def without_selection_edit(pod: PodInfo, path: Path, what: str) -> Edit:
 def without_annotation_edit(pod: PodInfo, key: str) -> Edit:
     """Return the edit that removes an annotation of the pod."""
     path = ("metadata", "annotations", key)
-    return _pod_field(pod, path, Change(("pod", *path), value_at(pod.object, path), ABSENT))
+    return _pod_field(pod, path, ClauseChange(("pod", *path), value_at(pod.object, path), ABSENT))
 
 
 # Edits of the node

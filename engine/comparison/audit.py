@@ -44,7 +44,7 @@ _EXAMPLES: Final = 3
 _Progress = Callable[[float], None]
 
 
-class Severity(enum.Enum):
+class AuditLevel(enum.Enum):
     """The severity of a finding."""
 
     WARNING = "warning"
@@ -74,7 +74,7 @@ class What(enum.Enum):
 class AuditFinding:
     """A finding about one policy (or, without one, about the cluster), with examples of pods or nodes."""
 
-    level: Severity
+    level: AuditLevel
     what: What
     message: str
     policy: str = ""
@@ -157,7 +157,7 @@ class Audit:
     @property
     def warnings(self) -> int:
         """The number of warnings."""
-        return sum(each.level is Severity.WARNING for each in self.findings)
+        return sum(each.level is AuditLevel.WARNING for each in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -192,7 +192,7 @@ def audit(
     auditor.look_at_qos()
     auditor.look_at_descheduling((descheduler or descheduling.default()).profiles)
     auditor.look_at_metrics()
-    order = [Severity.WARNING, Severity.NOTE]
+    order = [AuditLevel.WARNING, AuditLevel.NOTE]
     findings = sorted(auditor.findings, key=lambda each: (order.index(each.level), each.framework, each.policy))
     policies = sorted(auditor.coverages, key=lambda each: (each.framework, each.policy))
     progress(1.0)
@@ -226,16 +226,16 @@ class _Auditor:
     def _warn(
         self, coverage: PolicyCoverage, what: What, message: str, *, rule: str = "", examples: Iterable[str] = (),
     ) -> None:
-        level = Severity.WARNING
+        level = AuditLevel.WARNING
         if coverage.enforcement is not Enforcement.ENFORCE and what in _HARMLESS_WATCHED:
-            level, message = Severity.NOTE, f"{message} (it is only watched: {coverage.enforcement.value})"
+            level, message = AuditLevel.NOTE, f"{message} (it is only watched: {coverage.enforcement.value})"
         self._add(coverage, level, what, (message, rule, tuple(examples)))
 
     def _note(self, coverage: PolicyCoverage, what: What, message: str, *, rule: str = "") -> None:
-        self._add(coverage, Severity.NOTE, what, (message, rule, ()))
+        self._add(coverage, AuditLevel.NOTE, what, (message, rule, ()))
 
     def _add(
-        self, coverage: PolicyCoverage, level: Severity, what: What, text: tuple[str, str, tuple[str, ...]],
+        self, coverage: PolicyCoverage, level: AuditLevel, what: What, text: tuple[str, str, tuple[str, ...]],
     ) -> None:
         message, rule, examples = text
         self.findings.append(
@@ -295,8 +295,10 @@ class _Auditor:
             plugin = self._registry.plugins[Framework.SCHEDULER, scorer.plugin]
             # Plugins that are active by default were not configured by the user.
             if not plugin.source and not plugin.enabled and scorer.shapes and scorer.constant == scorer.shapes:
-                self.findings.append(AuditFinding(Severity.WARNING, What.CONSTANT_SCORE, _constant(scorer), plugin.name,
-                                             plugin.framework.value, origin=plugin.origin))
+                self.findings.append(AuditFinding(
+                    AuditLevel.WARNING, What.CONSTANT_SCORE, _constant(scorer), plugin.name, plugin.framework.value,
+                    origin=plugin.origin,
+                ))
         for name, subject in subjects.items():
             at_work = {profile for profile, of in instances.items() if name in of}
             self._report_scheduling(subject, at_work, deciding, bool(groups))
@@ -466,14 +468,14 @@ class _Auditor:
         if expired:
             age = max(expired)[0]
             self.findings.append(AuditFinding(
-                Severity.WARNING, What.EXPIRED_METRICS,
+                AuditLevel.WARNING, What.EXPIRED_METRICS,
                 f"the metric of {counted(len(expired), 'node')} of {snapshot.size:,} is expired, the oldest of {age:,} "
                 f"s{reading}", examples=tuple(name for _, name in expired[:_EXAMPLES]),
                 others=len(expired[_EXAMPLES:]),
             ))
         if never and readers:
             self.findings.append(AuditFinding(
-                Severity.WARNING if len(never) == snapshot.size else Severity.NOTE, What.NO_METRICS,
+                AuditLevel.WARNING if len(never) == snapshot.size else AuditLevel.NOTE, What.NO_METRICS,
                 f"{counted(len(never), 'node')} of {snapshot.size:,} {'was' if len(never) == 1 else 'were'} never "
                 f"measured{reading}",
                 examples=tuple(never[:_EXAMPLES]), others=len(never[_EXAMPLES:]),

@@ -22,7 +22,7 @@ from koordpolicy.engine.source import PolicyError, Problem, Source, Span
 
 from .arguments import DEFAULT_POOL, KINDS, Fault, field_path
 from .ignored_fields import warnings_of
-from .limits import EvictionLimits
+from .limits import CycleLimits
 from .profile import DeschedulerProfileSpec
 
 API_VERSION: Final = "descheduler/v1alpha2"
@@ -54,7 +54,7 @@ class DeschedulerConfiguration:
     interval: int
     dry_run: bool
     node_selector: Mapping[str, Any] | None
-    limits: EvictionLimits
+    limits: CycleLimits
     profiles: tuple[DeschedulerProfileSpec, ...]
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
     warnings: tuple[Problem, ...] = ()
@@ -351,7 +351,7 @@ def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConf
         interval=internal["deschedulingInterval"],
         dry_run=internal["dryRun"],
         node_selector=internal.get("nodeSelector"),
-        limits=EvictionLimits(
+        limits=CycleLimits(
             *(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")),
         ),
         profiles=tuple(_profile(each) for each in internal["profiles"]),

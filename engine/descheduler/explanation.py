@@ -27,7 +27,7 @@ from koordpolicy.engine.framework.points import Enforcement
 
 from .documents import DocumentCycle, DocumentPlugin, NodeState
 from .framework import ready_rows, run_cycle, select_rows
-from .limits import EvictionLimits
+from .limits import CycleLimits
 from .profile import DeschedulerProfile, RunningPlugin
 from .results import CycleResult
 
@@ -43,7 +43,7 @@ class ExplainEvictionRequest:
     pod: PodInfo
     profiles: Sequence[DeschedulerProfile]
     snapshot: Snapshot
-    limits: EvictionLimits = EvictionLimits()  # noqa: RUF009 - frozen
+    limits: CycleLimits = CycleLimits()  # noqa: RUF009 - frozen
     node_selector: Mapping[str, Any] | None = None
     cycles: int = 1
 

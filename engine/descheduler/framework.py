@@ -17,19 +17,19 @@ from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .evictor import CycleEvictor
-from .limits import EvictionLimiter, EvictionLimits
+from .limits import CycleLimits, EvictionLimiter
 from .profile import DeschedulerProfile, lacks_of
 from .results import CycleRecord, CycleResult
 
 TOO_SMALL: Final = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"
-_NO_LIMITS: Final = EvictionLimits()
+_NO_LIMITS: Final = CycleLimits()
 
 
 def run_cycle(
     profiles: Sequence[DeschedulerProfile],
     snapshot: Snapshot,
     *,
-    limits: EvictionLimits = _NO_LIMITS,
+    limits: CycleLimits = _NO_LIMITS,
     dry_run: bool = True,
     node_selector: Mapping[str, Any] | None = None,
     generation: int = 0,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class EvictionLimits:
+class CycleLimits:
     """The maximum numbers of evictions in one cycle; None means no limit, 0 refuses all."""
 
     per_node: int | None = None
@@ -17,7 +17,7 @@ class EvictionLimits:
 class EvictionLimiter:
     """Counts the evictions of one cycle against limits (pkg/descheduler/evictions semantics)."""
 
-    def __init__(self, limits: EvictionLimits) -> None:
+    def __init__(self, limits: CycleLimits) -> None:
         self._limits = limits
         self.per_node: dict[str, int] = {}
         self.per_namespace: dict[str, int] = {}

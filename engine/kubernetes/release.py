@@ -25,7 +25,7 @@ NEWEST: Final = KUBERNETES_1_36
 RELEASES: Final = (KUBERNETES_1_35, KUBERNETES_1_36)
 
 
-class Change(enum.Enum):
+class BehaviourChange(enum.Enum):
     """The changes of kube-scheduler's behaviour since a release, which the built-in plugins follow.
 
     A value has the first release, the plugins, and what was done before and is done since. The page of the default

@@ -92,7 +92,7 @@ _MOST_OPEN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class UnguardedRead:
     """An unguarded read of a key or a field; `holder` is the map or object that it is read from."""
 
     checked: Checked
@@ -139,7 +139,7 @@ class _Reader:
     absences: Absences
     checked: Checked
     analysis: Analysis
-    found: list[Access] = field(default_factory=list)
+    found: list[UnguardedRead] = field(default_factory=list)
     _keys: dict[int, Key] = field(default_factory=dict)
     _facts: dict[tuple[int, bool], frozenset[Key]] = field(default_factory=dict)
     _bound: dict[str, Key] = field(default_factory=dict)
@@ -364,7 +364,7 @@ class _Reader:
         if key in _ALWAYS or key in scope or self.absences.is_there(key):
             return
         if len(self.found) < _MOST_OPEN:
-            self.found.append(Access(self.checked, node, key, held, parent))
+            self.found.append(UnguardedRead(self.checked, node, key, held, parent))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -431,7 +431,7 @@ class Absences:
     elements_left: int = _MOST_ELEMENTS
     """The remaining number of elements of constant lists for which conditions are analysed."""
     _readers: dict[str, _Reader] = field(default_factory=dict)
-    _open: dict[str, tuple[Access, ...]] = field(default_factory=dict)
+    _open: dict[str, tuple[UnguardedRead, ...]] = field(default_factory=dict)
 
     def reader(self, name: str, reader: Checked) -> _Reader:
         """Return the reader of a variable."""
@@ -443,7 +443,7 @@ class Absences:
         """Return a reader of an expression."""
         return _Reader(self, checked, self.subject.as_written.of(checked))
 
-    def open(self, name: str, reader: Checked) -> tuple[Access, ...]:
+    def open(self, name: str, reader: Checked) -> tuple[UnguardedRead, ...]:
         """Return the unguarded reads of a variable."""
         if name not in self._open:
             below = self.reader(name, reader)
@@ -495,7 +495,7 @@ def absent_keys(subject: LintSubject) -> Iterator[Violation]:
             absences.there |= reader.facts(placed.checked.root, truth=True)
 
 
-def _outermost(found: Iterable[Access]) -> list[Access]:
+def _outermost(found: Iterable[UnguardedRead]) -> list[UnguardedRead]:
     """Return the reads, each key once, without those of fields that another one of them is read from."""
     distinct = {each.key: each for each in reversed(list(found))}
     holders: set[Key] = set()
@@ -506,7 +506,7 @@ def _outermost(found: Iterable[Access]) -> list[Access]:
             if each.key not in holders or not _is_field(each)]
 
 
-def _is_field(access: Access) -> bool:
+def _is_field(access: UnguardedRead) -> bool:
     """Return whether a field of an API object is read, not a key of a map."""
     node = access.node
     return isinstance(node, Select) and access.checked.types[node.operand.id].name.startswith(_OBJECTS)
@@ -599,7 +599,7 @@ def _is_measured(aggregate: AggregateProgram) -> bool:
 # -- reports ----------------------------------------------------------------------------------------------
 
 
-def _found(subject: LintSubject, placed: Placed, access: Access) -> Violation:
+def _found(subject: LintSubject, placed: Placed, access: UnguardedRead) -> Violation:
     text = access.checked.source.text[access.node.start : access.node.end]
     default = _default(subject, access)
     what = "field" if _is_field(access) else "key"
@@ -644,7 +644,7 @@ _ZEROS: Final = frozenset((AggregateFunction.SUM, AggregateFunction.COUNT))
 _TEXTUAL: Final = frozenset(("startsWith", "endsWith", "contains"))
 
 
-def _default(subject: LintSubject, access: Access) -> str:
+def _default(subject: LintSubject, access: UnguardedRead) -> str:
     """Return a default for an absent value that preserves the meaning; an empty text if none is certain."""
     node, kind = access.node, access.checked.types[access.node.id].name
     holder = _holder(node)
@@ -677,7 +677,7 @@ def _holder(node: Expr) -> Expr:
     return node.args[0]
 
 
-def _safe(access: Access, default: str) -> str:
+def _safe(access: UnguardedRead, default: str) -> str:
     """Return the text that reads the same key, with `default` if it is absent."""
     checked, node = access.checked, access.node
     text, holder = checked.source.text, _holder(node)
@@ -701,7 +701,7 @@ def _optional(checked: Checked, node: Expr) -> str:
     return f"{held}{'.?' if absent else '.'}{node.field}"
 
 
-def _fix(access: Access, default: str) -> TextEdit | None:
+def _fix(access: UnguardedRead, default: str) -> TextEdit | None:
     """Return the edit of a read, with quotes that the YAML scalar around it allows."""
     span = span_of(access.checked, access.node)
     root = span.root()

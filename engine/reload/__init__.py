@@ -20,6 +20,6 @@ from .settings import ReloadSettings as ReloadSettings
 from .source_state import ReloadUnit as ReloadUnit
 from .source_state import SourceReader as SourceReader
 from .startup import InvalidAtStart as InvalidAtStart
+from .status import ReloadStatus as ReloadStatus
 from .status import SourceStatus as SourceStatus
-from .status import Status as Status
 from .swap import Build as Build

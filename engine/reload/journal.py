@@ -8,12 +8,12 @@ from typing import Final
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import render
 
-from .status import SourceStatus, Status
+from .status import ReloadStatus, SourceStatus
 
 _NAMES_SHOWN: Final = 10
 
 
-def write_changes(before: Status, after: Status, registry: Registry, log: logging.Logger) -> None:
+def write_changes(before: ReloadStatus, after: ReloadStatus, registry: Registry, log: logging.Logger) -> None:
     """Log what differs between two statuses; `registry` is the active one of the second.
 
     A generation that is activated is information, or a warning where it holds no policies; a version that is refused,

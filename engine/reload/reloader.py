@@ -28,12 +28,12 @@ from .low_latency_gc import LowLatencyGc
 from .mount import Mount
 from .probation import Probation
 from .publish import publish
-from .select import Refusal, Selection, SelectionRules, select
+from .select import RejectedChanges, Selection, SelectionRules, select
 from .settings import ReloadSettings
 from .source_state import ReloadUnit, SourceReader, Sources, SourceState, active_files
 from .startup import InvalidAtStart, Startup
 from .state_store import StateSaver, Store
-from .status import BLOCKED, UNAVAILABLE, Outcomes, SourceStatus, Status
+from .status import BLOCKED, UNAVAILABLE, ReloadStatus, SourceStatus, VersionCounts
 from .swap import Build, Stage, Swapper
 from .watch import FileEvents, Waker, Watcher
 
@@ -112,7 +112,7 @@ class Reloader:
         self._rules = SelectionRules(builder.groups,
                                      None if settings.allow_empty else builder.holds_policies)
         store = Store(state_dir) if isinstance(state_dir, str | os.PathLike) else state_dir
-        self._outcomes = Outcomes(clock)
+        self._outcomes = VersionCounts(clock)
         self._history = History()
         self._probation = Probation(live, max_error_rate=settings.max_error_rate,
                                     first_decisions=settings.first_decisions)
@@ -141,12 +141,12 @@ class Reloader:
         """The start of the current pass."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._status = Status(live.registry.generation, live.registry.digest,
+        self._status = ReloadStatus(live.registry.generation, live.registry.digest,
                               tuple(self._source_status(source, 0.0) for source in self._sources))
 
     # Thread-safe methods.
 
-    def status(self) -> Status:
+    def status(self) -> ReloadStatus:
         """Return the status after the last pass; never waits."""
         return self._status
 
@@ -254,7 +254,7 @@ class Reloader:
         try:
             self._swapper.swap(selection)
         except PolicyError as error:  # it could run when it was staged
-            refused = (*selection.refused, *(Refusal(each, error.problems) for each in selection.accepted))
+            refused = (*selection.refused, *(RejectedChanges(each, error.problems) for each in selection.accepted))
             selection = Selection((), refused, {}, None)
         self._record_outcome(selection)
         self._retry_at = now + self._interval if self._unavailable() else None
@@ -324,7 +324,7 @@ class Reloader:
             self._warnings_dirty, self._warnings = False, self._collect_warnings()
         registry, before, outcomes, swapper = self._live.registry, self._status, self._outcomes, self._swapper
         blocked = any(problem.code == BLOCKED for source in self._sources for problem in source.problems)
-        self._status = Status(
+        self._status = ReloadStatus(
             registry.generation, registry.digest, tuple(self._source_status(source, now) for source in self._sources),
             outcomes.last_success, outcomes.last_failure,
             tuple(text for text in (swapper.alarm, self._saver.trouble, self._waker.trouble) if text),

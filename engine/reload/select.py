@@ -46,7 +46,7 @@ class ChangeSet:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Refusal:
+class RejectedChanges:
     """Changes that are not activated, with the reasons."""
 
     changes: ChangeSet
@@ -58,7 +58,7 @@ class Selection(Generic[T]):
     """The next set: the result of `build` (None if nothing changes), and the refused changes."""
 
     accepted: tuple[ChangeSet, ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[RejectedChanges, ...]
     versions: Mapping[str, Version]
     """The next active versions of the sources that change, by path."""
     built: T | None
@@ -74,7 +74,7 @@ def select(
     files = active_files(sources)
     changes = [*_changes_of_sources(each for each in sources if each.unit is ReloadUnit.SOURCE),
                *_changes_of_files(sources, rules.groups)]
-    refused = [Refusal(each, each.problems) for each in changes if each.problems]
+    refused = [RejectedChanges(each, each.problems) for each in changes if each.problems]
     candidates = [each for each in changes if not each.problems]
     accepted, built = _together(files, candidates, refused, build, rules)
     if accepted and built is None:
@@ -101,7 +101,8 @@ def emptied(source: SourceState) -> Problem:
 
 
 def _together(
-    files: Files, pending: list[ChangeSet], refused: list[Refusal], build: Callable[[Files], T], rules: SelectionRules,
+    files: Files, pending: list[ChangeSet], refused: list[RejectedChanges], build: Callable[[Files], T],
+    rules: SelectionRules,
 ) -> tuple[list[ChangeSet], T | None]:
     """Build all changes at once, since they may need each other, then without those with errors of their own.
 
@@ -112,15 +113,15 @@ def _together(
             built = build(_with(files, pending))
         except PolicyError as error:
             if len(pending) == 1:
-                refused.append(Refusal(pending[0], error.problems))
+                refused.append(RejectedChanges(pending[0], error.problems))
                 return [], None
             at_fault = _at_fault(pending, error.problems)
             if not at_fault or len(at_fault) == len(pending):
                 return pending, None
-            refused += [Refusal(each, _own(error.problems, each)) for each in at_fault]
+            refused += [RejectedChanges(each, _own(error.problems, each)) for each in at_fault]
             pending = [each for each in pending if each not in at_fault]
         else:
-            empty = [Refusal(each, why) for each in pending if (why := _emptied_by(each, refused, rules))]
+            empty = [RejectedChanges(each, why) for each in pending if (why := _emptied_by(each, refused, rules))]
             if not empty:
                 return pending, built
             refused += empty
@@ -129,7 +130,8 @@ def _together(
 
 
 def _one_by_one(
-    files: Files, pending: list[ChangeSet], refused: list[Refusal], build: Callable[[Files], T], rules: SelectionRules,
+    files: Files, pending: list[ChangeSet], refused: list[RejectedChanges], build: Callable[[Files], T],
+    rules: SelectionRules,
 ) -> tuple[list[ChangeSet], T | None]:
     """Add one change after the other, older ones first, as long as the set builds; refuse the rest."""
     pending = sorted(pending, key=lambda each: each.since)
@@ -147,12 +149,12 @@ def _one_by_one(
                 continue
             pending.remove(each)
             if why := _emptied_by(each, refused, rules):
-                refused.append(Refusal(each, why))
+                refused.append(RejectedChanges(each, why))
                 continue
             accepted.append(each)
             built, progress = candidate, True
     # No change was accepted in the last round, so its errors are those together with all accepted changes.
-    refused += [Refusal(each, errors[each]) for each in pending]
+    refused += [RejectedChanges(each, errors[each]) for each in pending]
     return accepted, built
 
 
@@ -228,7 +230,7 @@ def _next_versions(accepted: Iterable[ChangeSet]) -> dict[str, Version]:
     return versions
 
 
-def _emptied_by(changes: ChangeSet, refused: Iterable[Refusal], rules: SelectionRules) -> tuple[Problem, ...]:
+def _emptied_by(changes: ChangeSet, refused: Iterable[RejectedChanges], rules: SelectionRules) -> tuple[Problem, ...]:
     """Return the problems of sources that valid changes would leave without policies."""
     names = {name for refusal in refused for name, file in refusal.changes.files.items() if file is not None}
     return tuple(emptied(source) for source in changes.sources

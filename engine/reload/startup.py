@@ -13,7 +13,7 @@ from .mount import EMPTY
 from .select import HoldsPolicies, emptied, is_emptied
 from .source_state import ReloadUnit, Sources, SourceState, files_of
 from .state_store import Saved, Store
-from .status import BLOCKED, Outcomes
+from .status import BLOCKED, VersionCounts
 from .swap import Swapper
 from .watch import Watcher
 
@@ -32,7 +32,7 @@ class Startup:
 
     def __init__(
         self, sources: Sources, watcher: Watcher, swapper: Swapper, store: Store | None,
-        outcomes: Outcomes, *, invalid_at_start: InvalidAtStart, holds_policies: HoldsPolicies | None,
+        outcomes: VersionCounts, *, invalid_at_start: InvalidAtStart, holds_policies: HoldsPolicies | None,
     ) -> None:
         self._sources = sources
         self._watcher = watcher

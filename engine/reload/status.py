@@ -21,7 +21,7 @@ UNAVAILABLE: Final = "vetting-unavailable"
 
 
 @dataclass(slots=True)
-class Outcomes:
+class VersionCounts:
     """Counts activated and refused versions of policies. `clock` returns seconds since the epoch."""
 
     clock: Callable[[], float]
@@ -70,7 +70,7 @@ class SourceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ReloadStatus:
     """The status after the last pass."""
 
     generation: int

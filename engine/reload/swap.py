@@ -14,7 +14,7 @@ from .mount import EMPTY, Version
 from .probation import Probation
 from .select import Selection
 from .source_state import Files, ReloadUnit, Sources, SourceState, active_files
-from .status import BLOCKED, OVERDUE, Outcomes
+from .status import BLOCKED, OVERDUE, VersionCounts
 
 Stage: TypeAlias = Callable[[Registry], None]
 """Called with a registry; raises `PolicyError` if it cannot run."""
@@ -47,7 +47,7 @@ class Swapper:
 
     def __init__(
         self, live: Live, sources: Sources, build: Build, *, python_plugins: Iterable[Plugin],
-        check: Stage | None, probation: Probation, history: History, outcomes: Outcomes,
+        check: Stage | None, probation: Probation, history: History, outcomes: VersionCounts,
         activated: Callable[[], None],
     ) -> None:
         self._live = live

@@ -19,7 +19,7 @@ from koordpolicy.engine.source import Problem
 
 from .mount import Presence, SourceReading, Stamp
 from .source_state import Sources, SourceState
-from .status import Outcomes
+from .status import VersionCounts
 
 if TYPE_CHECKING:
     from watchdog.observers.api import ObservedWatch
@@ -44,7 +44,7 @@ class Watcher:
     """
 
     def __init__(
-        self, sources: Sources, outcomes: Outcomes, *, debounce: float, interval: float, rehash: float,
+        self, sources: Sources, outcomes: VersionCounts, *, debounce: float, interval: float, rehash: float,
     ) -> None:
         self._sources = sources
         self._outcomes = outcomes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.tracing import Observer
+from koordpolicy.engine.cel.scalar.tracing import EvaluationObserver
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import Rule
@@ -51,7 +51,7 @@ class RunningCase:
     suite: Suite
     case: Case
     tally: CallTally
-    observer: Observer
+    observer: EvaluationObserver
     explains: bool
     mismatches: list[Mismatch] = field(default_factory=list)
     only_skips: bool = True

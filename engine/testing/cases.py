@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from koordpolicy.engine.cel.scalar.tracing import Observer
+from koordpolicy.engine.cel.scalar.tracing import EvaluationObserver
 from koordpolicy.engine.documents import Case, ProblemExpectation, load, place_of, read_file
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin
@@ -21,13 +21,15 @@ from .suites import Suite, compiled
 _NOTHING: Final = "nothing was evaluated"
 
 
-def run_case(suite: Suite, case: Case, observer: Observer | None = None, *, explains: bool = False) -> CaseResult:
+def run_case(
+    suite: Suite, case: Case, observer: EvaluationObserver | None = None, *, explains: bool = False,
+) -> CaseResult:
     """Run a case. `observer` sees every evaluation; `explains` adds the values of sub-expressions to failures."""
     start = time.perf_counter()
     tally = suite.cache.setdefault("tally", CallTally())
     tally.clear()
     if observer is None:
-        both: Observer = tally
+        both: EvaluationObserver = tally
     else:
         both = suite.cache.setdefault(("both", id(observer)), Both(tally, observer))
     running = RunningCase(suite, case, tally, both, explains)

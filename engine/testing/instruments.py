@@ -9,7 +9,7 @@ from typing import Any
 
 from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReference
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.cel.scalar.tracing import NO_ROW, ObservedProgram, Observer, observe
+from koordpolicy.engine.cel.scalar.tracing import NO_ROW, EvaluationObserver, ObservedProgram, observe
 from koordpolicy.engine.cel.syntax.ast import Expr, Literal
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import programs as holders
@@ -65,7 +65,7 @@ def _camel(name: str) -> str:
     return first + "".join(each.capitalize() for each in rest)
 
 
-def instrumented(holder: Any, observer: Observer) -> Any:
+def instrumented(holder: Any, observer: EvaluationObserver) -> Any:
     """Return compiled programs (see `compile.programs`), observed."""
     return holders.with_programs(holder, lambda program: ObservedProgram(program.checked, observer))
 
@@ -88,7 +88,7 @@ def compiled_of(plugin: Plugin, args: Mapping[str, Any]) -> Any:
     return plugin.make(args, None)
 
 
-def observed_plugin(plugin: Plugin, observer: Observer) -> Plugin:
+def observed_plugin(plugin: Plugin, observer: EvaluationObserver) -> Plugin:
     """Return a document's plugin whose instances are observed."""
     return dataclasses.replace(plugin, make=lambda args, handle: instrumented(plugin.make(args, handle), observer))
 
@@ -150,8 +150,8 @@ class CallTally:
 class Both:
     """An observer that reports to two others."""
 
-    first: Observer
-    second: Observer
+    first: EvaluationObserver
+    second: EvaluationObserver
 
     def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:
         """Report to both."""

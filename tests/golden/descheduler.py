@@ -43,7 +43,7 @@ from koordpolicy.engine.descheduler.arguments import (
 from koordpolicy.engine.descheduler.config import read_plain
 from koordpolicy.engine.descheduler.evictor import CycleEvictor
 from koordpolicy.engine.descheduler.framework import ready_rows, run_plugins
-from koordpolicy.engine.descheduler.limits import EvictionLimiter, EvictionLimits
+from koordpolicy.engine.descheduler.limits import CycleLimits, EvictionLimiter
 from koordpolicy.engine.descheduler.profile import (
     DeschedulerProfile,
     DeschedulerProfileSpec,
@@ -168,8 +168,8 @@ def _evictor(case: Case, snapshot: Snapshot) -> tuple[CycleEvictor, CycleRecord]
     return evictor.hand_to(RunningPlugin(str(case["plugin"]), None)), record
 
 
-def _limits(given: Case) -> EvictionLimits:
-    return EvictionLimits(*(given.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")))
+def _limits(given: Case) -> CycleLimits:
+    return CycleLimits(*(given.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")))
 
 
 def _target(case: Case) -> PodInfo:
@@ -410,7 +410,7 @@ def _run_plugins(case: Case) -> dict[str, Any]:
     )
     profile = DeschedulerProfile("golden", None, plugins, plugins, (), None)
     snapshot = Cluster().snapshot()
-    evictor = CycleEvictor(profile, snapshot, EvictionLimiter(EvictionLimits()), CycleRecord(dry_run=True))
+    evictor = CycleEvictor(profile, snapshot, EvictionLimiter(CycleLimits()), CycleRecord(dry_run=True))
     error = run_plugins(profile, case["input"]["point"], snapshot, ready_rows(snapshot), evictor)
     return {"error": error or None}
 

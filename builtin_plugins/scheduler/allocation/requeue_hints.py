@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.kubernetes.release import Change, Release
+from koordpolicy.engine.kubernetes.release import BehaviourChange, Release
 from koordpolicy.plugin import Event
 
 
@@ -32,7 +32,7 @@ def placed_pod_changed(event: Event, kubernetes: Release) -> bool:
 
     Since Kubernetes 1.36 a pod counts that is nominated to a node.
     """
-    nominated = Change.NOMINATED_PODS_HELP.is_in(kubernetes)
+    nominated = BehaviourChange.NOMINATED_PODS_HELP.is_in(kubernetes)
     return event.kind == "Pod" and any(
         each is not None and (each.node_name or (nominated and _nominated_node(each)))
         for each in (event.old_pod, event.new_pod)

@@ -20,7 +20,7 @@ from .row_refusals import RowRefusals
 _Booleans = NDArray[np.bool_]
 
 
-class Outcomes:
+class TrialOutcomes:
     """The cached outcomes of pods of one kind: a number by row, and the chosen affinities."""
 
     __slots__ = ("_places", "_refusals", "affinities", "known", "numbers")
@@ -73,9 +73,9 @@ class Outcomes:
                 refusals.refuse(rows & (self.numbers == number), self._refusals[number - 1])
 
 
-def derived_outcomes(paths: frozenset[Path]) -> DerivedOfBase[Outcomes]:
+def derived_outcomes(paths: frozenset[Path]) -> DerivedOfBase[TrialOutcomes]:
     """Return the outcomes by kind of pod, each cached until its row changes at `paths`."""
-    return DerivedOfBase(paths, Outcomes, most=128)
+    return DerivedOfBase(paths, TrialOutcomes, most=128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Trials:
     An overridden row is tried every time, because a trial also writes its choice into the cycle state.
     """
 
-    outcomes: Outcomes
+    outcomes: TrialOutcomes
     alike: Callable[[int], Hashable]
 
     def note_affinity(self, snapshot: Snapshot, row: int, affinity: TopologyHint | None) -> None:

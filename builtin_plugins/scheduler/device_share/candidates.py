@@ -14,7 +14,7 @@ from koordpolicy.engine.scheduler.extensions.topology import affinity_of
 from koordpolicy.plugin import CycleState
 
 from ..allocation.resource_scoring import AllocationScorer
-from ..allocation.trials import Outcomes, Trials
+from ..allocation.trials import TrialOutcomes, Trials
 from ..reservation.holdings import RESTRICTED as RESTRICTED_RESERVATION
 from ..reservation.holdings import Reserved, anything_restored, first_fitting, restored_on
 from .allocation import (
@@ -37,7 +37,7 @@ _TOO_FEW_ON_NUMA: Final = Refusal("numa", "Insufficient NUMA Scoped Devices", Co
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateNode:
     """A node with devices in the scheduling cycle of one pod: its holders, and the reservations that the pod may use.
 
     `numa` is the mask of the NUMA nodes chosen for the pod, None for any.
@@ -181,7 +181,7 @@ class Candidates:
         result: PodDevices | None = state[PodDevices]
         return result
 
-    def of(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> Candidate | None:
+    def of(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int) -> CandidateNode | None:
         """Return a node as candidate; None for a pod that requests no devices or a node without a Device object."""
         pod_devices = self.pod_devices(state, pod, snapshot)
         if pod_devices is None:
@@ -192,11 +192,11 @@ class Candidates:
             return None
         name = snapshot.names[row]
         affinity = affinity_of(state, snapshot, row) if self._args.aligned else None
-        return Candidate(name, snapshot.node(row), devices, holdings, restored_on(state, name).matched, pod_devices,
+        return CandidateNode(name, snapshot.node(row), devices, holdings, restored_on(state, name).matched, pod_devices,
                          None if affinity is None else affinity.mask)
 
     def trials(
-        self, outcomes: DerivedOfBase[Outcomes], state: CycleState, snapshot: Snapshot, pod_devices: PodDevices,
+        self, outcomes: DerivedOfBase[TrialOutcomes], state: CycleState, snapshot: Snapshot, pod_devices: PodDevices,
     ) -> Trials | None:
         """Return the cached results of pods of the same kind; None where results are not cacheable."""
         if not is_cacheable(state, pod_devices):

@@ -15,7 +15,7 @@ from ..allocation.resource_scoring import AllocationScorer
 from ..reservation.holdings import nominated_reservation
 from .allocation import Allocation, Preferences, holding_of
 from .cache import DeviceCache, DeviceGrant
-from .candidates import Candidate, Candidates
+from .candidates import CandidateNode, Candidates
 from .requests import GPU_TYPE
 
 
@@ -64,7 +64,7 @@ class DeviceReserver:
         return replace(pod, requests=ResourceList({**pod.requests, **total_resources(found[0])}))
 
     def _allocate(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, candidate: Candidate,
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, row: int, candidate: CandidateNode,
     ) -> tuple[Allocation, str] | Refusal:
         """Return the final allocation and the uid of the reservation that it is taken from, empty for none."""
         if candidate.pod_devices.designated is not None:

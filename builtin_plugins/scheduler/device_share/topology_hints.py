@@ -10,7 +10,7 @@ from koordpolicy.engine.scheduler.extensions.topology import mask_of, masks
 from koordpolicy.plugin import TopologyHint
 
 from .allocation import Allocation
-from .candidates import Candidate
+from .candidates import CandidateNode
 from .devices import Holding, NodeDevices
 from .requests import GPU_TYPE
 
@@ -20,7 +20,7 @@ HINT_SCORE: Final = 500
 _NOT_ON_NUMA: Final = Refusal("numa", "Designated Allocation Lack NUMA Node ID")
 
 
-def topology_hints(candidate: Candidate) -> Mapping[str, Sequence[TopologyHint] | None] | Refusal:
+def topology_hints(candidate: CandidateNode) -> Mapping[str, Sequence[TopologyHint] | None] | Refusal:
     """Return the hints of each device type, or why all NUMA nodes together do not suffice."""
     if candidate.pod_devices.designated is not None:
         return _designated_hints(candidate.devices, candidate.pod_devices.designated)

@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.derived import DerivedState
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Scores
-from koordpolicy.engine.kubernetes.release import Change
+from koordpolicy.engine.kubernetes.release import BehaviourChange
 from koordpolicy.plugin import CycleState, Handle
 
 from ..allocation.strict_args import read_args, text
@@ -45,7 +45,7 @@ class ImageLocality:
     name = "ImageLocality"
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        self._volumes = Change.IMAGE_VOLUMES.is_in(handle.kubernetes)
+        self._volumes = BehaviourChange.IMAGE_VOLUMES.is_in(handle.kubernetes)
         self._one_size = args.get("sizes", _FIRST_NODE) == _FIRST_NODE
         self._images = DerivedState(_PATHS, _Images)
 

@@ -18,7 +18,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
 from koordpolicy.engine.kubernetes.pod_affinity import AffinityTerm, AffinityTerms
-from koordpolicy.engine.kubernetes.release import Change
+from koordpolicy.engine.kubernetes.release import BehaviourChange
 from koordpolicy.engine.scheduler.extensions.domains import Domains, domains
 from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, PodKind, PodsSeen, pod_counts
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Skip
@@ -195,7 +195,7 @@ class InterPodAffinity:
         """Return whether nodes, namespaces or pods that are on a node changed; since Kubernetes 1.36, also the pod."""
         return (placed_pod_changed(event, self._kubernetes) or node_came_or_changed(event)
                 or event.kind == "Namespace"
-                or (Change.OWN_LABELS_HELP.is_in(self._kubernetes) and is_of(event, pod)))
+                or (BehaviourChange.OWN_LABELS_HELP.is_in(self._kubernetes) and is_of(event, pod)))
 
     # Terms of running pods
 

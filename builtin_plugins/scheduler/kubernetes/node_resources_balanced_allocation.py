@@ -13,7 +13,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Point, Scores
-from koordpolicy.engine.kubernetes.release import Change
+from koordpolicy.engine.kubernetes.release import BehaviourChange
 from koordpolicy.plugin import SKIP_SHAPE, CycleState, Handle, Skip
 
 from ..allocation.resource_scoring import DEFAULT_RESOURCES, WeightedResource, allocations, counts, read_resources
@@ -43,7 +43,7 @@ class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
-        self._relative = Change.BALANCE_DIFFERENCE.is_in(handle.kubernetes)
+        self._relative = BehaviourChange.BALANCE_DIFFERENCE.is_in(handle.kubernetes)
         self._resources = tuple(
             WeightedResource(each["name"], each["weight"]) for each in args.get("resources") or DEFAULT_RESOURCES
         )

@@ -13,7 +13,7 @@ from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.scheduler.extensions.topology import KeepableHints, TopologyDemand, admit
 from koordpolicy.plugin import CycleState, Handle, TopologyHints
 
-from ..allocation.trials import Outcomes, Trials, derived_outcomes
+from ..allocation.trials import TrialOutcomes, Trials, derived_outcomes
 from ..reservation.holdings import anything_restored
 from .cache import OUTCOME_PATHS, NumaCache
 from .numa_request import NumaRequest
@@ -47,7 +47,7 @@ class NumaAdmission:
         return found
 
     def trials(
-        self, outcomes: dict[frozenset[Path], DerivedOfBase[Outcomes]], state: CycleState, pod: PodInfo,
+        self, outcomes: dict[frozenset[Path], DerivedOfBase[TrialOutcomes]], state: CycleState, pod: PodInfo,
         snapshot: Snapshot, request: NumaRequest,
     ) -> Trials | None:
         """Return the cached results of pods of the same kind; None where results are not cacheable."""

@@ -17,7 +17,7 @@ from koordpolicy.engine.scheduler.extensions.topology import affinities_of, affi
 from koordpolicy.plugin import CycleState
 
 from ..allocation.row_refusals import RowRefusals
-from ..allocation.trials import Outcomes, refuse_one_by_one
+from ..allocation.trials import TrialOutcomes, refuse_one_by_one
 from ..reservation.holdings import Reserved
 from .admission import NumaAdmission
 from .allocator import INVALID_TOPOLOGY, NumaAllocator, holds_anything
@@ -46,7 +46,7 @@ class NumaFilter:
         self._cache = cache
         self._allocator = allocator
         self._admission = admission
-        self._outcomes: dict[frozenset[Path], DerivedOfBase[Outcomes]] = {}
+        self._outcomes: dict[frozenset[Path], DerivedOfBase[TrialOutcomes]] = {}
 
     def filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, request: NumaRequest,

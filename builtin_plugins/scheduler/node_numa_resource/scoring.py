@@ -18,7 +18,7 @@ from koordpolicy.engine.scheduler.extensions.topology import affinity_of
 from koordpolicy.plugin import CycleState
 
 from ..allocation.resource_scoring import AllocationScorer
-from ..allocation.trials import Outcomes, score_one_by_one
+from ..allocation.trials import TrialOutcomes, score_one_by_one
 from .admission import NumaAdmission
 from .allocation import PodAllocation
 from .allocator import NumaAllocator
@@ -37,7 +37,7 @@ class NumaScorer:
         self._cache = cache
         self._allocator = allocator
         self._admission = admission
-        self._scores: dict[frozenset[Path], DerivedOfBase[Outcomes]] = {}
+        self._scores: dict[frozenset[Path], DerivedOfBase[TrialOutcomes]] = {}
         self._whole = Derived(OUTCOME_PATHS, np.int64, vectorized=True)
 
     def score(

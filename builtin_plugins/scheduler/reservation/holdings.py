@@ -54,7 +54,7 @@ class Reserved(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReservations:
+class UsableReservations:
     """The reservations of one node: those that the pod may use, and those that it may not."""
 
     matched: tuple[Reserved, ...] = ()
@@ -65,7 +65,7 @@ class NodeReservations:
 class Restored:
     """Per node the reservations there, as the Reservation plugin found them for this pod; a key of the cycle state."""
 
-    nodes: dict[str, NodeReservations] = field(default_factory=dict)
+    nodes: dict[str, UsableReservations] = field(default_factory=dict)
 
     def clone(self) -> Restored:
         """Return an independent copy."""
@@ -77,10 +77,10 @@ def note_restored(state: CycleState, matched: Sequence[Any], unmatched: Sequence
     restored = state.get(Restored)
     if not isinstance(restored, Restored):
         restored = state[Restored] = Restored()
-    restored.nodes[node] = NodeReservations(tuple(matched), tuple(unmatched))
+    restored.nodes[node] = UsableReservations(tuple(matched), tuple(unmatched))
 
 
-def restored_on(state: CycleState, node: str) -> NodeReservations:
+def restored_on(state: CycleState, node: str) -> UsableReservations:
     """Return the reservations of a node; none where none are stored."""
     restored = state.get(Restored)
     return restored.nodes.get(node, _NONE) if isinstance(restored, Restored) else _NONE
@@ -92,7 +92,7 @@ def anything_restored(state: CycleState) -> bool:
     return isinstance(restored, Restored) and bool(restored.nodes)
 
 
-_NONE: Final = NodeReservations()
+_NONE: Final = UsableReservations()
 
 
 def needs_reservation(pod: PodInfo) -> bool:

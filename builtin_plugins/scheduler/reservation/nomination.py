@@ -21,7 +21,7 @@ from .state import ReservationState
 TAKEN: Final = "reservation has allocateOnce enabled and has already been allocated"
 
 
-class Nominations:
+class ReservationNominations:
     """The nominations of pods by node name, until a pod is placed or fails."""
 
     def __init__(self, handle: Handle, cache: ReservationCache, filtering: ReservationFiltering) -> None:

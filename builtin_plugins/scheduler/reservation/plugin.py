@@ -52,7 +52,7 @@ from .diagnosis import event_message, reasons
 from .filtering import NO_AFFINITY, ReservationFiltering
 from .fit import score
 from .matching import Counts, ReservationRequirement
-from .nomination import Nominations
+from .nomination import ReservationNominations
 from .pre_allocation import PreAllocationChoice
 from .pre_filter import ReservationPreFilter
 from .refusals import reasons_of, refused_for
@@ -75,7 +75,7 @@ class Reservation:
         self.cache = ReservationCache()
         self._pre_filter = ReservationPreFilter(self._args, handle, self.cache)
         self._filtering = ReservationFiltering(self._args, handle, self.cache)
-        self._nominations = Nominations(handle, self.cache, self._filtering)
+        self._nominations = ReservationNominations(handle, self.cache, self._filtering)
         self._scoring = ReservationScoring(self.cache, self._nominations)
         handle.events.on(("Reservation", "Pod"), self._on_event)
 

@@ -16,7 +16,7 @@ from koordpolicy.plugin import SKIP, CycleState, Skip
 
 from .cache import ReservationCache
 from .fit import score
-from .nomination import Nominations
+from .nomination import ReservationNominations
 from .pre_allocation import PreAllocation, PreAllocationChoice
 from .state import ReservationState
 
@@ -26,7 +26,7 @@ _PREFERRED: Final = 1000
 class ReservationScoring:
     """The scorer of nodes by their nominated reservations."""
 
-    def __init__(self, cache: ReservationCache, nominations: Nominations) -> None:
+    def __init__(self, cache: ReservationCache, nominations: ReservationNominations) -> None:
         self._cache = cache
         self._nominations = nominations
 

@@ -297,7 +297,7 @@ def _combined(function: str, left: tuple[str, float], right: tuple[str, float]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClauseChange:
     """A change of the value at a path (`ABSENT`: removed) that makes a clause `expected`; `before` is the old value."""
 
     path: Path
@@ -305,7 +305,7 @@ class Change:
     after: object
 
 
-def changes_of(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bool]) -> Iterator[Change]:
+def changes_of(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bool]) -> Iterator[ClauseChange]:
     """Yield the nearest changes of single paths that make a clause `expected`, if any are found.
 
     Numbers are searched upwards and downwards from the present one; strings and booleans are those of the comparison;
@@ -320,7 +320,7 @@ def changes_of(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bo
             key = path, repr(after)
             if key not in seen and _turns(clause, bindings, path, after):
                 seen.add(key)
-                yield Change(path, before, after)
+                yield ClauseChange(path, before, after)
     yield from (each for each in _keys(clause, bindings, may_vary) if (each.path, repr(each.after)) not in seen)
 
 
@@ -418,7 +418,7 @@ def nearest(holds: Callable[[int], bool], start: int, step: int) -> int | None:
     return start + step * reach
 
 
-def _keys(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bool]) -> Iterator[Change]:
+def _keys(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bool]) -> Iterator[ClauseChange]:
     """Yield the changes of keys that a clause tests: `'zone' in node.metadata.labels`, `has(pod.spec.x)`."""
     node, owner = clause.node, clause.owner
     if isinstance(node, Select) and node.test:
@@ -432,4 +432,4 @@ def _keys(clause: Clause, bindings: Bindings, may_vary: Callable[[Path], bool]) 
         return
     after: object = "true" if clause.expected else ABSENT
     if _turns(clause, bindings, path, after):
-        yield Change(path, _value_at(bindings, path), after)
+        yield ClauseChange(path, _value_at(bindings, path), after)

@@ -11,7 +11,7 @@ from ..check.cost import Estimate, estimate
 from ..check.environment import Scope
 from ..scalar.program import Program
 from ..syntax.ast import Expr, Literal
-from ..vector.operators.base import Operator, Strategy
+from ..vector.operators.base import Operator, RowStrategy
 from ..vector.plan import plan_of
 from ..vector.planner import Planner
 
@@ -26,7 +26,7 @@ class PlannedPart:
 
     depth: int
     text: str
-    strategy: Strategy
+    strategy: RowStrategy
     rows: tuple[str, ...]
     decision: tuple[str, ...]
     cached: str
@@ -38,7 +38,7 @@ def describe(program: Program) -> tuple[PlannedPart, ...]:
     checked = program.checked
     if not is_pure(checked) and checked.scope is Scope.ROW:
         # Nothing is cached, and every row is evaluated.
-        return (_planned(checked, checked.root, Strategy.ROW, 0),)
+        return (_planned(checked, checked.root, RowStrategy.ROW, 0),)
     return tuple(
         _planned(checked, node, strategy, depth) for depth, node, strategy in _Recorder(checked).parts
         if not isinstance(node, Literal)
@@ -55,12 +55,12 @@ class _Recorder:
 
     def __init__(self, checked: Checked) -> None:
         self._depth = 0
-        self.parts: list[tuple[int, Expr, Strategy]] = []
+        self.parts: list[tuple[int, Expr, RowStrategy]] = []
         Planner(checked, plan_of, self._record)
 
     def _record(self, node: Expr, plan: Callable[[], Operator]) -> Operator:
         place = len(self.parts)
-        self.parts.append((self._depth, node, Strategy.ROW))
+        self.parts.append((self._depth, node, RowStrategy.ROW))
         self._depth += 1
         operator = plan()
         self._depth -= 1
@@ -68,12 +68,12 @@ class _Recorder:
         return operator
 
 
-def _planned(checked: Checked, node: Expr, strategy: Strategy, depth: int) -> PlannedPart:
+def _planned(checked: Checked, node: Expr, strategy: RowStrategy, depth: int) -> PlannedPart:
     text = " ".join(checked.source.text[node.start : node.end].split())
     rows, decision = split_reads(checked, reads_of(checked, node))
-    if strategy is Strategy.DECISION and checked.scopes[node.id] is Scope.CONSTANT:
-        strategy = Strategy.CONSTANT
-    if isinstance(checked.references.get(node.id), DefinitionReference) and strategy is not Strategy.VARIABLE:
+    if strategy is RowStrategy.DECISION and checked.scopes[node.id] is Scope.CONSTANT:
+        strategy = RowStrategy.CONSTANT
+    if isinstance(checked.references.get(node.id), DefinitionReference) and strategy is not RowStrategy.VARIABLE:
         text = f"{text} (a variable)"
     row_texts, decision_texts = _texts(rows), _texts(decision)
     return PlannedPart(
@@ -86,16 +86,16 @@ def _texts(paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(sorted(map(shown, paths)))
 
 
-def _cached(strategy: Strategy, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
+def _cached(strategy: RowStrategy, depth: int, rows: tuple[str, ...], decision: tuple[str, ...]) -> str:
     """Return what is cached of a part between decisions."""
     condition = f" for each {' and '.join(decision)}" if decision else ""
-    if strategy is Strategy.DISTINCT and depth:
+    if strategy is RowStrategy.DISTINCT and depth:
         return f"one result per distinct {', '.join(rows)}{condition}"
-    if strategy is Strategy.NUMBERS:
+    if strategy is RowStrategy.NUMBERS:
         return "the column, in the snapshot"
-    if strategy in (Strategy.CONSTANT, Strategy.DECISION):
+    if strategy in (RowStrategy.CONSTANT, RowStrategy.DECISION):
         return "nothing: one evaluation per decision"
-    if depth == 0 and strategy is not Strategy.ROW:
+    if depth == 0 and strategy is not RowStrategy.ROW:
         again = ", from their second use on" if decision else ""
         return f"the column{condition}{again}; changed rows are evaluated again"
     return "nothing"

@@ -26,7 +26,7 @@ NO_ROW = -1
 """The row of an evaluation with given variables, of no frame."""
 
 
-class Observer(Protocol):
+class EvaluationObserver(Protocol):
     """Receiver of the evaluations of observed programs."""
 
     def evaluated(self, program: Program, row: int, result: object, bindings: Mapping[str, object]) -> None:
@@ -41,7 +41,7 @@ class Observer(Protocol):
 class ObservedProgram(Program):
     """A program that reports every evaluation to an observer."""
 
-    observer: Observer = field(repr=False)
+    observer: EvaluationObserver = field(repr=False)
 
     def evaluate(self, bindings: Mapping[str, object]) -> object:
         """Return the value; see `Program.evaluate`."""

@@ -41,7 +41,7 @@ from .planner import Planner
 from .result_cache import CachedColumn
 from .scalar_fallback import ScalarFallback
 from .some_rows import SomeRows
-from .vectors import Failure, Mask, NotColumnar, Operand, Unknown, Vector
+from .vectors import ErrorColumn, Mask, NotColumnar, Operand, Unknown, Vector
 
 __all__ = ["ColumnPlan", "evaluate", "plan_of"]
 
@@ -284,9 +284,9 @@ class ColumnPlan:
             operand = self.operator.run(context)
         if isinstance(operand, Vector):
             vector = operand
-        elif isinstance(operand, Failure | Unknown):
+        elif isinstance(operand, ErrorColumn | Unknown):
             vector = Vector(np.zeros(size, dtype=dtype_of(self._checked)), np.zeros(size, dtype=np.bool_))
-            if isinstance(operand, Failure):
+            if isinstance(operand, ErrorColumn):
                 failed = np.ones(size, dtype=np.bool_) if operand.rows is None else operand.rows
                 vector = vector.failing(operand.error, failed)
         else:

@@ -76,7 +76,7 @@ class Vector:
         raise NotColumnar
 
 
-class Failure:
+class ErrorColumn:
     """A column without values: an error in some rows (None: in all), the others unknown."""
 
     __slots__ = ("error", "rows")
@@ -93,7 +93,7 @@ class Unknown:
 
 
 UNKNOWN: Final = Unknown()
-Operand: TypeAlias = "Vector | Failure | Unknown | bool | int | float"
+Operand: TypeAlias = "Vector | ErrorColumn | Unknown | bool | int | float"
 
 
 def kind_of(operand: Operand) -> str:
@@ -373,14 +373,15 @@ def choose(condition: Vector, a: Operand, b: Operand) -> Operand:
     true, false = decided(condition)
     failures = [(condition.error, condition.failed)]
     for branch, taken in ((a, true), (b, false)):
-        if isinstance(branch, Failure):
+        if isinstance(branch, ErrorColumn):
             failures.append((branch.error, and_masks(taken, branch.rows)))
         elif isinstance(branch, Vector) and branch.error is not None:
             failures.append((branch.error, and_masks(taken, branch.failed)))
     error, failed = _largest(failures)
-    known = [(branch, taken) for branch, taken in ((a, true), (b, false)) if not isinstance(branch, Failure | Unknown)]
+    sides = ((a, true), (b, false))
+    known = [(branch, taken) for branch, taken in sides if not isinstance(branch, ErrorColumn | Unknown)]
     if not known:
-        return UNKNOWN if error is None else Failure(error, failed)
+        return UNKNOWN if error is None else ErrorColumn(error, failed)
     if len(known) == 1:
         [(branch, taken)] = known
         kind = kind_of(branch)

@@ -40,7 +40,7 @@ class CopyOnWriteArray:
         self.values[rows] = values
 
 
-class CachedColumn(CopyOnWriteArray):
+class ResultColumn(CopyOnWriteArray):
     """One plugin's results for one cache key, a row per node, with all changes up to `stamp`."""
 
     __slots__ = ("__weakref__", "_refuses", "altered", "epoch", "errors", "last_epoch", "scored", "stale", "stamp")

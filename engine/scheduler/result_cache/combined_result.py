@@ -17,7 +17,7 @@ from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.framework.points import CacheKey, Errors
 
 from ..profiles.profile import Active
-from .columns import Booleans, CachedColumn, CopyOnWriteArray
+from .columns import Booleans, CopyOnWriteArray, ResultColumn
 
 CHEAP: Final = 256
 """Up to this number of rows a function of arrays takes about the same time as for one."""
@@ -85,7 +85,7 @@ class CombinedResult(CopyOnWriteArray):
         self.weights = np.array([active.weight for active in actives], np.int64)
         self.cache_keys: list[CacheKey] = []
         """The cache keys of the columns."""
-        self.columns: list[CachedColumn] = []
+        self.columns: list[ResultColumn] = []
         self.epochs: list[int | None] = []
         self.no_epochs: list[int | None] = [None] * len(actives)
         """The epochs of keys that have none."""

@@ -28,7 +28,7 @@ from koordpolicy.engine.framework.scheduler import CycleState
 
 from ..observe.metrics_recorder import PointTimer
 from ..profiles.profile import Active, Profile
-from .columns import CachedColumn
+from .columns import ResultColumn
 from .combined_result import CHEAP, NOTHING, CombinedResult, DependencyGroup, Divided, refused_first, total_of
 from .plugin_results import checked, filtered, scored
 from .store import ClusterStore, ProfileStore, ShapeKeys
@@ -84,7 +84,7 @@ class ResultCache:
         """
         actives, stored = self._profile.without(point, skipped), self._store.of(self._profile)
         keys = self._shape_keys(stored, point, skipped, actives)
-        held: list[CachedColumn] = []
+        held: list[ResultColumn] = []
         """Cache keys that plugins returned before one turned out to be uncacheable."""
         while True:
             try:
@@ -165,7 +165,7 @@ class ResultCache:
             )
 
     def _grouped(
-        self, point: Point, actives: Sequence[Active], keys: Sequence[CacheKey | None], held: list[CachedColumn],
+        self, point: Point, actives: Sequence[Active], keys: Sequence[CacheKey | None], held: list[ResultColumn],
     ) -> CombinedResult:
         cacheable = [(place, cache_key) for place, cache_key in enumerate(keys) if cache_key is not None]
         size = self._snapshot.size
@@ -395,7 +395,7 @@ class ResultCache:
             return None
 
 
-def _expand(columns: Iterable[CachedColumn]) -> bool:
+def _expand(columns: Iterable[ResultColumn]) -> bool:
     """Expand columns; return whether any has changed."""
     expanded = [column for column in columns if column.scored is not None]
     for column in expanded:

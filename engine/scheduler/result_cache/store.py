@@ -14,7 +14,7 @@ import numpy as np
 from koordpolicy.engine.cluster.change_log import Log, last_of
 from koordpolicy.engine.framework.points import CacheKey, Point
 
-from .columns import CachedColumn
+from .columns import ResultColumn
 from .combined_result import CombinedResult
 
 _MOST_BYTES: Final = 256 * 1024 * 1024
@@ -84,7 +84,7 @@ class CombinedResults(Latest[CombinedResult]):
     def __init__(self) -> None:
         super().__init__()
         self._bytes = 0
-        self._sharing: dict[CachedColumn, int] = {}
+        self._sharing: dict[ResultColumn, int] = {}
 
     def add(self, key: Hashable, group: CombinedResult) -> None:
         """Add a combined result, and drop the least recently used."""
@@ -124,7 +124,7 @@ class ClusterStore:
 
     def __init__(self) -> None:
         self._profiles: WeakKeyDictionary[Any, ProfileStore] = WeakKeyDictionary()
-        self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, CachedColumn]] = WeakKeyDictionary()
+        self._columns: WeakKeyDictionary[Any, WeakValueDictionary[Hashable, ResultColumn]] = WeakKeyDictionary()
         self._keys: WeakKeyDictionary[Any, dict[Hashable, int]] = WeakKeyDictionary()
         self._numbers = count()
 
@@ -145,10 +145,10 @@ class ClusterStore:
             number = known[point, key] = next(self._numbers)
         return number
 
-    def column(self, ask: Any, point: Point, key: Hashable, size: int) -> CachedColumn:
+    def column(self, ask: Any, point: Point, key: Hashable, size: int) -> ResultColumn:
         """Return a plugin's column for a cache key, a new one if there is none."""
         columns = self._columns.setdefault(ask, WeakValueDictionary())
         column = columns.get((point, key))
         if column is None:
-            column = columns[point, key] = CachedColumn(size, np.bool_ if point is Point.FILTER else np.int8)
+            column = columns[point, key] = ResultColumn(size, np.bool_ if point is Point.FILTER else np.int8)
         return column

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cel.explain.clauses import ABSENT, Change
+from koordpolicy.engine.cel.explain.clauses import ABSENT, ClauseChange
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.edits import (
     allocatable_edits,
@@ -147,20 +147,20 @@ def test_a_toleration_is_as_narrow_as_the_taint():
     (("params", "x"), 1, 2, []),
 ])
 def test_what_people_can_change_has_an_edit_and_nothing_else(snapshot, path, before, after, texts):
-    assert edited(Change(path, before, after), snapshot)[0] == texts
+    assert edited(ClauseChange(path, before, after), snapshot)[0] == texts
     if texts:
         assert may_vary(path)
 
 
 def test_edits_bring_what_was_asked_for(snapshot):
     assert edited(
-        Change(("podInfo", "priorityBand"), "koord-prod", "koord-batch"), snapshot,
+        ClauseChange(("podInfo", "priorityBand"), "koord-prod", "koord-batch"), snapshot,
     )[1].priority_band == "koord-batch"
-    assert edited(Change(("podInfo", "qosClass"), "LS", "BE"), snapshot)[1].qos_class == "BE"
+    assert edited(ClauseChange(("podInfo", "qosClass"), "LS", "BE"), snapshot)[1].qos_class == "BE"
     assert edited(
-        Change(("pod", "metadata", "labels", "a.b/c"), ABSENT, "d"), snapshot,
+        ClauseChange(("pod", "metadata", "labels", "a.b/c"), ABSENT, "d"), snapshot,
     )[1].object["metadata"]["labels"] == {"a.b/c": "d"}
-    assert edited(Change(("requested", "cpu"), 1500, 900), snapshot)[2].requested["cpu"] == 500
+    assert edited(ClauseChange(("requested", "cpu"), 1500, 900), snapshot)[2].requested["cpu"] == 500
 
 
 def test_a_malformed_metric_is_refused_and_changes_nothing(snapshot):

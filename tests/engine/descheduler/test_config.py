@@ -6,7 +6,7 @@ import pytest
 
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.arguments import complete, read_low_node_load
-from koordpolicy.engine.descheduler.limits import EvictionLimits
+from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec
 from koordpolicy.engine.documents.validation import validate_plain
 from koordpolicy.engine.source import PolicyError, Source
@@ -45,7 +45,7 @@ def test_an_empty_configuration_has_koordinators_defaults():
 def test_the_example_is_read_and_its_arguments_are_in_internal_form():
     found = config.load(PROJECT / "examples" / "10-descheduler" / "config.yaml")
     (profile,) = found.profiles
-    assert (found.interval, found.dry_run, found.limits) == (30 * 10**9, True, EvictionLimits(3, None, 25))
+    assert (found.interval, found.dry_run, found.limits) == (30 * 10**9, True, CycleLimits(3, None, 25))
     assert (profile.balance, profile.complete) == (("LowNodeLoad",), frozenset(("LowNodeLoad",)))
     assert [pool["name"] for pool in profile.args["LowNodeLoad"]["nodePools"]] == ["__default_node_pool__"]
     assert read_low_node_load(profile.args["LowNodeLoad"]).pools[0].high == {"cpu": 75, "memory": 80}

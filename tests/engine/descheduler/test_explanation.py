@@ -7,7 +7,7 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction
-from koordpolicy.engine.descheduler.limits import EvictionLimits
+from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Registry
@@ -64,7 +64,7 @@ def told(
         snapshot=lambda: snapshot, memory=SourceStreaks(),
     )
     evicted, found = explain_eviction(
-        ExplainEvictionRequest(cluster.pod(name), profiles, snapshot, limits or EvictionLimits(), selector, cycles),
+        ExplainEvictionRequest(cluster.pod(name), profiles, snapshot, limits or CycleLimits(), selector, cycles),
     )
     check_part("explain", "finding", json.loads(json.dumps(found.to_json())))
     return evicted, found.as_text().splitlines()
@@ -112,7 +112,7 @@ def test_an_anomaly_says_how_often_it_must_be_seen():
 
 
 def test_limits_targets_and_until_are_told():
-    assert told(limits=EvictionLimits(total=0))[1][
+    assert told(limits=CycleLimits(total=0))[1][
         4
     ] == "  limit       drain: chosen by small, but at most 0 pods per cycle (limits)"
     nowhere = told(nodes={"source": SPEC["nodes"]["source"], "target": "false"})[1]

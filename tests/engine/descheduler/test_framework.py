@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.descheduler.framework import TOO_SMALL, aggregate, run_cycle
-from koordpolicy.engine.descheduler.limits import EvictionLimits
+from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 
 from .conftest import evicted, kept, node, pod
@@ -17,7 +17,7 @@ def run(*specs: DeschedulerProfileSpec, objects=OBJECTS, **given):
 def test_every_candidate_says_what_would_evict_it_or_what_stopped_it():
     result = run(
         DeschedulerProfileSpec("p", balance=("Everyone",), filter=("KeepsWeb",)),
-        limits=EvictionLimits(per_node=1, total=5),
+        limits=CycleLimits(per_node=1, total=5),
         objects=[*OBJECTS, pod("broken", "b")],
     )
     assert result.to_json() == {

@@ -1,8 +1,8 @@
-from koordpolicy.engine.descheduler.limits import EvictionLimiter, EvictionLimits
+from koordpolicy.engine.descheduler.limits import CycleLimits, EvictionLimiter
 
 
 def test_limits_count_nodes_namespaces_and_all():
-    limiter = EvictionLimiter(EvictionLimits(per_node=2, per_namespace=3, total=4))
+    limiter = EvictionLimiter(CycleLimits(per_node=2, per_namespace=3, total=4))
     answers = []
     for on, namespace in (("a", "x"), ("a", "x"), ("a", "x"), ("b", "x"), ("c", "x"), ("", "y"), ("", "z")):
         answers.append(limiter.refusal(on, namespace))
@@ -12,4 +12,4 @@ def test_limits_count_nodes_namespaces_and_all():
         "", "", "at most 2 pods of one node per cycle", "", "at most 3 pods of one namespace per cycle", "",
         "at most 4 pods per cycle",
     ]
-    assert EvictionLimiter(EvictionLimits(total=0)).refusal("a", "x") == "at most 0 pods per cycle"
+    assert EvictionLimiter(CycleLimits(total=0)).refusal("a", "x") == "at most 0 pods per cycle"

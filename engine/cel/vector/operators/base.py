@@ -12,7 +12,7 @@ from ..context import VectorContext
 from ..vectors import Operand
 
 
-class Strategy(enum.Enum):
+class RowStrategy(enum.Enum):
     """The strategy by which a part of an expression is evaluated for all rows."""
 
     CONSTANT = "constant"
@@ -37,7 +37,7 @@ class Rank(enum.IntEnum):
 class Operator(Protocol):
     """A part of an expression that is evaluated for all rows at once."""
 
-    strategy: ClassVar[Strategy]
+    strategy: ClassVar[RowStrategy]
     rank: ClassVar[Rank]
 
     def run(self, context: VectorContext, /) -> Operand:

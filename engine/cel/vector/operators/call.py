@@ -9,15 +9,15 @@ from ...check.checked_ast import Path
 from ...values.values import EvaluationError
 from ..codegen import Term, Writing
 from ..context import VectorContext
-from ..vectors import UNKNOWN, Failure, Mask, Operand, Vector, and_masks
-from .base import Operator, Rank, Strategy, union_of_reads
+from ..vectors import UNKNOWN, ErrorColumn, Mask, Operand, Vector, and_masks
+from .base import Operator, Rank, RowStrategy, union_of_reads
 
 
 class CallOperator:
     """A call of a function with an implementation on columns."""
 
     __slots__ = ("_arguments", "_function")
-    strategy: ClassVar[Strategy] = Strategy.COLUMN
+    strategy: ClassVar[RowStrategy] = RowStrategy.COLUMN
     rank: ClassVar[Rank] = Rank.COLUMN
 
     def __init__(self, function: Callable[..., Operand], arguments: Sequence[Operator]) -> None:
@@ -38,10 +38,10 @@ class CallOperator:
                         # The leftmost error is the result if all operands left of it have a value.
                         error, failed = operand.error, and_masks(certain, operand.failed)
                     certain = and_masks(certain, operand.valid)
-            elif isinstance(operand, Failure):
-                return Failure(operand.error, and_masks(certain, operand.rows))
+            elif isinstance(operand, ErrorColumn):
+                return ErrorColumn(operand.error, and_masks(certain, operand.rows))
             elif operand is UNKNOWN:
-                return UNKNOWN if error is None else Failure(error, failed)
+                return UNKNOWN if error is None else ErrorColumn(error, failed)
         if not some:  # both branches of a condition may be equal for all rows
             operands[0] = Vector.full(context.size, operands[0])
         result = self._function(*operands)

@@ -7,15 +7,15 @@ from typing import ClassVar
 from ...check.checked_ast import Path
 from ..codegen import Term, Writing
 from ..context import VectorContext
-from ..vectors import UNKNOWN, Failure, Operand, Vector, choose
-from .base import Operator, Rank, Strategy, union_of_reads
+from ..vectors import UNKNOWN, ErrorColumn, Operand, Vector, choose
+from .base import Operator, Rank, RowStrategy, union_of_reads
 
 
 class ChoiceOperator:
     """`condition ? a : b`; a branch that no row takes is not evaluated."""
 
     __slots__ = ("_condition", "_first", "_second")
-    strategy: ClassVar[Strategy] = Strategy.COLUMN
+    strategy: ClassVar[RowStrategy] = RowStrategy.COLUMN
     rank: ClassVar[Rank] = Rank.COLUMN
 
     def __init__(self, condition: Operator, first: Operator, second: Operator) -> None:
@@ -29,7 +29,7 @@ class ChoiceOperator:
             return self._first.run(context)
         if condition is False:
             return self._second.run(context)
-        if isinstance(condition, Failure):
+        if isinstance(condition, ErrorColumn):
             return condition
         if not isinstance(condition, Vector) or condition.values.dtype.kind != "b":
             return UNKNOWN

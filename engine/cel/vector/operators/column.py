@@ -17,14 +17,14 @@ from ..kinds import DTYPES
 from ..scalar_fallback import ScalarFallback
 from ..some_rows import SomeRows
 from ..vectors import Mask, NotColumnar, Operand, Vector, to_double
-from .base import Rank, Strategy
+from .base import Rank, RowStrategy
 
 
 class ColumnOperator:
     """A numeric column of the frame."""
 
     __slots__ = ("_fallback", "_key", "_kind", "_path")
-    strategy: ClassVar[Strategy] = Strategy.NUMBERS
+    strategy: ClassVar[RowStrategy] = RowStrategy.NUMBERS
     rank: ClassVar[Rank] = Rank.COLUMN
 
     def __init__(self, checked: Checked, node: Expr, path: Path, kind: str) -> None:

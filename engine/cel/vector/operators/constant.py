@@ -8,14 +8,14 @@ from ...check.checked_ast import Path
 from ..codegen import Term, Writing
 from ..context import VectorContext
 from ..vectors import Operand
-from .base import NO_PATHS, Rank, Strategy
+from .base import NO_PATHS, Rank, RowStrategy
 
 
 class ConstantOperator:
     """A literal."""
 
     __slots__ = ("_value",)
-    strategy: ClassVar[Strategy] = Strategy.CONSTANT
+    strategy: ClassVar[RowStrategy] = RowStrategy.CONSTANT
     rank: ClassVar[Rank] = Rank.CONSTANT
 
     def __init__(self, value: Any) -> None:

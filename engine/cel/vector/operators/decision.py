@@ -12,15 +12,15 @@ from ..context import VectorContext
 from ..dictionary import UNEVALUATED
 from ..kinds import KINDS
 from ..scalar_fallback import ScalarFallback
-from ..vectors import UNKNOWN, Failure, Operand
-from .base import NO_PATHS, Rank, Strategy
+from ..vectors import UNKNOWN, ErrorColumn, Operand
+from .base import NO_PATHS, Rank, RowStrategy
 
 
 class DecisionOperator:
     """A part that reads no row, evaluated once per decision."""
 
     __slots__ = ("_fallback", "_kind")
-    strategy: ClassVar[Strategy] = Strategy.DECISION
+    strategy: ClassVar[RowStrategy] = RowStrategy.DECISION
     rank: ClassVar[Rank] = Rank.DECISION
 
     def __init__(self, checked: Checked, node: Expr) -> None:
@@ -38,7 +38,7 @@ class DecisionOperator:
     def run(self, context: VectorContext) -> Operand:
         value = self.value(context)
         if isinstance(value, EvaluationError):
-            return UNKNOWN if value.final else Failure(value)
+            return UNKNOWN if value.final else ErrorColumn(value)
         return value  # type: ignore[return-value]
 
     def fuse(self, writing: Writing) -> Term:

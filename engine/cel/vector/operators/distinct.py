@@ -13,14 +13,14 @@ from ..dictionary import DistinctResults
 from ..kinds import KINDS
 from ..scalar_fallback import ScalarFallback
 from ..vectors import Operand
-from .base import Rank, Strategy
+from .base import Rank, RowStrategy
 
 
 class DistinctOperator:
     """Dictionary-encoded evaluation: the scalar fallback runs once per distinct input."""
 
     __slots__ = ("_decision", "_declared", "_fallback", "_kind", "_paths", "_paths_set")
-    strategy: ClassVar[Strategy] = Strategy.DISTINCT
+    strategy: ClassVar[RowStrategy] = RowStrategy.DISTINCT
     rank: ClassVar[Rank] = Rank.DISTINCT
 
     def __init__(self, checked: Checked, node: Expr) -> None:

@@ -9,7 +9,7 @@ from ...syntax.ast import Expr
 from ..codegen import Term, Writing
 from ..context import VectorContext
 from ..vectors import NotColumnar, Operand
-from .base import Operator, Rank, Strategy
+from .base import Operator, Rank, RowStrategy
 from .distinct import DistinctOperator
 
 
@@ -17,7 +17,7 @@ class GuardOperator:
     """A numeric operator with a fallback: if values are no numbers, one evaluation per distinct input."""
 
     __slots__ = ("_checked", "_node", "_otherwise", "part")
-    strategy: ClassVar[Strategy] = Strategy.COLUMN
+    strategy: ClassVar[RowStrategy] = RowStrategy.COLUMN
     rank: ClassVar[Rank] = Rank.COLUMN
 
     def __init__(self, checked: Checked, node: Expr, part: Operator) -> None:

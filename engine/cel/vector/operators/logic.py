@@ -11,15 +11,15 @@ from ...check.checked_ast import Path
 from ...values.values import EvaluationError
 from ..codegen import Term, Writing
 from ..context import VectorContext
-from ..vectors import Failure, Mask, Operand, Vector, and_masks, decided
-from .base import NO_PATHS, Operator, Rank, Strategy, union_of_reads
+from ..vectors import ErrorColumn, Mask, Operand, Vector, and_masks, decided
+from .base import NO_PATHS, Operator, Rank, RowStrategy, union_of_reads
 
 
 class LogicOperator:
     """A chain of `&&` or `||`; cheap terms run first, until all rows are decided."""
 
     __slots__ = ("_conjunction", "_parts")
-    strategy: ClassVar[Strategy] = Strategy.COLUMN
+    strategy: ClassVar[RowStrategy] = RowStrategy.COLUMN
     rank: ClassVar[Rank] = Rank.COLUMN
 
     def __init__(self, parts: Sequence[Operator], *, conjunction: bool) -> None:
@@ -52,7 +52,7 @@ class LogicOperator:
                     known = and_masks(known, sure)
                 if stopped.all():
                     return stop
-            elif isinstance(operand, Failure):
+            elif isinstance(operand, ErrorColumn):
                 failures.append((position, operand.error, operand.rows))
                 known = and_masks(known, operand.rows)
             else:

@@ -8,15 +8,15 @@ from typing import ClassVar
 from ...check.checked_ast import Path
 from ..codegen import Term, Writing
 from ..context import VectorContext
-from ..vectors import Failure, Operand, Unknown, Vector, within
-from .base import Operator, Rank, Strategy
+from ..vectors import ErrorColumn, Operand, Unknown, Vector, within
+from .base import Operator, Rank, RowStrategy
 
 
 class MembershipOperator:
     """`x in [1, 2, 3]`."""
 
     __slots__ = ("_item", "_numbers")
-    strategy: ClassVar[Strategy] = Strategy.COLUMN
+    strategy: ClassVar[RowStrategy] = RowStrategy.COLUMN
     rank: ClassVar[Rank] = Rank.COLUMN
 
     def __init__(self, item: Operator, numbers: Sequence[int]) -> None:
@@ -25,7 +25,7 @@ class MembershipOperator:
 
     def run(self, context: VectorContext) -> Operand:
         item = self._item.run(context)
-        if isinstance(item, Failure | Unknown):
+        if isinstance(item, ErrorColumn | Unknown):
             return item
         found = within(item, self._numbers)
         if isinstance(item, Vector) and isinstance(found, Vector) and item.error is not None:

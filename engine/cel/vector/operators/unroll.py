@@ -14,7 +14,7 @@ from ...values.values import EvaluationError
 from ..codegen import CannotFuse, Term, Writing
 from ..context import VectorContext
 from ..vectors import Operand
-from .base import Operator, Rank, Strategy
+from .base import Operator, Rank, RowStrategy
 from .decision import DecisionOperator
 from .distinct import DistinctOperator
 from .logic import LogicOperator
@@ -28,7 +28,7 @@ class UnrollOperator:
     """`all` or `exists` over strings that are the same for all rows: a chain of `&&` or `||` with a term for each."""
 
     __slots__ = ("_bodies", "_checked", "_conjunction", "_loop", "_otherwise", "_plan", "_range")
-    strategy: ClassVar[Strategy] = Strategy.COLUMN
+    strategy: ClassVar[RowStrategy] = RowStrategy.COLUMN
     rank: ClassVar[Rank] = Rank.COLUMN
 
     def __init__(self, checked: Checked, loop: Comprehension, plan: Callable[[Checked], Operator]) -> None:

@@ -10,8 +10,8 @@ from ..bound_plan import BoundPlan
 from ..codegen import Term, Writing
 from ..context import VectorContext
 from ..frame import Frame
-from ..vectors import Failure, Operand, Vector
-from .base import Operator, Rank, Strategy
+from ..vectors import ErrorColumn, Operand, Vector
+from .base import Operator, Rank, RowStrategy
 
 _READS: Final = "reads"
 
@@ -40,7 +40,7 @@ class VariableOperator:
     """`variables.x`: evaluated once per decision, however many expressions read it."""
 
     __slots__ = ("_plan", "_position")
-    strategy: ClassVar[Strategy] = Strategy.VARIABLE
+    strategy: ClassVar[RowStrategy] = RowStrategy.VARIABLE
     rank: ClassVar[Rank] = Rank.COLUMN
 
     def __init__(self, plan: VariablePlan, position: int) -> None:
@@ -53,8 +53,8 @@ class VariableOperator:
         if operand is None:
             operand = operands[self._plan] = self._plan.operand(context)
         # The definition's own error has a place in another text: here it is that of the name.
-        if isinstance(operand, Failure):
-            return Failure(self._here(operand.error), operand.rows)
+        if isinstance(operand, ErrorColumn):
+            return ErrorColumn(self._here(operand.error), operand.rows)
         if isinstance(operand, Vector) and operand.error is not None:
             return operand.failing(self._here(operand.error), operand.failed)
         return operand  # type: ignore[return-value]

@@ -13,7 +13,7 @@ from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.handle import Handle
-from koordpolicy.engine.kubernetes.release import KUBERNETES_1_35, KUBERNETES_1_36, Change, Release
+from koordpolicy.engine.kubernetes.release import KUBERNETES_1_35, KUBERNETES_1_36, BehaviourChange, Release
 from koordpolicy.plugin import CycleState, Event
 
 BY_NAME = {plugin.name: plugin for plugin in PLUGINS}
@@ -40,16 +40,16 @@ def event(old: dict[str, Any], new: dict[str, Any] | None) -> Event:
 
 def test_the_page_has_a_row_for_each_change() -> None:
     page = (ROOT / "docs" / "plugins" / "kubernetes-defaults.md").read_text()
-    assert [each.since for each in Change] == [KUBERNETES_1_36] * len(Change)
-    rows = [f"| {each.plugins} | {each.before} | {each.after} |" for each in Change]
+    assert [each.since for each in BehaviourChange] == [KUBERNETES_1_36] * len(BehaviourChange)
+    rows = [f"| {each.plugins} | {each.before} | {each.after} |" for each in BehaviourChange]
     table = page.partition("| plugin | 1.35 | 1.36 |\n| --- | --- | --- |\n")[2].partition("\n\n")[0]
     assert table.splitlines() == rows
-    assert {name for each in Change for name in each.plugins.split(", ")} <= BY_NAME.keys()
+    assert {name for each in BehaviourChange for name in each.plugins.split(", ")} <= BY_NAME.keys()
 
 
 def test_each_change_is_followed_by_a_plugin() -> None:
     texts = "".join(file.read_text() for file in (ROOT / "builtin_plugins" / "scheduler").rglob("*.py"))
-    assert [each.name for each in Change if f"Change.{each.name}.is_in(" not in texts] == []
+    assert [each.name for each in BehaviourChange if f"Change.{each.name}.is_in(" not in texts] == []
 
 
 @pytest.mark.parametrize(("kubernetes", "volumes"), [(KUBERNETES_1_35, 0), (KUBERNETES_1_36, 1)])

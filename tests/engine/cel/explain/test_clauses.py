@@ -4,7 +4,7 @@ import pytest
 
 from koordpolicy.engine.cel.explain.clauses import (
     ABSENT,
-    Change,
+    ClauseChange,
     Distance,
     alternatives,
     changes_of,
@@ -138,7 +138,7 @@ def test_the_nearest_value_stops_at_zero_and_where_nothing_helps():
 
 def test_a_change_says_what_was_there():
     ((clause,),) = alternatives(program("requests.cpu <= 2000").checked, BINDINGS)
-    assert list(changes_of(clause, BINDINGS, lambda _: True)) == [Change(("requests", "cpu"), 3000, 2000)]
+    assert list(changes_of(clause, BINDINGS, lambda _: True)) == [ClauseChange(("requests", "cpu"), 3000, 2000)]
 
 
 def test_of_many_clauses_that_are_false_the_first_are_told():

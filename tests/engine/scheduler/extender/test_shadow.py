@@ -7,7 +7,7 @@ import pytest
 
 from koordpolicy.engine.framework.points import Enforcement, Refusal
 from koordpolicy.engine.framework.registry import Live
-from koordpolicy.engine.reload.status import Status
+from koordpolicy.engine.reload.status import ReloadStatus
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.extender.protocol import Extender, Verb
 from koordpolicy.engine.scheduler.extender.shadow import Shadow, ShadowDifference, ShadowResult, ShadowTally
@@ -28,7 +28,7 @@ class NoReloader:
     """Stands for one that has nothing to tell."""
 
     def status(self):
-        return Status(1, "")
+        return ReloadStatus(1, "")
 
     def close(self):
         pass

@@ -1,13 +1,13 @@
 import numpy as np
 
 from koordpolicy.engine.scheduler.result_cache import store
-from koordpolicy.engine.scheduler.result_cache.columns import CachedColumn
+from koordpolicy.engine.scheduler.result_cache.columns import ResultColumn
 from koordpolicy.engine.scheduler.result_cache.combined_result import CombinedResult
 
 
 def test_a_column_that_groups_share_counts_once_against_the_memory_bound(monkeypatch):
     monkeypatch.setattr(store, "_FEWEST", 1)
-    shared, other = CachedColumn(1_000, np.int8), CachedColumn(1_000, np.int8)
+    shared, other = ResultColumn(1_000, np.int8), ResultColumn(1_000, np.int8)
     groups = store.CombinedResults()
 
     def add(key, column):
