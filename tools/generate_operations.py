@@ -40,7 +40,7 @@ class Alert:
     name: str
     query: str
     seconds: int
-    """How long the query must hold."""
+    """The time for which the query must hold."""
     severity: str
     summary: str
 

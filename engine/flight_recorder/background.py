@@ -37,7 +37,7 @@ class BackgroundWriter(Generic[Item]):
 
     @property
     def room(self) -> int:
-        """How many items can be put now."""
+        """The number of items that can be put now."""
         return self._capacity - len(self._items)
 
     def put(self, item: Item) -> bool:

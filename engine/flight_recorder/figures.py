@@ -25,7 +25,7 @@ _SAME: Final = _SECOND
 
 @dataclass(slots=True)
 class PodOutcome:
-    """What happened to a pod, and what would have happened; times in nanoseconds since the epoch."""
+    """The recorded course of a pod, and the replayed one; times in nanoseconds since the epoch."""
 
     pod: str
     uid: str
@@ -44,7 +44,7 @@ class PodOutcome:
 
     @property
     def delay(self) -> float:
-        """How many seconds later the replay placed it; negative if sooner, 0 unless both placed it."""
+        """The seconds by which the replay placed it later; negative if sooner, 0 unless both placed it."""
         if self.recorded is None or self.replayed is None:
             return 0.0
         return (self.replayed[1] - self.recorded[1]) / _SECOND
@@ -69,7 +69,7 @@ class PodOutcome:
 
 
 CHANGES: Final = ("elsewhere", "later", "sooner", "never", "onlyReplayed")
-"""What can differ about a pod, see `PodOutcome.changes`."""
+"""The parts of a pod's outcome that can differ, see `PodOutcome.changes`."""
 
 
 def _placement(found: tuple[str, int] | None) -> dict[str, object] | None:
@@ -196,7 +196,7 @@ def _span(start: int, end: int, sums: Sequence[int], duration: int) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
-    """How long pods waited for their first node, in seconds: the mean, and percentiles by nearest rank."""
+    """The seconds that pods waited for their first node: the mean, and percentiles by nearest rank."""
 
     pods: int
     mean: float
@@ -234,7 +234,7 @@ class RecordedReplay:
     pods: tuple[PodOutcome, ...]
     """The pods that the replay was responsible for, in the order of their arrival."""
     waiting: int
-    """How many of them wait for a node at the end of the replay."""
+    """The number of them that wait for a node at the end of the replay."""
     recorded_evictions: tuple[Eviction, ...]
     evictions: tuple[Eviction, ...]
     recorded_use: Span

@@ -82,7 +82,7 @@ _Item: TypeAlias = _Change | _State | _NewPolicies | Record
 
 @dataclass(frozen=True, slots=True)
 class RecorderSettings:
-    """What a recording says about the recording process, and what it records."""
+    """The recording process, and the scope of its recording."""
 
     program: str
     settings: Settings

@@ -1,4 +1,4 @@
-"""Who may read a server's endpoints: the API server authenticates and authorizes requests, as for kube-scheduler.
+"""Access to a server's endpoints: the API server authenticates and authorizes requests, as for kube-scheduler.
 
 A bearer token is authenticated by a TokenReview, a client certificate by the listener's authority; then a
 SubjectAccessReview says whether the user may `get` the path. A role for it has `nonResourceURLs: [/metrics]`.

@@ -72,7 +72,7 @@ def versions(admin: AdminClient, path: str, since: str, seconds: int = 2) -> lis
 
 
 def patches(admin: AdminClient, kind: Custom) -> int:
-    """How many patches of a kind the API server has answered."""
+    """The number of patches of a kind that the API server has answered."""
     found = re.findall(
         rf'(?m)^apiserver_request_total{{[^}}]*resource="{kind.plural}"[^}}]*verb="PATCH"[^}}]*}} (\d+)',
         admin.get("/metrics"))

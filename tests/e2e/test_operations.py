@@ -1,4 +1,4 @@
-"""What operators see of the live scheduler on a real control plane: health, metrics, and who may read them."""
+"""The live scheduler's endpoints on a real control plane: health, metrics, and access to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is generated of the table of metrics is current, and reads only metrics that servers have."""
+"""The files generated of the table of metrics are current, and read only metrics that servers have."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _TAIL: Final = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class Dumped:
-    """What a dump contains."""
+    """The contents of a dump."""
 
     objects: Mapping[str, int]
     """The number of objects by kind, also of kinds without any."""

@@ -30,7 +30,7 @@ class GateReporter:
         self._seen: dict[str, tuple[str, int]] = {}
         """The last reason, and since when it holds the pod, by the pod's key."""
         self._written: dict[str, str] = {}
-        """What was written, by the pod's key."""
+        """The written conditions, by the pod's key."""
 
     def look(self, loop: SchedulingLoop) -> None:
         """Write the reasons that have held pods for long enough; takes time in proportion to the gated pods."""

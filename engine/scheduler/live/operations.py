@@ -1,4 +1,4 @@
-"""What operators see of a live scheduler over HTTP: health, metrics, and the configuration in use."""
+"""The HTTP endpoints of a live scheduler for operators: health, metrics, and the configuration in use."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _COUNTED_POINTS: Final = (Point.PRE_FILTER, Point.FILTER, Point.SCORE)
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is read on each scrape, in another thread than the scheduler's."""
+    """The values that each scrape reads, in another thread than the scheduler's."""
 
     pending: Callable[[], Mapping[str, int]]
     """Returns the number of pods by part of the queue."""

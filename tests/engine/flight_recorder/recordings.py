@@ -103,7 +103,7 @@ class Recorded:
                                    cycle_observers=[self.recorder])
         self.recorder.start(self.cluster)
         self.idle = False
-        """Whether the loop waits for the next change or time-out, as that of a process does."""
+        """True if the loop waits for the next change or time-out, as that of a process does."""
         self.cluster.listen(self._note)
         self.placed: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Who reads the endpoints of a server is authenticated and authorized by an API server."""
+"""Readers of a server's endpoints are authenticated and authorized by an API server."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ RESERVATION = {
 
 
 class Client:
-    """What is recorded and written."""
+    """The recorded events and the written conditions."""
 
     def __init__(self):
         self.events, self.conditions = [], []
