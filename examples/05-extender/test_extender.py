@@ -22,14 +22,20 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 README = (HERE / "README.md").read_text()
 BASE = HERE / "base"
+DEPLOY = ROOT / "deploy" / "extender"
 
 
 def documents(path):
     return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
 
 
+def deployed(kind):
+    (found,) = (each for each in documents(DEPLOY / "extender.yaml") if each["kind"] == kind)
+    return found
+
+
 def container():
-    (deployment,) = documents(BASE / "deployment.yaml")
+    deployment = deployed("Deployment")
     spec = deployment["spec"]["template"]["spec"]
     return spec, spec["containers"][0]
 
@@ -76,7 +82,9 @@ def test_the_answers_are_those_that_the_readme_shows():
 
 def test_the_kustomization_names_files_that_exist_and_policies_that_are_shipped():
     (kustomization,) = documents(BASE / "kustomization.yaml")
-    assert all((BASE / name).is_file() for name in kustomization["resources"])
+    assert [(BASE / name).resolve() for name in kustomization["resources"]] == [DEPLOY]
+    (deployment,) = documents(DEPLOY / "kustomization.yaml")
+    assert all((DEPLOY / name).is_file() for name in deployment["resources"])
     (made,) = kustomization["configMapGenerator"]
     assert made["files"]
     for name in made["files"]:
@@ -99,9 +107,9 @@ def test_the_policies_are_mounted_as_a_directory_and_served_from_there():
     assert options["state-dir"] in mounts
     ports = {port["name"]: port["containerPort"] for port in main["ports"]}
     assert (options["bind"], options["health-bind"]) == (f"0.0.0.0:{ports['https']}", f"0.0.0.0:{ports['health']}")
-    (service,) = documents(BASE / "service.yaml")
-    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["https"]
-    assert service["spec"]["selector"].items() <= documents(BASE / "deployment.yaml")[0]["spec"]["template"][
+    service = deployed("Service")
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["https", "health"]
+    assert service["spec"]["selector"].items() <= deployed("Deployment")["spec"]["template"][
         "metadata"
     ]["labels"].items()
 
@@ -115,17 +123,27 @@ def test_the_arguments_of_the_deployment_are_options_of_the_command(capsys):
     assert capsys.readouterr().err == "koord-policy: there is no file `/etc/koord-policy/tls/tls.crt`\n"
 
 
+<<<<<<< HEAD
 def test_everything_that_is_watched_may_be_watched():
     rules = next(each for each in documents(BASE / "rbac.yaml") if each["kind"] == "ClusterRole")["rules"]
     granted = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
     assert granted == {(resource.group, resource.plural) for resource in RESOURCES}
     assert {verb for rule in rules for verb in rule["verbs"]} == {"list", "watch"}
+=======
+def test_everything_that_is_listed_may_be_listed():
+    rules = next(each for each in documents(DEPLOY / "rbac.yaml") if each["kind"] == "ClusterRole")["rules"]
+    granted = {(group, resource): rule["verbs"] for rule in rules for group in rule["apiGroups"]
+               for resource in rule["resources"]}
+    reviews = {("authentication.k8s.io", "tokenreviews"): ["create"],
+               ("authorization.k8s.io", "subjectaccessreviews"): ["create"]}
+    assert granted == {(resource.group, resource.plural): ["list"] for resource in RESOURCES} | reviews
+>>>>>>> 93913502 (Deploy scheduler and extender by Kustomize or Helm, with the rights that they use)
 
 
 def test_kube_scheduler_is_told_where_the_service_is():
     (configuration,) = documents(HERE / "kube-scheduler-config.yaml")
     (extender,) = configuration["extenders"]
-    (service,) = documents(BASE / "service.yaml")
+    service = deployed("Service")
     (kustomization,) = documents(BASE / "kustomization.yaml")
     assert extender["urlPrefix"] == (
         f"https://{service['metadata']['name']}.{kustomization['namespace']}.svc:{service['spec']['ports'][0]['port']}")

@@ -1,0 +1,163 @@
+"""The manifests are current, fit together, and give the rights that the servers use."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from koordpolicy.engine.cli import live, scheduler
+from koordpolicy.engine.client.resources import RESOURCES
+from koordpolicy.engine.scheduler.live import permissions
+
+PROJECT = Path(__file__).parents[2]
+NAMESPACED = {"ServiceAccount", "Deployment", "PodDisruptionBudget", "Service", "Role", "RoleBinding", "ConfigMap",
+              "ServiceMonitor", "PrometheusRule"}
+
+
+@pytest.fixture(scope="module")
+def generator():
+    spec = importlib.util.spec_from_file_location("generate_deployment", PROJECT / "tools" / "generate_deployment.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def documents(folder):
+    found = []
+    for path in sorted((PROJECT / "deploy" / folder).glob("*.yaml")):
+        if path.name not in ("kustomization.yaml", "prometheus-rule.yaml"):
+            found += [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+    return found
+
+
+def one(folder, kind, name=""):
+    (found,) = (each for each in documents(folder)
+                if each["kind"] == kind and (not name or each["metadata"]["name"] == name))
+    return found
+
+
+def test_the_committed_files_are_what_chart_and_table_yield(generator):
+    for path, text in (generator.templates() | generator.manifests()).items():
+        assert path.read_text(encoding="utf-8") == text, f"run tools/generate_deployment.py: {path}"
+
+
+def test_another_namespace_and_other_values_reach_all_objects(generator):
+    values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
+    values["scheduler"] |= {"replicas": 3, "extraArgs": ["--kube-api-qps=200", "--debug-filters"]}
+    values["image"] = {"repository": "example.org/koord-policy", "tag": "1.0", "pullPolicy": "Always"}
+    for template in (generator.CHART / "templates").glob("*.yaml"):
+        text = generator.render(template.read_text(), values, namespace="elsewhere", files=generator.CHART)
+        assert "koordinator-system" not in text, template
+        for each in filter(None, yaml.safe_load_all(text)):
+            assert (each["metadata"].get("namespace") == "elsewhere") == (each["kind"] in NAMESPACED), each["kind"]
+            if each["kind"] == "Deployment" and each["metadata"]["name"] == "koord-policy-scheduler":
+                (container,) = each["spec"]["template"]["spec"]["containers"]
+                assert (each["spec"]["replicas"], container["image"]) == (3, "example.org/koord-policy:1.0")
+                assert container["args"][-2:] == ["--kube-api-qps=200", "--debug-filters"]
+
+
+@pytest.mark.parametrize("part", ["scheduler", "extender", "monitoring"])
+def test_a_part_that_is_disabled_has_no_objects(generator, part):
+    values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
+    values[part]["enabled"] = False
+    for template in (generator.CHART / "templates").glob(f"{part}*.yaml"):
+        text = generator.render(template.read_text(), values, namespace="x", files=generator.CHART)
+        assert list(filter(None, yaml.safe_load_all(text))) == []
+
+
+@pytest.mark.parametrize("text", ["{{ range .Values.x }}", "{{ .Values.nothing }}", "{{- if .Values.image }}\na: b"])
+def test_a_template_that_is_not_understood_is_an_error(generator, text):
+    with pytest.raises(generator.TemplateError):
+        generator.render(text, {"image": {}}, namespace="x", files=generator.CHART)
+
+
+@pytest.mark.parametrize("folder", ["scheduler", "extender"])
+def test_a_kustomization_names_all_files_of_its_folder(folder):
+    found = yaml.safe_load((PROJECT / "deploy" / folder / "kustomization.yaml").read_text())
+    files = {path.name for path in (PROJECT / "deploy" / folder).glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(found["resources"]) == files
+
+
+@pytest.mark.parametrize(("folder", "name"), [("scheduler", "koord-policy-scheduler"), ("extender", "koord-policy")])
+def test_selectors_accounts_ports_and_probes_fit_together(folder, name):
+    deployment = one(folder, "Deployment")
+    pod, labels = deployment["spec"]["template"]["spec"], deployment["spec"]["template"]["metadata"]["labels"]
+    (container,) = pod["containers"]
+    for kind in ("Service", "PodDisruptionBudget"):
+        selector = one(folder, kind)["spec"]["selector"]
+        assert selector.get("matchLabels", selector).items() <= labels.items(), kind
+    assert pod["serviceAccountName"] == one(folder, "ServiceAccount")["metadata"]["name"] == name
+    assert [subject["name"] for subject in one(folder, "ClusterRoleBinding")["subjects"]] == [name]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    options = dict(word.removeprefix("--").split("=", 1) for word in container["args"] if "=" in word)
+    listened = {int(options[key].rpartition(":")[2]) for key in ("bind", "health-bind") if key in options}
+    assert set(ports.values()) == listened
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["port"] in ports
+    assert (container["readinessProbe"]["httpGet"]["path"], container["livenessProbe"]["httpGet"]["path"]) == (
+        "/readyz", "/livez")
+    assert {each["targetPort"] for each in one(folder, "Service")["spec"]["ports"]} <= ports.keys()
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+@pytest.mark.parametrize("folder", ["scheduler", "extender"])
+def test_pods_are_restricted_and_critical(folder):
+    pod = one(folder, "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["priorityClassName"] == "system-cluster-critical"
+    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["seccompProfile"]) == (
+        True, {"type": "RuntimeDefault"})
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert one(folder, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize("folder", ["scheduler", "extender"])
+def test_the_arguments_are_options_of_the_command(folder):
+    (container,) = one(folder, "Deployment")["spec"]["template"]["spec"]["containers"]
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    scheduler.add_arguments(parser)
+    options = parser.parse_args(container["args"][1:])
+    assert container["args"][0] == "scheduler"
+    if folder == "scheduler":
+        assert live.server_settings(options).lease.namespace == "koordinator-system"
+
+
+def test_the_grace_period_of_the_pod_is_longer_than_that_of_the_process():
+    pod = one("scheduler", "Deployment")["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > live._GRACE_S
+
+
+def test_the_lease_of_the_role_and_of_the_flow_schema_is_the_one_of_the_scheduler():
+    role = one("scheduler", "Role")
+    assert role["rules"] == [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [live._LEASE_NAME],
+         "verbs": ["get", "update"]}]
+    rule = one("scheduler", "FlowSchema", "koord-policy-scheduler-lease")["spec"]["rules"][0]["resourceRules"][0]
+    assert rule["namespaces"] == [role["metadata"]["namespace"]]
+    assert set(rule["verbs"]) == {verb for each in role["rules"] for verb in each["verbs"]}
+
+
+def test_every_kind_that_is_followed_may_be_listed_and_watched():
+    rules = one("scheduler", "ClusterRole")["rules"]
+    readable = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]
+                if {"list", "watch"} <= set(rule["verbs"])}
+    assert readable == {(resource.group, resource.plural) for resource in RESOURCES}
+
+
+def test_rules_of_equal_verbs_are_one():
+    assert permissions.rules([
+        permissions.Permission("", "pods", ("list",), "x"), permissions.Permission("", "nodes", ("list",), "x"),
+        permissions.Permission("", "pods", ("list", "get"), "x"), permissions.Permission("", "a", ("get",), "x", "one"),
+    ]) == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["a"], "resourceNames": ["one"], "verbs": ["get"]},
+    ]
