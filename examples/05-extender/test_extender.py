@@ -123,21 +123,13 @@ def test_the_arguments_of_the_deployment_are_options_of_the_command(capsys):
     assert capsys.readouterr().err == "koord-policy: there is no file `/etc/koord-policy/tls/tls.crt`\n"
 
 
-<<<<<<< HEAD
 def test_everything_that_is_watched_may_be_watched():
-    rules = next(each for each in documents(BASE / "rbac.yaml") if each["kind"] == "ClusterRole")["rules"]
-    granted = {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
-    assert granted == {(resource.group, resource.plural) for resource in RESOURCES}
-    assert {verb for rule in rules for verb in rule["verbs"]} == {"list", "watch"}
-=======
-def test_everything_that_is_listed_may_be_listed():
     rules = next(each for each in documents(DEPLOY / "rbac.yaml") if each["kind"] == "ClusterRole")["rules"]
     granted = {(group, resource): rule["verbs"] for rule in rules for group in rule["apiGroups"]
                for resource in rule["resources"]}
     reviews = {("authentication.k8s.io", "tokenreviews"): ["create"],
                ("authorization.k8s.io", "subjectaccessreviews"): ["create"]}
-    assert granted == {(resource.group, resource.plural): ["list"] for resource in RESOURCES} | reviews
->>>>>>> 93913502 (Deploy scheduler and extender by Kustomize or Helm, with the rights that they use)
+    assert granted == {(resource.group, resource.plural): ["list", "watch"] for resource in RESOURCES} | reviews
 
 
 def test_kube_scheduler_is_told_where_the_service_is():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +17,9 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender
 from koordpolicy.engine.client.leader_election import Leadership, LeaseSettings
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.sources.listing import Listed, Listing
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
-from koordpolicy.engine.scheduler.extender.loaded import Loaded, Refresh
+from koordpolicy.engine.scheduler.extender.loaded import Loaded
 from koordpolicy.engine.scheduler.extender.server import Server
 from koordpolicy.engine.scheduler.live.operations import Operations
 from koordpolicy.engine.scheduler.live.owner import LiveView
@@ -29,6 +29,7 @@ from koordpolicy.engine.scheduler.observe.counters import Counters
 from koordpolicy.engine.serving.instruments import MetricType
 from tests.engine.cli.conftest import node
 from tests.engine.cli.extender.serving import arguments, document, running
+from tests.engine.cli.extender.test_watched import Watched
 
 PROJECT = Path(__file__).parents[2]
 POLICY = """
@@ -58,7 +59,7 @@ def families(text: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def of_extender(tmp_path_factory) -> dict[str, str]:
-    """Return the families of an extender that lists a cluster and has a shadow."""
+    """Return the families of an extender that watches a cluster and has a shadow."""
     folder = tmp_path_factory.mktemp("extender")
     for name in ("policies", "shadow"):
         (folder / name).mkdir()
@@ -67,12 +68,11 @@ def of_extender(tmp_path_factory) -> dict[str, str]:
     load = extender.loader(arguments("--policies", folder / "policies", "--shadow", folder / "shadow", "--cluster",
                                      folder / "cluster.yaml"), builtins)
 
-    def following() -> Loaded:
+    def watching() -> Loaded:
         loaded = load()
-        listing = Listing((), kinds=["Node"], failed={}, now=1e9)
-        return Loaded(loaded.extender, loaded.reloader, "", Refresh(lambda: Listed((), {}), listing, 3600))
+        return replace(loaded, watched=Watched(loaded.extender.cluster, ["Node"]))
 
-    with running(Server(following)) as client:
+    with running(Server(watching)) as client:
         return families(client("GET", "/metrics")[1])
 
 

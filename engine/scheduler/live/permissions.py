@@ -25,10 +25,8 @@ class Permission:
     """The only object that it is for; empty for all."""
 
 
-def _reads(verbs: tuple[str, ...]) -> tuple[Permission, ...]:
-    return tuple(Permission(each.group, each.plural, verbs, "the state of the cluster") for each in RESOURCES)
-
-
+_READS: Final = tuple(
+    Permission(each.group, each.plural, ("list", "watch"), "the state of the cluster") for each in RESOURCES)
 _KOORDINATOR: Final = "scheduling.koordinator.sh"
 _SIGS: Final = "scheduling.sigs.k8s.io"
 
@@ -39,7 +37,7 @@ REVIEWS: Final = (
 """For servers that authenticate readers."""
 
 SCHEDULER: Final = (
-    *_reads(("list", "watch")),
+    *_READS,
     Permission("", "pods/binding", ("create",), "to bind pods"),
     Permission("", "pods", ("get",), "to find out whether a pod was bound after all"),
     Permission("", "pods", ("patch",), "annotations that plugins write before a pod is bound"),
@@ -61,7 +59,7 @@ SCHEDULER: Final = (
 )
 """Of the scheduler of a live cluster, cluster-wide."""
 
-EXTENDER: Final = (*_reads(("list",)), *REVIEWS)
+EXTENDER: Final = (*_READS, *REVIEWS)
 """Of the extender, cluster-wide."""
 
 BINDING: Final = (Permission("", "pods/binding", ("create",), "`--bind-pods`"),)
