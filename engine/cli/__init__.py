@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "eval": "evaluate one CEL expression",
     "schema": "print the JSON Schema of a document kind",
     "crd": "print the CustomResourceDefinitions that store policies in a cluster",
-    "scheduler": "schedule the pending pods of a cluster, or serve kube-scheduler as an extender",
+    "scheduler": "schedule the pods of a cluster, also a live one, or serve kube-scheduler as an extender",
     "descheduler": "run one descheduling cycle over a cluster and report the evictions",
     "qos": "replay recorded metrics through the QoS plugins",
     "status": "report the active policies of running servers, since when, and problems of a newer version",

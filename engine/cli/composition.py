@@ -59,12 +59,14 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add `--cluster` and `--now`."""
+def add_cluster(
+    parser: argparse.ArgumentParser, *, required: bool = True, live: str = "which is only read",
+) -> None:
+    """Add `--cluster` and `--now`; `live` says what is done with a live cluster."""
     parser.add_argument(
         "--cluster", metavar="SOURCE", required=required,
         help="a dump of `kubectl get nodes,pods,nodemetrics -A -o yaml` (or json; a file or a directory of files), "
-             "or kube[:CONTEXT] for the live cluster, which is only read",
+             f"or kube[:CONTEXT] for the live cluster, {live}",
     )
     parser.add_argument(
         "--now", metavar="TIME",

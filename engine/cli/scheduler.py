@@ -67,7 +67,7 @@ _NODES_SCORED = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    add_cluster(parser, required=False)
+    add_cluster(parser, required=False, live="whose pods are bound unless `--dry-run` is given")
     add_policies(parser)
     parser.add_argument("--dry-run", action="store_true",
                         help="of a live cluster: schedule its pending pods once, in memory only")
