@@ -56,7 +56,7 @@ def kinds(admin: AdminClient) -> Iterator[AdminClient]:
     """The kinds are installed, and no objects of them are left before and after a test."""
     for each in definitions():
         try:
-            admin.create(CRDS, each)
+            admin.create(f"{CRDS}?fieldValidation=Strict", each)
         except ApiError as error:
             if error.status != 409:
                 raise
@@ -93,6 +93,10 @@ def params(name: str, **values: Any) -> Json:
 def test_the_api_server_takes_every_shipped_policy(kinds: AdminClient, path: Path):
     for each in yaml.safe_load_all(path.read_text()):
         assert create(kinds, each, dry_run=True)["spec"] == each["spec"]
+        name = path_of(each, each["metadata"]["name"])
+        applied = kinds.request("PATCH", f"{name}?fieldManager=e2e&fieldValidation=Strict&dryRun=All", each,
+                                content_type="application/apply-patch+yaml")
+        assert applied["spec"] == each["spec"]
 
 
 def aggregate(**fields: Any) -> Json:
@@ -236,8 +240,17 @@ def test_objects_are_applied_edited_broken_and_deleted_each_by_itself(
         expressions = until(lambda: server.status() if server.status()["healthy"] else None)
         assert expressions["sources"][0]["path"] == "crd"
 
+        assert [row[:4] for row in table(kinds, f"{GROUP}/policyparams")] == [["shared", "True", 4, "Active"]]
         versions = [resource_versions(kinds), time.sleep(5), resource_versions(kinds)]
         assert versions[0] == versions[2]
+
+
+def table(admin: AdminClient, path: str) -> list[list[Any]]:
+    """Return the rows that `kubectl get` prints."""
+    request = urllib.request.Request(admin.url + path, headers={
+        **admin._headers, "Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"})
+    with urllib.request.urlopen(request, timeout=30, context=admin._context) as answer:
+        return [row["cells"] for row in json.load(answer)["rows"]]
 
 
 def resource_versions(admin: AdminClient) -> dict[str, str]:
