@@ -12,7 +12,7 @@ from koordpolicy.engine.source import PolicyError, Problem
 from .exits import Stop
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.reload.cluster_source import ClusterSource
+    from koordpolicy.engine.reload.api_source import ApiSource
     from koordpolicy.engine.reload.follow import PolicyFollower
     from koordpolicy.engine.reload.mount import Version
     from koordpolicy.engine.reload.source_state import SourceState
@@ -29,17 +29,17 @@ def in_cluster(path: str | Path) -> bool:
     return isinstance(path, str) and (path == _CRD or path.startswith(_CONFIGMAP))
 
 
-def sources_of(paths: Iterable[str | Path]) -> dict[str, ClusterSource]:
+def sources_of(paths: Iterable[str | Path]) -> dict[str, ApiSource]:
     """Return the sources in an API server that these values name.
 
     Raises:
         Stop: one of them is named twice, or names no ConfigMap.
     """
-    found: dict[str, ClusterSource] = {}
+    found: dict[str, ApiSource] = {}
     for path in paths:
         if not isinstance(path, str) or not in_cluster(path):
             continue
-        from koordpolicy.engine.reload.cluster_source import parse  # noqa: PLC0415 - few commands have one
+        from koordpolicy.engine.reload.api_source import parse  # noqa: PLC0415 - few commands have one
 
         try:
             source = parse(path)
@@ -52,7 +52,7 @@ def sources_of(paths: Iterable[str | Path]) -> dict[str, ClusterSource]:
     return found
 
 
-def _follower_of(sources: Iterable[ClusterSource], context: str | None) -> PolicyFollower:
+def _follower_of(sources: Iterable[ApiSource], context: str | None) -> PolicyFollower:
     """Return a started follower of these sources, in the cluster of a kubeconfig's context (see `load_connection`)."""
     from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - takes a second to import
     from koordpolicy.engine.reload.follow import PolicyFollower  # noqa: PLC0415
@@ -92,10 +92,10 @@ class ClusterPolicies:
     """
 
     def __init__(
-        self, sources: Iterable[ClusterSource], context: str | None, lease_name: tuple[str, str] | None,
+        self, sources: Iterable[ApiSource], context: str | None, lease_name: tuple[str, str] | None,
     ) -> None:
         """Begins to follow, and waits for the first lists; `lease_name` is that of `--status-lease`."""
-        from koordpolicy.engine.reload.cluster_source import ObjectSource  # noqa: PLC0415 - as above
+        from koordpolicy.engine.reload.api_source import ObjectSource  # noqa: PLC0415 - as above
         from koordpolicy.engine.reload.object_status import StatusWriter  # noqa: PLC0415
 
         self._follower = _follower_of(sources, context)

@@ -17,8 +17,8 @@ from .numbers import number
 
 if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Live, Plugin
+    from koordpolicy.engine.reload.api_source import ApiSource
     from koordpolicy.engine.reload.build import Builder
-    from koordpolicy.engine.reload.cluster_source import ClusterSource
     from koordpolicy.engine.reload.reloader import Reloader, ReloadObserver
     from koordpolicy.engine.reload.settings import ReloadSettings
     from koordpolicy.engine.reload.swap import Stage
@@ -135,7 +135,7 @@ class PolicyLoader:
         return reloader
 
     def reloader(
-        self, live: Live, paths: Sequence[str | ClusterSource], settings: ReloadSettings,
+        self, live: Live, paths: Sequence[str | ApiSource], settings: ReloadSettings,
         python_plugins: Iterable[Plugin], check: Stage, *, state_dir: Path | None = None,
         observer: ReloadObserver | None = None, log: logging.Logger | None = None,
     ) -> Reloader:

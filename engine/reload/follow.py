@@ -22,7 +22,7 @@ from koordpolicy.engine.client.writes import ClusterWriter, WriteResult
 from koordpolicy.engine.documents import GROUP, VERSION
 from koordpolicy.engine.documents.objects import PLURALS
 
-from .cluster_source import ClusterSource, ConfigMapSource
+from .api_source import ApiSource, ConfigMapSource
 from .object_status import Patch
 
 _LOG: Final = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _KINDS: Final = {kind.value: ApiResource(kind.value, GROUP, VERSION.partition("/
 class PolicyFollower:
     """Follows the objects of some sources. `start` it once, `close` it at the end."""
 
-    def __init__(self, sources: Sequence[ClusterSource], connection: Connection) -> None:
+    def __init__(self, sources: Sequence[ApiSource], connection: Connection) -> None:
         """Nothing else may use the connection, as credentials belong to one event loop."""
         self.sources = tuple(sources)
         self._io = IoThread("policies")
@@ -92,7 +92,7 @@ class PolicyFollower:
         """End all requests, and release the Lease."""
         self._io.close()
 
-    def _informer(self, source: ClusterSource, resource: ApiResource, namespace: str, selector: str | None) -> Informer:
+    def _informer(self, source: ApiSource, resource: ApiResource, namespace: str, selector: str | None) -> Informer:
         def deliver(changes: Sequence[Change]) -> None:
             if source.deliver(changes):
                 self._changed()
@@ -112,7 +112,7 @@ def _log_failure(future: Future[Any]) -> None:
         _LOG.error("following policies failed", exc_info=error)
 
 
-def _parts(source: ClusterSource) -> list[tuple[ApiResource, str, str | None]]:
+def _parts(source: ApiSource) -> list[tuple[ApiResource, str, str | None]]:
     """Return what a source consists of: resources with their namespace and field selector."""
     if isinstance(source, ConfigMapSource):
         return [(_CONFIGMAPS, source.namespace, f"metadata.name={source.name}")]

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.source import Problem
 
-from .cluster_source import CRD, ObjectSource, PolicyObject
+from .api_source import CRD, ObjectSource, PolicyObject
 from .history import MOST_GENERATIONS
 from .source_state import SourceState
 from .status import BLOCKED, OVERDUE

@@ -23,7 +23,7 @@ class ReloadUnit(enum.Enum):
 
 
 class SourceReader(Protocol):
-    """Reads one source: from the disk (`Mount`), or what an API server has of it (`ClusterSource`)."""
+    """Reads one source: from the disk (`Mount`), or what an API server has of it (`ApiSource`)."""
 
     @property
     def path(self) -> str:

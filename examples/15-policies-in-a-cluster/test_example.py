@@ -13,7 +13,7 @@ from koordpolicy.engine import cli
 from koordpolicy.engine.client.informer import Change, InformerView
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Reloader
-from koordpolicy.engine.reload.cluster_source import ObjectSource
+from koordpolicy.engine.reload.api_source import ObjectSource
 from koordpolicy.engine.reload.object_status import status_of
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from koordpolicy.engine.client.leader_election import LeaseSettings
 from koordpolicy.engine.client.writes import WriteStatus
-from koordpolicy.engine.reload.cluster_source import ClusterSource, ConfigMapSource, ObjectSource
+from koordpolicy.engine.reload.api_source import ApiSource, ConfigMapSource, ObjectSource
 from koordpolicy.engine.reload.follow import PolicyFollower
 from tests.engine.client.fake_api_server import Json, api_server, bookmark, json_answer, refused, watched
 
@@ -45,7 +45,7 @@ async def until(holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-def texts(source: ClusterSource) -> dict[str, str]:
+def texts(source: ApiSource) -> dict[str, str]:
     version = source.read().version
     assert version is not None
     return {name: file.text for name, file in version.files.items()}

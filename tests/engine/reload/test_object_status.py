@@ -17,12 +17,12 @@ from koordpolicy.engine.client.informer import Change
 from koordpolicy.engine.client.writes import WriteResult, WriteStatus
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, Reloader
-from koordpolicy.engine.reload.cluster_source import ObjectSource
+from koordpolicy.engine.reload.api_source import ObjectSource
 from koordpolicy.engine.reload.object_status import StatusWriter
 from koordpolicy.engine.reload.source_state import SourceState
 
 from .conftest import Time, begun, report_overdue
-from .test_cluster_source import followed, gone, plugin
+from .test_api_source import followed, gone, plugin
 
 STARTED = 1_769_860_800_000_000_000
 DONE = WriteResult(WriteStatus.DONE)

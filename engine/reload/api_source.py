@@ -52,7 +52,7 @@ class Followed(Protocol):
         ...
 
 
-class ClusterSource:
+class ApiSource:
     """The common part of both: thread-safe storage with a stamp. `deliver` is called with the changes of informers."""
 
     unit: ReloadUnit | None = None
@@ -144,7 +144,7 @@ class _ConfigMap(msgspec.Struct, gc=False):
 _CONFIGMAPS: Final = msgspec.json.Decoder(_ConfigMap)
 
 
-class ConfigMapSource(ClusterSource):
+class ConfigMapSource(ApiSource):
     """One ConfigMap: its keys are files, as if it were mounted. If it is deleted, it is empty."""
 
     def __init__(self, namespace: str, name: str, *, limits: SourceLimits | None = None) -> None:
@@ -218,7 +218,7 @@ class PolicyObject:
     """The number of the delivery; another one means that the object was written since."""
 
 
-class ObjectSource(ClusterSource):
+class ObjectSource(ApiSource):
     """The objects of our kinds. Each is taken or refused by itself, together with the objects that it references."""
 
     unit = ReloadUnit.FILE
@@ -287,7 +287,7 @@ def _text(kind: str, decoded: _Object) -> bytes:
         "spec": msgspec.json.decode(decoded.spec)}).encode("utf-8", "surrogatepass")
 
 
-def parse(path: str) -> ClusterSource | None:
+def parse(path: str) -> ApiSource | None:
     """Return the source in an API server that a value of `--policies` names; None for a file or directory.
 
     Raises `PolicyError` if it is no `configmap:NAMESPACE/NAME`.

@@ -14,7 +14,7 @@ import pytest
 from koordpolicy.engine.client.informer import Change, InformerView
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, InvalidAtStart, Mount, Presence, SourceLimits
-from koordpolicy.engine.reload.cluster_source import ClusterSource, ConfigMapSource, ObjectSource, parse
+from koordpolicy.engine.reload.api_source import ApiSource, ConfigMapSource, ObjectSource, parse
 from koordpolicy.engine.reload.vet import VettedBuild, Vetter
 from koordpolicy.engine.source import PolicyError
 
@@ -23,7 +23,7 @@ from .conftest import PARAMS, POLICY, Time, begun, messages, names, reloader_of
 SYNCED = InformerView(synced=True)
 
 
-def followed(source: ClusterSource, *views: InformerView) -> None:
+def followed(source: ApiSource, *views: InformerView) -> None:
     source.follow(lambda: views or (SYNCED,))
 
 
