@@ -200,13 +200,13 @@ async def _beat(most: float) -> None:
 
 def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     """Return the server of the options; raises `Stop` for unusable TLS files."""
-    from koordpolicy.engine.scheduler.extender.garbage_collection import ShortCollections  # noqa: PLC0415 - as below
     from koordpolicy.engine.scheduler.extender.server import (  # noqa: PLC0415 - 150 ms that only servers pay
         DECISION_SECONDS,
         DEFAULT_MAX_BODY,
         STUCK_SECONDS,
         Server,
     )
+    from koordpolicy.engine.serving.garbage_collection import ShortCollections  # noqa: PLC0415 - as below
 
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
     collections = ShortCollections()

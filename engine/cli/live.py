@@ -206,9 +206,11 @@ def _load(
     from koordpolicy.engine.scheduler.cycle.schedule_one import Debug  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.server import LiveServer  # noqa: PLC0415
     from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles  # noqa: PLC0415
+    from koordpolicy.engine.serving.garbage_collection import ShortCollections  # noqa: PLC0415
 
     profiles: tuple[ProfileSpec, ...] = ()
-    policies = PolicyLoader(options, builtins, vetter)
+    collections = ShortCollections()
+    policies = PolicyLoader(options, builtins, vetter, collections.settle)
     reloader = policies.begin(policies.discovered.plugins, lambda registry: check_profiles(profiles, registry))
     registry = policies.live.registry
     settings = _settings(options, registry)
@@ -225,7 +227,8 @@ def _load(
     observed = observing_of(options, policies.live, settings, time.time_ns)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     server = LiveServer(connect, policies.live, settings, server=server_settings(options), count=operations.counters,
-                        debug=debug, ready=ready, requests=operations.requests, cycle_observers=observed.observers)
+                        debug=debug, ready=ready, requests=operations.requests, cycle_observers=observed.observers,
+                        collections=collections)
     operations.follow(server, reloader)
     return _Loaded(server, reloader, vetter, observed)
 

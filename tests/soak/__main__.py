@@ -29,12 +29,12 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, InvalidAtStart, Reloader, ReloadSettings
 from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-from koordpolicy.engine.scheduler.extender.garbage_collection import ShortCollections
 from koordpolicy.engine.scheduler.extender.loaded import Loaded
 from koordpolicy.engine.scheduler.extender.protocol import Extender
 from koordpolicy.engine.scheduler.extender.server import Server
 from koordpolicy.engine.scheduler.extender.shadow import Shadow
 from koordpolicy.engine.scheduler.observe.counters import Counters
+from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
 from . import attacks
 from .course import Course

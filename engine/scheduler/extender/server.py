@@ -27,6 +27,7 @@ from koordpolicy.engine.reload.history import GenerationRecord
 from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.daemons import Daemons
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
+from koordpolicy.engine.serving.garbage_collection import ShortCollections
 from koordpolicy.engine.serving.health import Health, HealthCheck
 from koordpolicy.engine.serving.listeners import serving, serving_apart
 from koordpolicy.engine.source import PolicyError
@@ -42,7 +43,6 @@ from .explain_endpoint import (
     answer_explain_request,
     read_explain_request,
 )
-from .garbage_collection import ShortCollections
 from .intake import DeclinedError, Intake
 from .loaded import Loaded
 from .metrics import Metrics

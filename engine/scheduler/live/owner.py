@@ -38,6 +38,7 @@ _FIRST_APPLY_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 1.0
 """Controllers and watchdogs run once a second, and a change of policies is noticed that late."""
 _VIEW_S: Final = 1
+_SETTLE_S: Final = 60
 _COMPARE_S: Final = 300
 """Seconds between two comparisons of the cluster with what informers delivered."""
 MOST_BINDING: Final = 256
@@ -126,11 +127,13 @@ class LiveScheduler:
         leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
         clock: Callable[[], int] = time.time_ns, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveScheduler], None] = lambda _: None,
-        drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING, cycle_observers: Sequence[CycleObserver] = (),
+        settle: Callable[[], None] = lambda: None, drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING,
+        cycle_observers: Sequence[CycleObserver] = (),
     ) -> None:
         """`leads` returns whether this process may schedule now, `gave_up` whether it led and must end.
 
-        `ready` is called once, when the first lists are applied and the plugins are made, in the deciding thread.
+        `ready` is called once, when the first lists are applied and the plugins are made, in the deciding thread;
+        `settle` then and once a minute, as most objects are long-lived.
         """
         self.view = LiveView()
         self.cluster = cluster
@@ -146,6 +149,7 @@ class LiveScheduler:
         self._count = count
         self._debug = debug or Debug()
         self._ready = ready
+        self._settle = settle
         self._drain_s = drain_s
         self._most_binding = most_binding
         self._cycle_observers = cycle_observers
@@ -161,6 +165,7 @@ class LiveScheduler:
         """The barrier of this leadership; None while this process does not lead."""
         self._next_look = 0
         self._next_comparison = 0
+        self._next_settling = 0
 
     def wake(self) -> None:
         """Let the deciding thread look for work, if it waits; for any thread."""
@@ -268,6 +273,9 @@ class LiveScheduler:
             self._lost.look(loop)
             self._gates.look(loop)
         self._renew_view(loop)
+        if now >= self._next_settling:
+            self._next_settling = now + _SETTLE_S * _SECOND
+            self._settle()
 
     def _compare(self, loop: SchedulingLoop, now: int) -> None:
         if self._next_comparison == 0:

@@ -25,6 +25,7 @@ from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.framework.handle import Count
 from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
 from ..cycle.schedule_one import Debug, Settings
 from ..observe.cycle_observer import CycleObserver
@@ -66,17 +67,19 @@ class LiveServer:
         server: ServerSettings | None = None, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveServer], None] = lambda _: None,
         cycle_observers: Sequence[CycleObserver] = (), requests: RequestObserver | None = None,
-        reads: Sequence[Read] = (),
+        reads: Sequence[Read] = (), collections: ShortCollections | None = None,
     ) -> None:
         """`connect` returns a new connection; its errors are raised here. `reads` are read beside what the profiles do.
 
         `ready` is called when the first lists are applied, before the process waits for the Lease. `requests` measures
-        all requests but those for the Lease.
+        all requests but those for the Lease. `collections` are settled before the first lists, after them and once a
+        minute, and closed at the end.
         """
         self.settings = server or ServerSettings()
         self.io = IoThread()
         self._ready = ready
         self._profiles = settings.profiles
+        self._collections = collections
         self._more_reads = tuple(reads)
         lease = self.settings.lease
         self.election = None if lease is None else LeaderElection(
@@ -100,7 +103,7 @@ class LiveServer:
             self.scheduler = LiveScheduler(
                 Cluster(), live, settings, feed=self.feed, client=client, io=self.io, leads=self.leads,
                 gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers, debug=debug,
-                ready=self._begin, cycle_observers=cycle_observers)
+                ready=self._begin, cycle_observers=cycle_observers, settle=self._settle)
             self.feed.start()
         except BaseException:
             self.io.close()
@@ -139,6 +142,7 @@ class LiveServer:
             PolicyError: a plugin of the registry cannot be made for a profile.
         """
         recording = self.io.submit(self.recorder.run())
+        self._settle()  # lists are read without full collections
         try:
             ended = self.scheduler.run()
             recording.cancel()
@@ -149,6 +153,8 @@ class LiveServer:
             if self.election is not None and not self.election.stop(_RELEASE_S):
                 _LOG.warning("the Lease was not released in time")
             self.io.close(_CLOSE_S)
+            if self._collections is not None:
+                self._collections.close()
 
     def _reads_of(self, registry: Registry) -> FieldSets:
         reads = [read for spec in self._profiles for each in full_reads_of(spec, registry).values() for read in each]
@@ -161,6 +167,10 @@ class LiveServer:
 
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up
+
+    def _settle(self) -> None:
+        if self._collections is not None:
+            self._collections.settle()
 
     def _wake(self) -> None:
         self.scheduler.wake()

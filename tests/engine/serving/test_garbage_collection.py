@@ -9,8 +9,8 @@ import weakref
 import pytest
 
 from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
-from koordpolicy.engine.scheduler.extender.garbage_collection import ShortCollections
 from koordpolicy.engine.scheduler.extender.server import Server
+from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
 
 @pytest.fixture(autouse=True)
