@@ -1,10 +1,11 @@
-"""List the active plugins, with their extension points, their origin and their state."""
+"""List the active plugins, with their extension points, their origin and their state, or the fields that they read."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
+from koordpolicy.engine.cluster.kinds import CLUSTER_READS, FieldPath, Read
 from koordpolicy.engine.framework.points import Framework
 
 from .composition import add_policies, registry_of
@@ -12,7 +13,9 @@ from .exits import Exit
 from .terminal import add_output, table, write, write_json
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.framework.registry import Plugin
+    from collections.abc import Sequence
+
+    from koordpolicy.engine.framework.registry import Plugin, Registry
 
     from . import Builtins
 
@@ -21,6 +24,7 @@ examples:
   koord-policy plugins
   koord-policy plugins --policies policies/scheduler --framework scheduler
   koord-policy plugins --policies policies --output json
+  koord-policy plugins --policies policies/scheduler --framework scheduler --reads
 
 A plugin that is `waiting` is active only where a profile of a component configuration names it.
 
@@ -33,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_policies(parser)
     parser.add_argument("--framework", choices=[each.value for each in Framework],
                         help="only the plugins of this framework")
+    parser.add_argument("--reads", action="store_true",
+                        help="instead of the plugins, list the fields of objects that they and the scheduler itself "
+                             "read: a live cluster is followed for these kinds, and these fields of them, only")
     add_output(parser)
 
 
@@ -41,6 +48,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     registry = registry_of(options.policies, builtins)
     frameworks = [each for each in Framework if options.framework in (None, each.value)]
     found = [plugin for framework in frameworks for plugin in registry.of_framework(framework)]
+    if options.reads:
+        _show_reads([plugin for plugin in found if plugin.enabled], options, registry)
+        return Exit.OK
     if options.output == "json":
         write_json({"digest": registry.digest, "plugins": [_plain(plugin) for plugin in found]})
         return Exit.OK
@@ -51,6 +61,41 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     ])
     write(f"\n{len(found)} plugins, digest {registry.digest}")
     return Exit.OK
+
+
+def _show_reads(plugins: Sequence[Plugin], options: argparse.Namespace, registry: Registry) -> None:
+    """Write the fields that are read of each kind, with their readers."""
+    readers: dict[tuple[str, FieldPath | None], list[str]] = {}
+    by_cluster = {read.kind: read for read in CLUSTER_READS}
+    own = {(read.kind, path) for read in CLUSTER_READS if not read.refines for path in read.fields or ()}
+    for plugin in plugins:
+        named = {read.kind for read in plugin.reads}
+        whole = [Read(kind) for kind in ("Node", "Pod") if kind not in named]
+        for read in (*plugin.reads, *whole):
+            paths: list[FieldPath | None] = [None] if read.fields is None else list(read.fields)
+            if read.kind in by_cluster and by_cluster[read.kind].refines:
+                # Such a kind is read for them only, mostly by what the cluster derives from it.
+                paths += by_cluster[read.kind].fields or ()
+            for path in paths:
+                names = readers.setdefault((read.kind, path), [])
+                if plugin.name not in names:
+                    names.append(plugin.name)
+    rows = sorted({*readers, *own}, key=lambda row: (row[0], row[1] is not None, row[1] or ()))
+    if options.output == "json":
+        write_json({"digest": registry.digest, "reads": [
+            {"kind": kind, "field": None if path is None else _dotted(path), "plugins": readers.get((kind, path), []),
+             "scheduler": (kind, path) in own} for kind, path in rows]})
+        return
+    table(["kind", "field", "read by"], [
+        [kind, "(all)" if path is None else _dotted(path),
+         ", ".join((["the scheduler"] if (kind, path) in own else []) + readers.get((kind, path), []))]
+        for kind, path in rows])
+    write(f"\n{len(rows)} fields of {len({kind for kind, _ in rows})} kinds, digest {registry.digest}")
+
+
+def _dotted(path: FieldPath) -> str:
+    """Return a path as expressions write it."""
+    return "".join(f".{step}" if step.isidentifier() else f"['{step}']" for step in path).removeprefix(".")
 
 
 def _state(plugin: Plugin) -> str:

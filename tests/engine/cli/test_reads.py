@@ -1,0 +1,58 @@
+"""`plugins --reads` says which fields of which kinds are read by whom."""
+
+from __future__ import annotations
+
+import json
+
+from koordpolicy.engine.cli import main
+from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Plugin
+
+POLICY = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: cool}
+spec:
+  match: {pods: {namespaceSelector: {matchLabels: {tier: web}}}}
+  filter:
+  - {name: cool, expression: "usage.cpu < 1000 && pod.metadata.labels['app.io/x'] != node.status.nodeInfo.osImage"}
+  - {name: small, expression: "pod.spec.containers.all(c, c.image != 'x') && nodeMetric.metadata.name != ''"}
+"""
+
+
+def test_each_field_comes_with_its_readers(run, tmp_path):
+    policy = tmp_path / "cool.yaml"
+    policy.write_text(POLICY)
+    found = run("plugins", "--reads", "--framework", "scheduler", "--policies", policy, "-o", "json").json
+    rows = {(row["kind"], row["field"]): (row["plugins"], row["scheduler"]) for row in found["reads"]}
+    assert set(found) == {"digest", "reads"}
+    assert {row: names for row, (names, _) in rows.items() if "cool" in names} == {
+        ("Namespace", "metadata.labels"): ["InterPodAffinity", "cool"],
+        ("Node", "status.nodeInfo.osImage"): ["cool"],
+        ("NodeMetric", "metadata.labels"): ["cool"], ("NodeMetric", "metadata.name"): ["cool"],
+        ("NodeMetric", "spec.metricCollectPolicy"): ["cool"], ("NodeMetric", "status.nodeMetric"): ["cool"],
+        ("NodeMetric", "status.podsMetric"): ["cool"], ("NodeMetric", "status.updateTime"): ["cool"],
+        ("Pod", "metadata.labels['app.io/x']"): ["cool"], ("Pod", "spec.containers"): ["cool"]}
+    assert rows["Pod", "spec.tolerations"] == ([], True)
+    assert rows["Pod", "spec.volumes.rbd"] == (["VolumeRestrictions"], False)
+    assert rows["StorageClass", None][0] == ["VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"]
+    assert not [field for kind, field in rows if field and ("managedFields" in field or "env" in field)]
+
+
+def test_without_a_policy_that_measures_no_metrics_are_read(run):
+    lines = run("plugins", "--reads", "--framework", "scheduler").out.splitlines()
+    kinds = {line.split()[0] for line in lines[1:-2]}
+    assert {"Node", "Pod", "PodDisruptionBudget"} <= kinds
+    assert not {"NodeMetric", "Device", "Reservation"} & kinds
+    assert "Pod                    spec.nodeName" in "\n".join(lines)
+    assert "StorageClass           (all)" in "\n".join(lines)
+    assert lines[-1].startswith(f"{len(lines) - 3} fields of {len(kinds)} kinds, digest ")
+
+
+def test_a_plugin_that_names_no_pods_reads_them_whole(capsys):
+    plugin = Plugin("whole", Framework.SCHEDULER, (Point.FILTER,), lambda _args, _handle: None, "here", "digest",
+                    reads=(Read("Node", fields=frozenset()), Read("Service")))
+    assert main(["plugins", "--reads", "-o", "json"], builtins=lambda: (plugin,)) == 0
+    rows = [(row["kind"], row["field"]) for row in json.loads(capsys.readouterr().out)["reads"] if row["plugins"]]
+    assert rows == [("Pod", None), ("Service", None)]
