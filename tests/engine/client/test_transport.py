@@ -272,3 +272,56 @@ def test_a_frame_without_end_is_refused():
                 await anext(transport.stream(PATH, query={}))
 
     asyncio.run(run())
+
+
+class Observed:
+    """Records what a transport reports."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, int]] = []
+        self.repeats: list[tuple[str, int]] = []
+        self.limits: list[float] = []
+
+    def limited(self, _method: str, _host: str, seconds: float) -> None:
+        self.limits.append(seconds)
+
+    def answered(self, method: str, host: str, code: int, seconds: float) -> None:
+        assert host.startswith("127.0.0.1:")
+        assert seconds >= 0
+        self.answers.append((method, code))
+
+    def repeated(self, method: str, _host: str, code: int) -> None:
+        self.repeats.append((method, code))
+
+
+def test_requests_watches_and_repeats_are_reported():
+    async def run() -> Observed:
+        _, sleep = recorded()
+        observed = Observed()
+        answers = refused(503, headers={"Retry-After": "1"}), json_answer({}), watched(("ADDED", {}), then="close")
+        async with api_server(*answers) as fake, Transport(
+                fake.connection, rate=0, sleep=sleep, observer=observed) as transport:
+            await transport.request("GET", PATH)
+            async for _ in transport.stream(PATH, query={}):
+                pass
+        return observed
+
+    observed = asyncio.run(run())
+    assert observed.answers == [("GET", 503), ("GET", 200), ("GET", 200)]
+    assert (observed.repeats, observed.limits) == ([("GET", 503)], [0.0, 0.0])
+
+
+def test_a_request_without_an_answer_is_reported_too():
+    async def run() -> Observed:
+        observed = Observed()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        async with Transport(Connection(f"http://127.0.0.1:{port}"), observer=observed) as transport:
+            with pytest.raises(ConnectionFailed):
+                await transport.request("POST", BIND)
+            with pytest.raises(ConnectionFailed):
+                async for _ in transport.stream(PATH, query={}):
+                    pass
+        return observed
+
+    assert asyncio.run(run()).answers == [("POST", 0), ("GET", 0)]
