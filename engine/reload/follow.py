@@ -47,6 +47,8 @@ class PolicyFollower:
         self._io = IoThread("policies")
         self._transport = Transport(connection, user_agent=_AGENT)
         self._writer = ClusterWriter(self._transport)
+        # Unlimited, as renewals must not wait for the status of thousands of objects.
+        self._lease_transport = Transport(connection, user_agent=f"{_AGENT}/leader-election", rate=0)
         self._elector: LeaderElector | None = None
         self._changed: Callable[[], None] = lambda: None
 
@@ -54,6 +56,7 @@ class PolicyFollower:
         """Begin to follow; returns without waiting for the first lists."""
         self._io.start()
         self._io.on_close(self._transport.close)
+        self._io.on_close(self._lease_transport.close)
         for source in self.sources:
             informers = [self._informer(source, resource, namespace, selector)
                          for resource, namespace, selector in _parts(source)]
@@ -101,7 +104,7 @@ class PolicyFollower:
 
     async def _take_part(self, settings: LeaseSettings) -> None:
         while True:
-            self._elector = LeaderElector(self._transport, settings)
+            self._elector = LeaderElector(self._lease_transport, settings)
             await self._elector.run()
             # Leadership was given up: writes of status are not harmed by that, so it is tried again.
             await asyncio.sleep(settings.retry_s)

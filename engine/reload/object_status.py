@@ -172,10 +172,6 @@ class StatusWriter:
         self._written: dict[str, _Written] = {}
         self._settled: tuple[SourceState, int, bool] | None = None
         """The state and delivery for which every status is written."""
-        self.writes = 0
-        """The number of patches that were sent."""
-        self.trouble = ""
-        """The reason why the last patch failed; empty after a success."""
 
     def published(self, states: Sequence[SourceState]) -> None:
         """Bring the status of all objects up to date with the state of their source."""
@@ -220,7 +216,6 @@ class StatusWriter:
             if not failure and sent.sequence == each.sequence and _same(sent.patch, desired):
                 return False  # it is written, and will be delivered
             if failure and not sent.retry_at:
-                self.trouble = failure
                 _LOG.warning("the status of %s `%s` cannot be written: %s", each.kind, each.name, failure)
                 sent.retry_at = self._clock() + _RETRY_S
                 return False
@@ -228,8 +223,6 @@ class StatusWriter:
             future = self._write(each.kind, each.name, each.uid, desired)
         except RuntimeError:  # the thread that writes was closed
             return True
-        self.writes += 1
-        self.trouble = ""
         self._written[relative] = _Written(each.uid, desired, each.sequence, future)
         return False
 

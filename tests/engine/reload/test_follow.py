@@ -125,6 +125,58 @@ def test_a_server_that_does_not_answer_is_waited_for_a_while():
     asyncio.run(run())
 
 
+def test_the_status_of_many_objects_does_not_delay_the_lease():
+    async def run() -> None:
+        stored: dict[str, Any] = {}
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.method == "PATCH":
+                return web.json_response({})
+            if request.method == "GET" and not stored:
+                return web.json_response({"code": 404}, status=404)
+            if request.method != "GET":
+                stored.update(json.loads(await request.text()))
+            return web.json_response(stored)
+
+        async with api_server(answer) as fake:
+            follower = PolicyFollower([], fake.connection)
+            follower.start()
+            for number in range(5_000):
+                follower.write_status("QoSPlugin", f"p{number}", "u", {"hash": "x"})
+            follower.elect(LeaseSettings("ns", "l", "me"))
+            await until(follower.leads)
+            await asyncio.to_thread(follower.close)
+
+    asyncio.run(run())
+
+
+def test_a_leadership_that_was_lost_is_tried_again():
+    async def run() -> None:
+        stored: dict[str, Any] = {}
+        writable = True
+
+        async def lease(request: web.Request) -> web.StreamResponse:
+            if request.method == "GET":
+                return web.json_response(stored or {"code": 404}, status=200 if stored else 404)
+            if not writable:
+                return web.json_response({"code": 500}, status=500)
+            stored.update(json.loads(await request.text()))
+            return web.json_response(stored)
+
+        async with api_server(lease) as fake:
+            follower = PolicyFollower([], fake.connection)
+            follower.start()
+            follower.elect(LeaseSettings("ns", "l", "me", lease_s=1.0, renew_s=0.3, retry_s=0.05))
+            await until(follower.leads)
+            writable = False
+            await until(lambda: not follower.leads())
+            writable = True
+            await until(follower.leads)
+            await asyncio.to_thread(follower.close)
+
+    asyncio.run(run())
+
+
 def test_the_holder_of_the_lease_leads_and_releases_it_at_the_end():
     async def run() -> None:
         stored: dict[str, Any] = {}
