@@ -268,7 +268,7 @@ def most_severe(severities: Sequence[Severity], most: int) -> list[int]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean `x`?" for the known word nearest to `word`, or an empty text if none is near."""
+    """Return "did you mean `x`?" for the known word nearest to `word`, or an empty string if none is near."""
     if len(word) > 64:  # not a typing mistake; difflib is quadratic
         return ""
     # A long text may have many mistakes and many names, so their product is bounded.

@@ -282,8 +282,8 @@ def decide(run: Run, *items: dict[str, Any], policies: str = "") -> tuple[dict[s
      "Node `bad`: `status.images[0].names` must be a list, not a number"),
     (node("bad", metadata={}), "Node: `metadata.name` is missing"),
     (node("bad", metadata={"name": "bad", "labels": {"zone": 1}}),
-     "Node `bad`: `metadata.labels.zone` must be a text, not a number"),
-    (node("bad", spec={"taints": "all"}), "Node `bad`: `spec.taints` must be a list, not a text"),
+     "Node `bad`: `metadata.labels.zone` must be a string, not a number"),
+    (node("bad", spec={"taints": "all"}), "Node `bad`: `spec.taints` must be a list, not a string"),
     (pod("bad", "12Zi"), ("Pod `shop/bad`: `spec.containers[0].resources.requests.cpu`: `12Zi` is not a quantity: "
                           "write a "
                          "number and a suffix, like `500m` or `1.5Gi`")),
@@ -291,11 +291,11 @@ def decide(run: Run, *items: dict[str, Any], policies: str = "") -> tuple[dict[s
         pod("bad", containers=[]),
         "Pod `shop/bad`: `spec.containers` is missing or empty: a pod has at least one container",
     ),
-    (pod("bad", containers=["main"]), "Pod `shop/bad`: `spec.containers[0]` must be an object, not a text"),
-    (pod("bad", priority="high"), "Pod `shop/bad`: `spec.priority` must be a number, not a text"),
-    (pod("bad", tolerations="all"), "Pod `shop/bad`: `spec.tolerations` must be a list, not a text"),
+    (pod("bad", containers=["main"]), "Pod `shop/bad`: `spec.containers[0]` must be an object, not a string"),
+    (pod("bad", priority="high"), "Pod `shop/bad`: `spec.priority` must be a number, not a string"),
+    (pod("bad", tolerations="all"), "Pod `shop/bad`: `spec.tolerations` must be a list, not a string"),
     (pod("bad", metadata={"creationTimestamp": 5}),
-     "Pod `shop/bad`: `metadata.creationTimestamp` must be a text, not a number"),
+     "Pod `shop/bad`: `metadata.creationTimestamp` must be a string, not a number"),
 ])
 def test_a_malformed_object_is_told_and_left_out_and_the_others_are_used(run: Run, faulty: dict[str, Any], told: str):
     decided = decide(run, node("good"), faulty, pod("web"))

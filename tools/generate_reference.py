@@ -74,7 +74,7 @@ def kind_of(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     named = schema.get("type")
     if named == "array":
         return f"list of {kind_of(resolved(schema.get('items', {}), definitions), definitions)}"
-    names = {"string": "text", "object": "mapping", "integer": "integer", "number": "number", "boolean": "bool"}
+    names = {"string": "string", "object": "mapping", "integer": "integer", "number": "number", "boolean": "bool"}
     if isinstance(named, list):
         return " or ".join(names.get(each, each) for each in named)
     options = schema.get("oneOf") or schema.get("anyOf")
@@ -213,7 +213,7 @@ def write_points() -> str:
 
 LIBRARIES: Final[tuple[tuple[str, tuple[Function, ...]], ...]] = (
     ("Core", library.CORE), ("Regular expressions", (*library.REGEX, *kubernetes_library.REGEX)),
-    ("Time", library.TIME), ("Texts", library.STRINGS_V2), ("Lists", (*library.LISTS, *kubernetes_library.LISTS)),
+    ("Time", library.TIME), ("Strings", library.STRINGS_V2), ("Lists", (*library.LISTS, *kubernetes_library.LISTS)),
     ("Sets", library.SETS), ("Optional values", library.OPTIONALS), ("Numbers", library.MATH),
     ("Bindings", library.BINDINGS), ("Encodings", library.ENCODERS), ("Quantities", kubernetes_library.QUANTITIES),
     ("Koordinator", kubernetes_library.KOORDINATOR), ("Versions", kubernetes_library.SEMVER),
@@ -242,11 +242,11 @@ def signature(name: str, overload: Overload) -> str:
 
 MEASURED: Final = {
     **dict.fromkeys(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"), "0.1 per character or element of the smaller side"),
-    "_+_": "1; of texts 0.1 per character of both",
+    "_+_": "1; of strings 0.1 per character of both",
     **dict.fromkeys(("_&&_", "_||_", "_?_:_"), "0"),
     **dict.fromkeys(("matches", "find", "findAll"), "0.1 per character times 0.25 per character of the pattern"),
     **dict.fromkeys(
-        ("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), "1 per element; of texts 0.1 per character",
+        ("isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"), "1 per element; of strings 0.1 per character",
     ),
     "lists.range": "11, and 1 per number",
     "sort": "11, and 2 per pair of elements",
@@ -260,8 +260,8 @@ MEASURED: Final = {
     "toleratesNode": "1, and 3 per toleration and taint",
     "matchesSelector": "1, and 3 per requirement",
     "matchesNodeAffinity": "1, and 3 per requirement",
-    "containsIP": "1 to 4, and 0.1 per character of a text",
-    "containsCIDR": "2 to 7, and 0.1 per character of a text",
+    "containsIP": "1 to 4, and 0.1 per character of a string",
+    "containsCIDR": "2 to 7, and 0.1 per character of a string",
 }
 """Costs of functions that are measured by another rule than a sum over sizes, in words."""
 

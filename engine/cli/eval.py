@@ -141,7 +141,7 @@ def _variable(text: str) -> tuple[str, Any]:
     try:
         return name, json.loads(written)
     except (ValueError, RecursionError):
-        raise Stop(f"`--var {text}`: `{written}` is not JSON; a text needs quotes: "
+        raise Stop(f"`--var {text}`: `{written}` is not JSON; a string needs quotes: "
                    f"`--var '{name}=\"{written}\"'`") from None
 
 

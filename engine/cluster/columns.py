@@ -101,7 +101,7 @@ class Devices:
     """The devices (GPUs) of all nodes: `free` and `total` are int64[nodes, D] in thousandths, 0 if there is none.
 
     `count` is int64[nodes], as is `most`, the largest of `free`; `model` holds per node an index into `models`, whose
-    first entry is the empty text.
+    first entry is the empty string.
     """
 
     __slots__ = ("_overridden", "_rows", "count", "free", "model", "models", "most", "total")

@@ -118,7 +118,7 @@ def type_of(params: Mapping[str, Any], schema: ParamsSchema | None) -> Typed:
 
 
 def _unreadable(params: Mapping[str, Any], declared: Typed) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield path and fault of each text that is not of its schema's format (time or duration)."""
+    """Yield path and fault of each string that is not of its schema's format (time or duration)."""
     types = {each.name: each for each in declared.types}
     pending: deque[tuple[tuple[str, ...], Type, object]] = deque([((), declared.type, params)])
     while pending:

@@ -24,7 +24,7 @@ class EvictionLimiter:
         self.total = 0
 
     def refusal(self, node: str, namespace: str) -> str:
-        """Return the limit that one more eviction would exceed, or an empty text."""
+        """Return the limit that one more eviction would exceed, or an empty string."""
         limits = self._limits
         if node and limits.per_node is not None and self.per_node.get(node, 0) + 1 > limits.per_node:
             return f"at most {limits.per_node} pods of one node per cycle"

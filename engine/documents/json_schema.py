@@ -202,16 +202,16 @@ class _Shape:
     holds: Callable[[Any], bool]
 
 
-_TEXT: Final = _Shape("a text", lambda value: isinstance(value, str))
+_TEXT: Final = _Shape("a string", lambda value: isinstance(value, str))
 _SWITCH: Final = _Shape("`true` or `false`", lambda value: isinstance(value, bool))
 _NUMBER: Final = _Shape("a finite number", _is_finite)
 _COUNT: Final = _Shape("a whole number of 0 or more", _is_count)
 _FACTOR: Final = _Shape("a finite number above 0", lambda value: _is_finite(value) and value > 0)
-_TEXTS: Final = _Shape("a list of different texts", _is_texts)
+_TEXTS: Final = _Shape("a list of different strings", _is_texts)
 _LIST: Final = _Shape("a list", lambda value: isinstance(value, list))
 _TYPE: Final = _Shape(f"one or several of {', '.join(_TYPE_NAMES)}", _is_type)
 _REQUIRED: Final = _Shape(
-    "a mapping from texts to lists of different texts",
+    "a mapping from strings to lists of different strings",
     lambda value: isinstance(value, dict) and all(map(_is_texts, value.values())),
 )
 _SCHEMA: Final = _Shape("a schema: a mapping or a boolean", lambda value: isinstance(value, dict | bool))
@@ -519,7 +519,7 @@ class _Run:
         try:
             self.take(5 + len(pattern) // 10 + steps(text, pattern))
         except EvaluationError:
-            raise _Exceeded(f"a text of {len(text)} characters in params is too long for the pattern "
+            raise _Exceeded(f"a string of {len(text)} characters in params is too long for the pattern "
                             f"`{_short(pattern)}`: simplify the schema") from None
         return matches(text, pattern)
 

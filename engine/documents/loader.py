@@ -169,7 +169,7 @@ def read_configmap(source: Source, problems: Problems | None = None) -> tuple[tu
     """Return the files inside the ConfigMaps of a manifest, by key; their positions are in the manifest.
 
     Applies the checks of the API server and the kubelet: keys, the size of 1 MiB for all data together, values that are
-    not texts; and that the engine would read the keys as files. Problems are added to `problems`, or raised as
+    not strings; and that the engine would read the keys as files. Problems are added to `problems`, or raised as
     `PolicyError` without it.
     """
     gathered = Problems() if problems is None else problems
@@ -249,7 +249,7 @@ def _files_of(node: YamlNode, problems: Problems) -> Iterator[tuple[str, Source]
                 )
             elif not isinstance(value.scalar, str):
                 problems.add(
-                    f"the value of `{key}` is not a text", value.place, help="write it as a block: `|`",
+                    f"the value of `{key}` is not a string", value.place, help="write it as a block: `|`",
                     code="wrong-type",
                 )
             elif not is_policy_file(key):

@@ -1,6 +1,6 @@
 """The only YAML reader of the engine: text to nodes with positions.
 
-Scalars follow YAML 1.2's core schema: `true` and `false` are the only booleans (`yes` and `on` are texts),
+Scalars follow YAML 1.2's core schema: `true` and `false` are the only booleans (`yes` and `on` are strings),
 `012` is the decimal number twelve and `0o14` the octal one, `null` and `~` are null. Duplicate keys,
 custom tags, merge keys and keys that are not scalars are errors. Size, nesting and the expansion of aliases are
 bounded, so that the cost of a text is bounded by its size.
@@ -274,9 +274,9 @@ def _report(source: Source, start: int, error: Any, found: list[Problem]) -> int
         context = f", {context} that begins at {line}:{column}" if elsewhere else ""
     place = min(offset, max(len(source.text.rstrip()) - 1, 0)) if offset >= len(source.text.rstrip()) else offset
     hints = {
-        "mapping values are not allowed in this context": "is the line before indented right, or a text not quoted?",
-        "could not find expected ':'": "is there a `:` behind the key, or a text not quoted?",
-        "did not find expected key": "is the line indented as the keys around it, or a text not quoted as a whole?",
+        "mapping values are not allowed in this context": "is the line before indented right, or a string not quoted?",
+        "could not find expected ':'": "is there a `:` behind the key, or a string not quoted?",
+        "did not find expected key": "is the line indented as the keys around it, or a string not quoted as a whole?",
         "did not find expected ',' or '}'": "is a `,` or `}` missing, or an expression not quoted?",
         "did not find expected ',' or ']'": "is a `,` or `]` missing, or an expression not quoted?",
         "did not find expected comment or line break": "is that an expression not quoted?",
@@ -443,7 +443,7 @@ class _Composer:
             raise _StopReading
         is_key = self.awaits_key()
         if is_key:
-            self.problem("a key must be a text", self.span_of(event), "is a `{{ }}` template not quoted?")
+            self.problem("a key must be a string", self.span_of(event), "is a `{{ }}` template not quoted?")
         expected = f"{_CORE}{'map' if mapping else 'seq'}"
         if event.tag not in (None, "!", expected):
             self.problem(f"the tag `{event.tag}` is not supported", self.span_of(event), "remove it")
@@ -470,7 +470,7 @@ class _Composer:
     def alias(self, event: Any) -> YamlNode | None:
         span = self.span_of(event)
         if self.awaits_key():
-            self.problem("a key must be a text", span, "write the key out")
+            self.problem("a key must be a string", span, "write the key out")
             self.open[-1].pending = ("", span)
             self.open[-1].skipping = True
             return None

@@ -150,7 +150,7 @@ class _Hints:
         self._found: dict[tuple[str, bool], str] = {}
 
     def similar(self, keyword: str) -> str:
-        """Return the known keyword that is similar, or an empty text."""
+        """Return the known keyword that is similar, or an empty string."""
         extension = keyword.startswith("x-")
         key = keyword, extension
         if key not in self._found:

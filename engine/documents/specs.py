@@ -318,7 +318,7 @@ class SortOrder(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One key of a sort: numbers or texts."""
+    """One key of a sort: numbers or strings."""
 
     expression: Expression
     order: SortOrder

@@ -28,7 +28,7 @@ _DIRECTORY: Final = Path(__file__).parents[2] / "schemas"
 Schema: TypeAlias = Mapping[str, Any]
 
 _WANTED: Final = {
-    "string": "a text", "integer": "a whole number", "number": "a number", "boolean": "`true` or `false`",
+    "string": "a string", "integer": "a whole number", "number": "a number", "boolean": "`true` or `false`",
     "array": "a list", "object": "a mapping", "null": "nothing",
 }
 _OLD_BOOLEANS: Final = frozenset(("yes", "no", "on", "off", "y", "n"))
@@ -273,7 +273,7 @@ _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
 
 
 def _similar(key: str, known: Iterable[str], given: Container[str]) -> str:
-    """Return the field that an unknown key is probably meant to be, and that is not given, or an empty text."""
+    """Return the field that an unknown key is probably meant to be, and that is not given, or an empty string."""
     hint = did_you_mean(key, [each for each in known if each not in given])
     return hint.partition("`")[2].rstrip("`?")
 
@@ -346,7 +346,7 @@ def _explain(fault: SchemaFault, place: YamlNode, field: str) -> tuple[str, str,
                 hint += ": YAML 1.2 has no other booleans"
             elif limit == "string" and isinstance(value, bool | int | float):
                 fits = matches(place.text, rule.get("pattern", ""))
-                hint = "put it in quotes" if fits else f"write {rule.get('x-wanted', 'a text')}"
+                hint = "put it in quotes" if fits else f"write {rule.get('x-wanted', 'a string')}"
             elif limit == "array" and isinstance(value, Mapping):
                 hint += ": each item begins with `- `"
             elif limit == "array" and isinstance(value, str) and value.replace("-", "").isalnum():
@@ -415,7 +415,7 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return f"the boolean `{str(value).lower()}`"
     if isinstance(value, str):
-        return f"the text `{_short(value)}`"
+        return f"the string `{_short(value)}`"
     if isinstance(value, int | float):
         return f"the number `{value}`"
     return "a list" if isinstance(value, list) else "a mapping"

@@ -64,7 +64,7 @@ def _is_of_the_system(pod: PodInfo) -> bool:
 
 
 def priority_class(pod: PodInfo) -> str:
-    """Return the name of the pod's PriorityClass, or an empty text."""
+    """Return the name of the pod's PriorityClass, or an empty string."""
     return str((pod.object.get("spec") or {}).get("priorityClassName") or "")
 
 

@@ -10,7 +10,7 @@ from koordpolicy.engine.documents import SortOrder
 
 
 def sort_key(programs: Iterable[SortProgram], bindings: Mapping[str, object]) -> tuple[Any, ...]:
-    """Return a key that sorts by the programs in turn, ascending or descending, for texts and numbers.
+    """Return a key that sorts by the programs in turn, ascending or descending, for strings and numbers.
 
     Raises `EvaluationError` if a program has no value.
     """

@@ -92,7 +92,7 @@ def _at(params: Any, steps: Sequence[str]) -> Any:
 
 
 def _check_kind(path: str, before: object, value: Value) -> None:
-    """Raise `ValueError` for a text in place of a number, which would be reported as a fault of an expression."""
+    """Raise `ValueError` for a string in place of a number, which would be reported as a fault of an expression."""
     numbers = isinstance(before, int | float) and not isinstance(before, bool)
     if numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise ValueError(f"`{path}` is {before} in the policies, and `{value}` is not a number")

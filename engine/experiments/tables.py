@@ -69,7 +69,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _one_type(values: Sequence[Cell]) -> list[Cell]:
-    """Return a column whose values are of one type, as Parquet requires: texts if they are mixed."""
+    """Return a column whose values are of one type, as Parquet requires: strings if they are mixed."""
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) < 2:
         return list(values)

@@ -32,7 +32,7 @@ def sound(refusal: object) -> Refusal:
         raise TypeError(f"the answer must be a refusal or None, not {type(refusal).__name__}")
     for name, part in (("rule", refusal.rule), ("message", refusal.message)):
         if not isinstance(part, str):
-            raise TypeError(f"the {name} of a refusal must be a text, not {type(part).__name__}")
+            raise TypeError(f"the {name} of a refusal must be a string, not {type(part).__name__}")
     if not isinstance(refusal.code, Code):
         raise TypeError(f"the code of a refusal must be one of `Code`, not {type(refusal.code).__name__}")
     return refusal

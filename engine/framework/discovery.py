@@ -188,8 +188,8 @@ def cel_function(
 
 
 _ARGUMENT_TYPES: Final[Mapping[str, str]] = {
-    "evaluate": "a function", "parameters": "a sequence of types as texts", "result": "a type as a text",
-    "doc": "a text", "example": "a text", "member": "a bool", "pure": "a bool",
+    "evaluate": "a function", "parameters": "a sequence of types as strings", "result": "a type as a string",
+    "doc": "a string", "example": "a string", "member": "a bool", "pure": "a bool",
     "cost": "a `Cost` of non-negative integers", "by_column": "a function, or None",
     "reads": "a tuple with, per argument, the paths that are read below it, or None",
 }
@@ -198,7 +198,7 @@ _ARGUMENT_TYPES: Final[Mapping[str, str]] = {
 def _check_arguments(name: object, given: Mapping[str, tuple[object, bool]]) -> None:
     """Raise `ValueError` for the first invalid argument of a function."""
     if not isinstance(name, str):
-        raise ValueError(f"the name of a function is a text, not {name!r}")  # noqa: TRY004 - as all faults of one
+        raise ValueError(f"the name of a function is a string, not {name!r}")  # noqa: TRY004 - as all faults of one
     for argument, (value, valid) in given.items():
         if not valid:
             expected = _ARGUMENT_TYPES[argument]

@@ -116,7 +116,7 @@ class Refusal:
 
 
 Errors: TypeAlias = Mapping[str, Mapping[int, EvaluationError]]
-"""Errors by rule (an empty text for the plugin as a whole) and row, whatever the failure policy."""
+"""Errors by rule (an empty string for the plugin as a whole) and row, whatever the failure policy."""
 
 
 class IgnoredErrors:
@@ -173,7 +173,7 @@ class Scores:
     items: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     """Each item's normalised values, where a plugin has several, for the score break-down."""
     raw: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    """Each item's values before normalisation (under an empty text those of a plugin without items)."""
+    """Each item's values before normalisation (under an empty string those of a plugin without items)."""
 
     def spread(self, rows: NDArray[np.intp], size: int) -> Scores:
         """Return these scores of `rows` with one for each row of a snapshot of that size, including the break-down."""
@@ -269,12 +269,12 @@ NODE_INFO: Final = ObjectType(
         "name": Field(STRING, "The node's name."),
         "pods": Field(INT, "Number of pods on the node.", unit="pods"),
         "images": Field(map_of(STRING, INT), "Sizes in bytes of the images on the node, by name.", unit=_BYTES),
-        "zone": Field(STRING, "The zone, or an empty text."),
-        "region": Field(STRING, "The region, or an empty text."),
+        "zone": Field(STRING, "The zone, or an empty string."),
+        "region": Field(STRING, "The region, or an empty string."),
         "measured": Field(BOOL, "True if the node has a metric that is not expired."),
         "unschedulable": Field(BOOL, "True if the node is cordoned."),
         **_GPU_FIELDS,
-        "gpuModel": Field(STRING, "Model of the devices, or an empty text."),
+        "gpuModel": Field(STRING, "Model of the devices, or an empty string."),
     },
     doc="Facts derived from a node and its pods.",
 )
@@ -283,10 +283,10 @@ POD_INFO: Final = ObjectType(
     {
         "name": Field(STRING, "The pod's name."),
         "namespace": Field(STRING, "The pod's namespace."),
-        "qosClass": Field(STRING, "Koordinator's QoS class: LSE, LSR, LS, BE, SYSTEM, or an empty text."),
+        "qosClass": Field(STRING, "Koordinator's QoS class: LSE, LSR, LS, BE, SYSTEM, or an empty string."),
         "kubernetesQoS": Field(STRING, "Kubernetes' QoS class: Guaranteed, Burstable or BestEffort."),
         "priority": Field(INT, "`spec.priority`; 0 if it is not set."),
-        "priorityBand": Field(STRING, "koord-prod, koord-mid, koord-batch, koord-free, or an empty text."),
+        "priorityBand": Field(STRING, "koord-prod, koord-mid, koord-batch, koord-free, or an empty string."),
         "requests": Field(RESOURCE_LIST.type, "The pod's effective requests."),
         "limits": Field(RESOURCE_LIST.type, "The pod's effective limits."),
         "gpuCount": Field(INT, "Number of requested GPUs; 0 for none.", unit=_DEVICES),
@@ -303,7 +303,7 @@ DEVICE: Final = ObjectType(
         "minor": Field(INT, "The device's number on its node."),
         "total": Field(INT, "1000 for a healthy device, 0 for an unhealthy one.", unit=_GPU),
         "free": Field(INT, "The free share of the device, in thousandths.", unit=_GPU),
-        "model": Field(STRING, "The device's model, or an empty text."),
+        "model": Field(STRING, "The device's model, or an empty string."),
     },
     doc="One device of a node.",
 )
@@ -558,7 +558,7 @@ def seen(slot: Slot, *, subject: str = "node") -> tuple[VisibleVariable, ...]:
 
 
 def unit_of(path: tuple[str, ...]) -> str:
-    """Return the unit of the value at a path below a variable: `milli-cores`, `bytes`, `seconds`, or an empty text.
+    """Return the unit of the value at a path below a variable: `milli-cores`, `bytes`, `seconds`, or an empty string.
 
     Batch and mid resources have the unit of their native resource.
     """
@@ -571,7 +571,7 @@ def unit_of(path: tuple[str, ...]) -> str:
 
 
 def unit_of_resource(name: str) -> str:
-    """Return the unit of a resource in `requests` and `usage`; an empty text for most."""
+    """Return the unit of a resource in `requests` and `usage`; an empty string for most."""
     return _NATIVE_UNITS.get(name) or next(
         (unit for native, unit in _NATIVE_UNITS.items() if name.endswith(f"-{native}")), "",
     )

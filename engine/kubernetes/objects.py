@@ -42,7 +42,7 @@ _AMOUNTS: Final = frozenset({
     ("koordinator.TopologyResource", "allocatable"), ("koordinator.TopologyResource", "available"),
     ("koordinator.TopologyResource", "capacity"),
 })
-"""Fields that hold one quantity, as a text or a number."""
+"""Fields that hold one quantity, as a string or a number."""
 _NUMBERS_OR_TEXTS: Final = frozenset({
     ("kubernetes.PodDisruptionBudgetSpec", "maxUnavailable"), ("kubernetes.PodDisruptionBudgetSpec", "minAvailable"),
 })
@@ -57,7 +57,7 @@ _Check = Callable[[Any], None]
 
 
 class MalformedField(ValueError):
-    """A field that violates its declaration; the text has its path and the fault."""
+    """A field that violates its declaration; the message has its path and the fault."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(fault)
@@ -76,7 +76,7 @@ class MalformedField(ValueError):
 def check_object(item: Mapping[str, Any], kind: str) -> None:
     """Check the declared fields of an object of a kind; of a kind without a declaration, its metadata.
 
-    Absent and null fields are no fault. Texts are valid Unicode, integers fit 64 bits, times and durations can be
+    Absent and null fields are no fault. Strings are valid Unicode, integers fit 64 bits, times and durations can be
     parsed, and amounts are quantities from 0 to 2^63-1 (cpu in milli-cores).
 
     Raises:
@@ -94,7 +94,7 @@ def json_kind(value: object) -> str:
     if isinstance(value, (int, float)):
         return "a number"
     if isinstance(value, str):
-        return "a text"
+        return "a string"
     return "an object" if isinstance(value, Mapping) else "a list" if isinstance(value, (list, tuple)) else "no JSON"
 
 
@@ -215,7 +215,7 @@ def _check_amounts(value: Any) -> None:
 
 
 def _check_amount(cpu: bool, value: Any) -> None:
-    # The API server takes numbers too and serves them as texts; dumps and tests write them.
+    # The API server takes numbers too and serves them as strings; dumps and tests write them.
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
@@ -239,7 +239,7 @@ def _fault_of_amount(cpu: bool, text: str) -> str:
 
 def _check_text(value: Any) -> None:
     if not isinstance(value, str):
-        raise MalformedField(f" must be a text, not {json_kind(value)}")
+        raise MalformedField(f" must be a string, not {json_kind(value)}")
     if not value.isascii():
         try:
             value.encode()

@@ -55,7 +55,7 @@ class Quantity:
 
     @staticmethod
     def parse(text: str) -> Quantity:
-        """Return the quantity of a text; raise `ValueError` for any other text."""
+        """Return the quantity of a string; raise `ValueError` for any other string."""
         return _parse(text)
 
     @staticmethod
@@ -214,7 +214,7 @@ def _suffix(suffix: str, text: str) -> tuple[int, int, QuantityFormat]:
 @lru_cache(maxsize=65_536)
 def _parse(text: str) -> Quantity:
     if not isinstance(text, str):
-        raise ValueError(f"`{text!r}` is not a quantity: it must be text")  # noqa: TRY004 - one kind of complaint
+        raise ValueError(f"`{text!r}` is not a quantity: it must be a string")  # noqa: TRY004 - one kind of complaint
     if len(text) > _LONGEST:
         raise ValueError(f"`{text[:20]}...` is not a quantity: it has {len(text)} characters")
     match = _SHAPE.fullmatch(text)

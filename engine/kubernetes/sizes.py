@@ -1,4 +1,4 @@
-"""Assumed sizes of the lists, maps and texts of API objects, for cost estimates of expressions.
+"""Assumed sizes of the lists, maps and strings of API objects, for cost estimates of expressions.
 
 One table, by object type and field; `*` means the elements of a list and the values of a map. The numbers are the
 limits that the API server or the kubelet enforces, if any (a label's value has at most 63 characters, a node reports 50

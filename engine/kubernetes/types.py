@@ -2,7 +2,7 @@
 
 They are data: `schemas/kubernetes/core.json` is generated from the official client's models, and
 `schemas/kubernetes/koordinator.json` declares Koordinator's own kinds in the same shape. Both are as the API server
-serves the objects: quantities are texts, so a resource list is a `map(string, string)`.
+serves the objects: quantities are strings, so a resource list is a `map(string, string)`.
 """
 
 from __future__ import annotations

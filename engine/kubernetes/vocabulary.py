@@ -1,6 +1,6 @@
 """Koordinator's vocabulary: labels, annotations, resource names, QoS classes and priority bands.
 
-A pod's QoS class and priority band each have two forms. The *raw* one is the pod's own and may be an empty text. The
+A pod's QoS class and priority band each have two forms. The *raw* one is the pod's own and may be an empty string. The
 other one, which plugins and expressions use, falls back to Kubernetes' QoS class and is never empty. (Koordinator
 apis/extension semantics.)
 """

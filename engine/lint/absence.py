@@ -645,7 +645,7 @@ _TEXTUAL: Final = frozenset(("startsWith", "endsWith", "contains"))
 
 
 def _default(subject: LintSubject, access: UnguardedRead) -> str:
-    """Return a default for an absent value that preserves the meaning; an empty text if none is certain."""
+    """Return a default for an absent value that preserves the meaning; an empty string if none is certain."""
     node, kind = access.node, access.checked.types[access.node.id].name
     holder = _holder(node)
     if access.key.startswith("aggregates["):

@@ -108,7 +108,7 @@ def misspelt_priority_classes(subject: LintSubject) -> Iterator[Violation]:
 
 
 def near_priority_class(name: str) -> str:
-    """Return the priority class of Koordinator or Kubernetes that a name misspells, or an empty text."""
+    """Return the priority class of Koordinator or Kubernetes that a name misspells, or an empty string."""
     if name in _PRIORITIES:
         return ""
     near = difflib.get_close_matches(name.lower()[:64], _PRIORITIES, n=1, cutoff=0.85)
@@ -208,7 +208,7 @@ _TAINTS: Final = frozenset(("kubernetes.Taint", "kubernetes.Toleration"))
 
 
 def _compared_keys(placed: Placed, node: Call) -> Iterator[tuple[str, Span, str]]:
-    """Yield the texts that the key of a taint or toleration is compared with."""
+    """Yield the strings that the key of a taint or toleration is compared with."""
     for one, other in (node.args, node.args[::-1]):
         if isinstance(one, Select) and one.field == "key" and placed.checked.types[one.operand.id].name in _TAINTS:
             for literal in (other, *children(other)):
@@ -301,7 +301,7 @@ def known_keys() -> frozenset[str]:
 
 @functools.cache
 def near_key(key: str, kind: str = "") -> str:
-    """Return the known key that a key misspells, or an empty text."""
+    """Return the known key that a key misspells, or an empty string."""
     if key in known_keys() or key.startswith(_OWN) or len(key) > _LONGEST:
         return ""
     if "koord" in key.lower() or "batch-" in key or "mid-" in key:
@@ -379,7 +379,7 @@ def misspelt_keys(subject: LintSubject) -> Iterator[Violation]:
 
 
 def _texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the texts in plain data, with their paths."""
+    """Yield the strings in plain data, with their paths."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

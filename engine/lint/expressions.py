@@ -261,7 +261,7 @@ _READING: Final = frozenset((
     "charAt", "decode",
     "getHours", "getMinutes", "getDate", "getDayOfWeek", "getDayOfMonth", "getDayOfYear", "getFullYear", "getMonth",
 ))
-"""Functions that fail for some texts."""
+"""Functions that fail for some strings."""
 
 
 def unreadable_params(subject: LintSubject) -> Iterator[Violation]:
@@ -363,7 +363,7 @@ class _Unreadable:
 
 
 def _fails(overload: Overload, arguments: tuple[object, ...], number: int) -> str:
-    """Return why a call always fails because of one of its arguments; an empty text if it may have a value."""
+    """Return why a call always fails because of one of its arguments; an empty string if it may have a value."""
     try:
         if overload.validate is not None:
             overload.validate(arguments)
@@ -379,7 +379,7 @@ def _fails(overload: Overload, arguments: tuple[object, ...], number: int) -> st
 
 
 def quantities_as_text(subject: LintSubject) -> Iterator[Violation]:
-    """Find quantities that are compared or converted as texts."""
+    """Find quantities that are compared or converted as strings."""
     hint = "use `quantity(a).isLessThan(quantity(b))`, or the ready numbers: `requests.cpu`, `allocatable.cpu`"
     for placed, node in subject.calls:
         if COMPARISONS.get(node.function) in _ORDERINGS:
@@ -401,7 +401,7 @@ def _is_quantity(checked: Checked, node: Expr) -> bool:
 
 
 def _is_field(checked: Checked, node: Expr) -> bool:
-    """Return whether a part is a quantity of an API object, which serves them as texts."""
+    """Return whether a part is a quantity of an API object, which serves them as strings."""
     if checked.types.get(node.id) != STRING:
         return False
     holder = node.operand if isinstance(node, Select) else None

@@ -21,7 +21,7 @@ _OF_TAINTS: Final = ("taints", "tolerations")
 
 
 def _fields(suite: LintSubject) -> Iterator[tuple[str, YamlNode]]:
-    """Yield name and node of all fields in fixtures and cases; params and documents in texts are not among them."""
+    """Yield name and node of all fields in fixtures and cases; params and documents in strings are not among them."""
     document = suite.node
     for part in ("fixtures", "cases"):
         root = document.at("spec", part) if document is not None else None

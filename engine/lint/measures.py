@@ -82,7 +82,7 @@ class Measure:
 
     @property
     def dimension(self) -> str:
-        """The one dimension of an amount; an empty text for shares and for products."""
+        """The one dimension of an amount; an empty string for shares and for products."""
         return self.dimensions[0][0] if len(self.dimensions) == 1 and self.dimensions[0][1] == 1 else ""
 
     @property

@@ -92,7 +92,7 @@ def _json(held: YamlNode) -> YamlNode:
 def _fault(held: YamlNode) -> str:
     """Return why the value of a key is not a JSON object; empty where it is one."""
     if not isinstance(held.scalar, str):
-        return "must be a text with JSON in it"
+        return "must be a string with JSON in it"
     try:
         value = json.loads(held.text)
     except (ValueError, RecursionError) as error:

@@ -73,7 +73,7 @@ class History:
                                  for record in self.generations)
 
     def find(self, wanted: str = "") -> GenerationRecord:
-        """Return a generation by its number or the beginning of a hash; for empty text, the one before.
+        """Return a generation by its number or the beginning of a hash; for an empty string, the one before.
 
         The one before is the newest with another digest that did not fail; if the active one was restored, the one
         before the original. Raises `PolicyError` if there is none.

@@ -79,7 +79,7 @@ class Version:
     digest: str
     files: Mapping[str, Source]
     hashes: Mapping[str, str]
-    """The sha256 of each file's bytes; empty text for a file that could not be read."""
+    """The sha256 of each file's bytes; an empty string for a file that could not be read."""
     broken: Mapping[str, Problem] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

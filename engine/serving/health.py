@@ -19,7 +19,7 @@ HEALTHCHECKS: Final = MetricSpec(
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """One condition of health. `fault` returns why it is not fulfilled, or an empty text; it must not wait."""
+    """One condition of health. `fault` returns why it is not fulfilled, or an empty string; it must not wait."""
 
     name: str
     fault: Callable[[], str]

@@ -48,7 +48,7 @@ def _compare(case: dict[str, object]) -> tuple[bool, str]:
             return False, f"refused: {first.message}"
         assert first.span is not None
         line, column = source.position(first.span.start)
-        # cel-go counts the column of an error in an empty text from 0.
+        # cel-go counts the column of an error in an empty string from 0.
         place = (case["line"], max(1, int(str(case["col"]))))
         return (line, column) == place, f"{case['error']}: at {place} wanted, {(line, column)} found"
     if wanted is None:

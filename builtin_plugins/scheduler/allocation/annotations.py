@@ -37,17 +37,17 @@ def json_object(annotations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if text is None:
         return {}
     if not isinstance(text, str):
-        raise ValueError(f"annotation `{name}` must be a text, not {json_kind(text)}")  # noqa: TRY004
+        raise ValueError(f"annotation `{name}` must be a string, not {json_kind(text)}")  # noqa: TRY004
     return _parse(name, text)
 
 
 def text_in(values: Mapping[str, Any], field: str, annotation: str) -> str:
-    """Return a text field of an annotation's object, empty if it is absent; raises `ValueError` for another type."""
+    """Return a string field of an annotation's object, empty if it is absent; raises `ValueError` for another type."""
     value = values.get(field)
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"annotation `{annotation}`: `{field}` must be a text, not {json_kind(value)}")  # noqa: TRY004
+        raise ValueError(f"annotation `{annotation}`: `{field}` must be a string, not {json_kind(value)}")  # noqa: TRY004
     return value
 
 

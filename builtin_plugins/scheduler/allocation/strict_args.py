@@ -43,16 +43,16 @@ def integer(value: Any, path: str) -> int:
 
 
 def text(value: Any, path: str) -> str:
-    """Read a text."""
+    """Read a string."""
     if not isinstance(value, str):
-        raise ValueError(f"`{path}` must be a text")  # noqa: TRY004 - one kind of complaint
+        raise ValueError(f"`{path}` must be a string")  # noqa: TRY004 - one kind of complaint
     return value
 
 
 def texts(value: Any, path: str) -> tuple[str, ...]:
-    """Read a list of texts."""
+    """Read a list of strings."""
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"`{path}` must be a list of texts")  # noqa: TRY004 - one kind of complaint
+        raise ValueError(f"`{path}` must be a list of strings")  # noqa: TRY004 - one kind of complaint
     return tuple(text(each, f"{path}[{index}]") for index, each in enumerate(value))
 
 

@@ -80,7 +80,7 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceHint:
-    """The hints of a pod for devices of one type; empty texts mean none. Selectors are None for any device."""
+    """The hints of a pod for devices of one type; empty strings mean none. Selectors are None for any device."""
 
     selector: Mapping[str, Any] | None = None
     vf_selector: Mapping[str, Any] | None = None
@@ -275,7 +275,7 @@ def _joint(
         given = json_object(annotations, DEVICE_JOINT_ALLOCATE_ANNOTATION)
         types, scope = given.get("deviceTypes") or [], _text(given, "requiredScope")
         if not isinstance(types, list) or not all(isinstance(each, str) for each in types):
-            raise ValueError("`deviceTypes` must be a list of texts")  # noqa: TRY301 - one kind of complaint
+            raise ValueError("`deviceTypes` must be a list of strings")  # noqa: TRY301 - one kind of complaint
     except ValueError as error:
         raise DeviceRequestError(f"invalid DeviceJointAllocate annotation, err: {error}") from None
     return tuple(
@@ -305,5 +305,5 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _text(values: Mapping[str, Any], name: str) -> str:
     value = values.get(name)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"`{name}` must be a text")
+        raise ValueError(f"`{name}` must be a string")
     return value or ""

@@ -225,7 +225,7 @@ def split_by_budgets(
 
 
 def ineligible(pod: PodInfo, snapshot: Snapshot, refused: Refused) -> str:
-    """Return why the pod may not preempt others, or an empty text."""
+    """Return why the pod may not preempt others, or an empty string."""
     if (pod.object.get("spec") or {}).get("preemptionPolicy") == "Never":
         return _NEVER
     node = (pod.object.get("status") or {}).get("nominatedNodeName") or ""

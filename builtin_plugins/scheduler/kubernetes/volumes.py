@@ -61,7 +61,7 @@ def is_owned_by(claim: Json, pod: PodInfo) -> bool:
 
 
 def class_of(item: Json) -> str:
-    """Return the name of the storage class of a claim or a volume, or an empty text."""
+    """Return the name of the storage class of a claim or a volume, or an empty string."""
     annotations = (item.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(_CLASS_ANNOTATION) or (item.get("spec") or {}).get("storageClassName") or "")
 
@@ -72,7 +72,7 @@ def waits_for_consumer(storage_class: Json) -> bool:
 
 
 def selected_node(claim: Json) -> str:
-    """Return the node that a scheduler chose for a claim that is not bound yet, or an empty text."""
+    """Return the node that a scheduler chose for a claim that is not bound yet, or an empty string."""
     annotations = (claim.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(SELECTED_NODE) or "")
 

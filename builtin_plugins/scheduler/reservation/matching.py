@@ -48,7 +48,7 @@ class ReservationRequirement:
         exact = json_object(annotations, EXACT_MATCH).get("resourceNames") or () \
             if annotations.get(EXACT_MATCH) else ()
         if not isinstance(exact, (list, tuple)) or not all(isinstance(name, str) for name in exact):
-            raise ValueError(f"annotation `{EXACT_MATCH}`: `resourceNames` must be a list of texts")
+            raise ValueError(f"annotation `{EXACT_MATCH}`: `resourceNames` must be a list of strings")
         return ReservationRequirement(
             affinity, tuple(exact), labels_of(pod.object).get(RESERVATION_IGNORED_LABEL) == "true",
         )

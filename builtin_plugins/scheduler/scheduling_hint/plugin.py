@@ -78,5 +78,5 @@ def _hinted(pod: PodInfo) -> tuple[Sequence[str], Sequence[str]]:
 def _names(hint: Mapping[str, Any], field: str, annotation: str) -> Sequence[str]:
     names = hint.get(field) or []
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
-        raise ValueError(f"annotation `{annotation}`: `{field}` must be a list of texts")
+        raise ValueError(f"annotation `{annotation}`: `{field}` must be a list of strings")
     return names

@@ -138,7 +138,7 @@ def _counts_for(pod: PodInfo, release: EvictionRelease, readings: Readings) -> f
 
 def eviction_allowed(pod: Mapping[str, Any], policy: str) -> bool:
     """Return whether the pod's eviction policy allows an eviction by that feature: it names the feature, or the pod has
-    none. An annotation that is not a JSON list of texts allows nothing.
+    none. An annotation that is not a JSON list of strings allows nothing.
     """
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if EVICTION_POLICY_ANNOTATION not in annotations:

@@ -722,7 +722,7 @@ class _Checker(Unifier):
             return list_of(element)
         return self.complain(
             f"`sortBy` cannot order by `{self.shown(transform)}`", node.transform, end=end,
-            help="order by a number, a text, a bool, a timestamp or a duration",
+            help="order by a number, a string, a bool, a timestamp or a duration",
         )  # fmt: skip
 
     def check_bind(self, node: Bind) -> Type:

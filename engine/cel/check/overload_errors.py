@@ -35,7 +35,7 @@ _NUMBERS: Final = frozenset((INT, UINT, DOUBLE))
 _QUANTITY: Final = Type("kubernetes.Quantity")
 _AMOUNTS: Final = frozenset(("allocatable", "capacity", "requests", "limits"))
 _AMOUNT_HELP: Final = (
-    "API objects hold amounts as texts; `allocatable.cpu`, `requests.memory` and the like are numbers, and "
+    "API objects hold amounts as strings; `allocatable.cpu`, `requests.memory` and the like are numbers, and "
     "`quantity(x).asApproximateFloat()` makes one"
 )
 _EQUALITY: Final = frozenset(("_==_", "_!=_"))

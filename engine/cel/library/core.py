@@ -217,7 +217,7 @@ def _not_strictly_false(value: object) -> bool:
 
 
 OPERATORS: Final = (
-    Function("_+_", _ADD, "The sum, or the concatenation of texts or lists.", "1 + 2 == 3 && 'a' + 'b' == 'ab'"),
+    Function("_+_", _ADD, "The sum, or the concatenation of strings or lists.", "1 + 2 == 3 && 'a' + 'b' == 'ab'"),
     Function("_-_", _SUBTRACT, "Difference.", "3 - 2 == 1"),
     Function("_*_", _MULTIPLY, "Product.", "3 * 2 == 6"),
     Function("_/_", _DIVIDE, "Quotient; of integers truncated toward zero.", "-7 / 2 == -3"),
@@ -355,7 +355,7 @@ CONVERSIONS: Final = (
             Overload("timestamp_to_int64", (TIMESTAMP,), INT, lambda a: a.ns // _SECOND),
             Overload("duration_to_int64", (DURATION,), INT, lambda a: a.ns),
         ),
-        "An int of a number (truncated), a text, a timestamp (seconds) or a duration (nanoseconds).",
+        "An int of a number (truncated), a string, a timestamp (seconds) or a duration (nanoseconds).",
         "int('42') == 42 && int(-1.9) == -1",
     ),
     Function(
@@ -366,7 +366,7 @@ CONVERSIONS: Final = (
             Overload("double_to_uint64", (DOUBLE,), UINT, _uint_of_double),
             Overload("string_to_uint64", (STRING,), UINT, _uint_of_string),
         ),
-        "An unsigned int of a number or a text.", "uint(3) == 3u",
+        "An unsigned int of a number or a string.", "uint(3) == 3u",
     ),
     Function(
         "double",
@@ -376,7 +376,7 @@ CONVERSIONS: Final = (
             Overload("uint64_to_double", (UINT,), DOUBLE, float),
             Overload("string_to_double", (STRING,), DOUBLE, double_of_string),
         ),
-        "A double of a number or a text.", "double('1.5') == 1.5",
+        "A double of a number or a string.", "double('1.5') == 1.5",
     ),
     Function(
         "string",
@@ -390,7 +390,7 @@ CONVERSIONS: Final = (
             Overload("timestamp_to_string", (TIMESTAMP,), STRING, str),
             Overload("duration_to_string", (DURATION,), STRING, str),
         ),
-        "The text of a value.", "string(1.5) == '1.5' && string(duration('90m')) == '5400s'",
+        "A value as a string.", "string(1.5) == '1.5' && string(duration('90m')) == '5400s'",
     ),
     Function(
         "bytes",
@@ -398,7 +398,7 @@ CONVERSIONS: Final = (
             Overload("bytes_to_bytes", (BYTES,), BYTES, _same),
             Overload("string_to_bytes", (STRING,), BYTES, _bytes_of_string, cost=_WHOLE_TEXT),
         ),
-        "A text as UTF-8.", r"bytes('a') == b'a'",
+        "A string as UTF-8.", r"bytes('a') == b'a'",
     ),
     Function(
         "bool",
@@ -406,7 +406,7 @@ CONVERSIONS: Final = (
             Overload("bool_to_bool", (BOOL,), BOOL, _same),
             Overload("string_to_bool", (STRING,), BOOL, _bool_of_string),
         ),
-        "A bool of a text (`true`, `T`, `1`, ...).", "bool('true')",
+        "A bool of a string (`true`, `T`, `1`, ...).", "bool('true')",
     ),
     Function(
         "timestamp",
@@ -415,7 +415,7 @@ CONVERSIONS: Final = (
             Overload("string_to_timestamp", (STRING,), TIMESTAMP, Timestamp.parse),
             Overload("int64_to_timestamp", (INT,), TIMESTAMP, lambda a: Timestamp.of(a * _SECOND)),
         ),
-        "The instant of an RFC 3339 text or of seconds since 1970.",
+        "The instant of an RFC 3339 string or of seconds since 1970.",
         "timestamp('1970-01-01T00:01:00Z') == timestamp(60)",
     ),
     Function(
@@ -425,7 +425,7 @@ CONVERSIONS: Final = (
             Overload("string_to_duration", (STRING,), DURATION, Duration.parse),
             Overload("int64_to_duration", (INT,), DURATION, Duration.of, dynamic=True),
         ),
-        "The span of a text such as `1h30m`; of a number of unknown type, so many nanoseconds.",
+        "The span of a string such as `1h30m`; of a number of unknown type, so many nanoseconds.",
         "duration('1h30m') == duration('90m')",
     ),
     Function(
@@ -442,7 +442,7 @@ CONVERSIONS: Final = (
 )
 
 
-# --- texts -----------------------------------------------------------------------------------------------------------
+# --- strings ---------------------------------------------------------------------------------------------------------
 
 SIZE: Final = Function(
     "size",
@@ -463,7 +463,7 @@ TEXTS: Final = (
                 cost=Cost(0, ((0, _PER_CHARACTER),)),
             ),
         ),
-        "True if a text contains another.", "'kube-system'.contains('sys')",
+        "True if a string contains another.", "'kube-system'.contains('sys')",
     ),
     Function(
         "startsWith",
@@ -473,7 +473,7 @@ TEXTS: Final = (
                 cost=Cost(0, ((1, _PER_CHARACTER),)),
             ),
         ),
-        "True if a text begins with another.", "'kube-system'.startsWith('kube-')",
+        "True if a string begins with another.", "'kube-system'.startsWith('kube-')",
     ),
     Function(
         "endsWith",
@@ -483,7 +483,7 @@ TEXTS: Final = (
                 cost=Cost(0, ((1, _PER_CHARACTER),)),
             ),
         ),
-        "True if a text ends with another.", "'kube-system'.endsWith('system')",
+        "True if a string ends with another.", "'kube-system'.endsWith('system')",
     ),
 )
 

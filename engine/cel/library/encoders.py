@@ -29,6 +29,6 @@ ENCODERS: Final = (
     ),
     Function(
         "base64.decode", (Overload("base64_decode_string", (STRING,), BYTES, _decode, cost=_COST),),
-        "The octets of a base64 text; padding may be left out.", "base64.decode('aGVsbG8') == b'hello'",
+        "The octets of a base64 string; padding may be left out.", "base64.decode('aGVsbG8') == b'hello'",
     ),
 )

@@ -18,7 +18,7 @@ _FREE: Final = Cost(1)
 
 
 def _of_non_zero_value(value: object) -> Optional:
-    """Return none for null, false, zero numbers and spans, and for empty texts, lists and maps."""
+    """Return none for null, false, zero numbers and spans, and for empty strings, lists and maps."""
     if value is None or value is False or value is NONE:
         return NONE
     if type(value) is Duration or type(value) is Timestamp:

@@ -1,4 +1,4 @@
-"""Regular expressions in RE2's syntax: linear in the length of the text (cel-spec, "Regular Expressions")."""
+"""Regular expressions in RE2's syntax: linear in the length of the string (cel-spec, "Regular Expressions")."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_STATES: Final = 50_000_000
 STATES_PER_STEP: Final = 500
 """Characters times states of a pattern that one step of a search goes through."""
 _SHORT: Final = 256
-"""Characters of the longest text whose results are cached."""
+"""Characters of the longest string whose results are cached."""
 _MOST_RESULTS: Final = 16_384
 _QUICKLY_COMPILED: Final = 2_000
 """Limit of the states of a pattern: compiled within about 2 ms."""
@@ -29,7 +29,7 @@ _MOST_CACHED: Final = 1024
 
 
 class _Pattern:
-    """A compiled pattern, and its search of texts of bounded length."""
+    """A compiled pattern, and its search of strings of bounded length."""
 
     __slots__ = ("compiled", "longest", "states", "used")
 
@@ -41,7 +41,7 @@ class _Pattern:
         """True if it was used again since it was added, or since it was last spared."""
 
     def search(self, text: str) -> object:
-        """Return the match in a text, or None; raise where the text is too long."""
+        """Return the match in a string, or None; raise where the string is too long."""
         if len(text) > self.longest:
             raise too_long()
         return self.compiled.search(text)
@@ -115,12 +115,12 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def searcher(pattern: str) -> Callable[[str], object]:
-    """Return the function that searches a text for a pattern and returns the match or None."""
+    """Return the function that searches a string for a pattern and returns the match or None."""
     return PATTERNS.get(pattern).search
 
 
 def too_long() -> EvaluationError:
-    """Return the error of a text that is too long for a pattern."""
+    """Return the error of a string that is too long for a pattern."""
     return EvaluationError("operation cancelled: actual cost limit exceeded", reason=COST_LIMIT, final=True)
 
 
@@ -130,7 +130,7 @@ def program_size(pattern: str) -> int:
 
 
 def steps(text: str, pattern: str, *_: object) -> int:
-    """Return the steps of searching: linear in the text, times the states of the pattern.
+    """Return the steps of searching: linear in the string, times the states of the pattern.
 
     Compiling a large pattern counts, too, whether it is in the cache or not: patterns may be made by the expression.
     """
@@ -142,7 +142,7 @@ def steps(text: str, pattern: str, *_: object) -> int:
 
 
 class _Results:
-    """Results of searches in short texts by pattern and text; all are dropped when they are too many."""
+    """Results of searches in short strings by pattern and string; all are dropped when they are too many."""
 
     __slots__ = ("by_pattern", "count")
 
@@ -164,7 +164,7 @@ _BY_PATTERN: Final = _RESULTS.by_pattern
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Return whether a pattern is found anywhere in a text."""
+    """Return whether a pattern is found anywhere in a string."""
     # A call of RE2 through its wrapper takes some microseconds: results are cached, as names and images repeat.
     try:
         return _BY_PATTERN[pattern][text]
@@ -192,6 +192,6 @@ REGEX: Final = (
                 states=program_size,
             ),
         ),
-        "True if a regular expression (RE2) is found anywhere in a text.", "'web-12'.matches('^web-[0-9]+$')",
+        "True if a regular expression (RE2) is found anywhere in a string.", "'web-12'.matches('^web-[0-9]+$')",
     ),
 )

@@ -1,7 +1,7 @@
 """Functions of strings: cel-go's strings extension (cel-go `ext/strings.go`).
 
 `STRINGS` is its newest version, which the conformance suites describe; `STRINGS_V2` is the one that Kubernetes has:
-no `reverse`, an offset beyond the end of a text gives -1, and `format` writes nested values another way.
+no `reverse`, an offset beyond the end of a string gives -1, and `format` writes nested values another way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _out_of_range(number: int) -> EvaluationError:
 
 
 def _too_large() -> EvaluationError:
-    return EvaluationError(f"the text would be longer than {_LARGEST} characters")
+    return EvaluationError(f"the string would be longer than {_LARGEST} characters")
 
 
 def _char_at(text: str, position: int) -> str:
@@ -108,7 +108,7 @@ def _join(parts: list[object], separator: str = "") -> str:
     length = 0
     for part in parts:
         if type(part) is not str:
-            raise EvaluationError("no such overload: only texts can be joined")
+            raise EvaluationError("no such overload: only strings can be joined")
         length += len(part) + len(separator)
     if length > _LARGEST:
         raise _too_large()
@@ -127,7 +127,7 @@ _ESCAPES: Final = {
 
 
 def quote(text: str) -> str:
-    """Return a text as a literal in double quotes."""
+    """Return a string as a literal in double quotes."""
     return '"' + "".join(_ESCAPES.get(each, each) for each in text) + '"'
 
 
@@ -267,7 +267,7 @@ def _hex(value: object) -> str:
 
 
 def _parts(template: str, count: float) -> Iterator[str | tuple[str, int]]:
-    """Yield the texts and clauses of a template for a number of values, a clause as its letter and precision.
+    """Yield the strings and clauses of a template for a number of values, a clause as its letter and precision.
 
     Errors are found in cel-go's order and have its messages.
     """
@@ -344,7 +344,7 @@ _KINDS: Final[dict[str, tuple[str, frozenset[str]]]] = {
         }),
     ),
     "d": (f"decimal {_ON_INTEGERS}", frozenset({"int", "uint"})),
-    # A text may be `NaN` or `Infinity`.
+    # A string may be `NaN` or `Infinity`.
     "f": (f"fixed-point {_ON_DOUBLES}", frozenset({"double", "string"})),
     "e": (f"scientific {_ON_DOUBLES}", frozenset({"double", "string"})),
     "b": ("only integers and bools can be formatted as binary", frozenset({"int", "uint", "bool"})),
@@ -431,7 +431,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
         ),
         Function(
             "indexOf", _member("index_of", (STRING, STRING, INT), INT, _index_of(strict=not old), optional=1),
-            "The first position of a text in another, from a position on; -1 if there is none.",
+            "The first position of a string in another, from a position on; -1 if there is none.",
             "'tacocat'.indexOf('a') == 1",
         ),
         Function(
@@ -440,7 +440,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
                 "last_index_of", (STRING, STRING, INT), INT, _last_index_of(strict=not old), optional=1,
                 measure=_whole_cost, walk=_backwards,
             ),
-            "The last position of a text in another, up to a position; -1 if there is none.",
+            "The last position of a string in another, up to a position; -1 if there is none.",
             "'tacocat'.lastIndexOf('a') == 5",
         ),
         Function(
@@ -458,7 +458,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
         Function(
             "replace",
             _member("replace", (STRING, STRING, STRING, INT), STRING, _replace, optional=1, cost=list_cost),
-            "A text with (at most n) occurrences of a part replaced.", "'hello'.replace('l', 'w') == 'hewwo'",
+            "A string with (at most n) occurrences of a part replaced.", "'hello'.replace('l', 'w') == 'hewwo'",
         ),
         Function(
             "split", _member("split", (STRING, STRING, INT), _TEXTS, _split, optional=1, cost=list_cost),
@@ -476,11 +476,11 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
                     measure=_join_cost, walk=elements,
                 ),
             ),
-            "The concatenation of texts, with a separator between them.", "['a', 'b'].join('-') == 'a-b'",
+            "The concatenation of strings, with a separator between them.", "['a', 'b'].join('-') == 'a-b'",
         ),
         Function(
             "trim", _member("trim", (STRING,), STRING, lambda a: a.strip(_WHITE)),
-            "A text without leading and trailing white space.", "'  a '.trim() == 'a'",
+            "A string without leading and trailing white space.", "'  a '.trim() == 'a'",
         ),
         Function(
             "format",
@@ -490,7 +490,7 @@ def _strings(*, old: bool) -> tuple[Function, ...]:
         ),
         Function(
             "strings.quote", (Overload("strings_quote", (STRING,), STRING, quote, cost=_WHOLE),),
-            "A text as a literal.", "strings.quote('a\"b') == '\"a\\\\\"b\"'",
+            "A string as a literal.", "strings.quote('a\"b') == '\"a\\\\\"b\"'",
         ),
     ]
     if not old:

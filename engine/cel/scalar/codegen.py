@@ -695,7 +695,7 @@ class _Emitter:
         return unknown
 
     def _adds(self, node: Expr) -> bool:
-        """Return whether nested operations have a sum of values of unknown kinds, which may be texts."""
+        """Return whether nested operations have a sum of values of unknown kinds, which may be strings."""
         return isinstance(node, ast.Call) and node.function in _INT_FUNCTIONS | _INT_RELATIONS and (
             (node.function == "_+_" and any(self._type(each).name == "dyn" for each in node.args))
             or any(map(self._adds, node.args))

@@ -92,7 +92,7 @@ class MeteredCalls:
         return any(equal(value, each) for each in items)
 
     def concatenated(self, left: object, right: object) -> object:
-        """Return `left + right` for texts and lists."""
+        """Return `left + right` for strings and lists."""
         size = len(left) + len(right)  # type: ignore[arg-type]
         if size > _TEXT_LIMIT:
             raise Extraordinary

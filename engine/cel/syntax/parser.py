@@ -199,7 +199,7 @@ class _Parser:
             end = code.find("\n", quote)
             self.fail(
                 "unterminated string", start, len(code) if end == -1 else end,
-                f"it ends with `{code[quote]}` on the same line; a text of several lines stands between {long}",
+                f"it ends with `{code[quote]}` on the same line; a string of several lines stands between {long}",
             )  # fmt: skip
         shown = text if text.isprintable() else f"U+{ord(text):04X}"
         self.fail(

@@ -137,7 +137,7 @@ _ANYWHERE_ELSE: Final[tuple[_Rule, ...]] = (
     (lambda at: at.text == "(" and at.expected != "the name of a field", "only a name can be called"),
     (
         lambda at: at.text == ":" and at.expected == "`]`",
-        "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`",
+        "a part of a list is `x.slice(1, 2)`, of a string `x.substring(1, 2)`",
     ),
     (lambda at: at.text == "in" and at.before.text == ".", "this word is never a name: write `x['in']`"),
     (
@@ -146,7 +146,7 @@ _ANYWHERE_ELSE: Final[tuple[_Rule, ...]] = (
     ),
     (
         lambda at: at.before.kind == "string" and at.token.kind in ("string", "ident"),
-        "`+` joins texts, and a quote inside of a text is written `\\'`",
+        "`+` joins strings, and a quote inside of a string is written `\\'`",
     ),
     (
         lambda at: at.before.kind == "ident" and at.token.kind in ("string", "bytes"),

@@ -80,7 +80,7 @@ def variable(name: str) -> Type:
 class Field:
     """A field of an object type: its type, its description, and whether it is required.
 
-    `type` is that of the value *in CEL*. `TIMESTAMP` and `DURATION` fields hold RFC 3339 and Go duration texts in the
+    `type` is that of the value *in CEL*. `TIMESTAMP` and `DURATION` fields hold RFC 3339 and Go duration strings in the
     JSON object; the evaluator parses them where they are read.
     """
 

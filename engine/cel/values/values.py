@@ -102,7 +102,7 @@ FALSE_KEY: Final = BoolKey(value=False)
 class Timestamp:
     """An instant: nanoseconds since 1970-01-01T00:00:00Z, between the years 1 and 9999.
 
-    `offset_s` is the distance from UTC that it was written with: accessors ignore it, texts keep it.
+    `offset_s` is the distance from UTC that it was written with: accessors ignore it, strings keep it.
     """
 
     cel_type: ClassVar[Type] = TIMESTAMP
@@ -125,7 +125,7 @@ class Timestamp:
 
     @staticmethod
     def parse(text: str) -> Timestamp:
-        """Return the instant of an RFC 3339 text (any number of fraction digits, cut after nine)."""
+        """Return the instant of an RFC 3339 string (any number of fraction digits, cut after nine)."""
         return _parse_timestamp(text)
 
     def __str__(self) -> str:
@@ -175,7 +175,7 @@ class Duration:
 
     @staticmethod
     def parse(text: str) -> Duration:
-        """Return the span of a Go duration text (`1h30m`, `-1.5s`, `0`)."""
+        """Return the span of a Go duration string (`1h30m`, `-1.5s`, `0`)."""
         return _parse_duration(text)
 
     def __str__(self) -> str:

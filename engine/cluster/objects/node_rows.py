@@ -260,7 +260,7 @@ def devices_of(allocatable: ResourceList, device: Mapping[str, Any] | None) -> l
 
 
 def model_of(node: Mapping[str, Any], device: Mapping[str, Any] | None) -> str:
-    """Return the model of the node's GPUs, or an empty text."""
+    """Return the model of the node's GPUs, or an empty string."""
     for holder in (node, device or {}):
         labels = (holder.get("metadata") or {}).get("labels") or {}
         for label in _MODEL_LABELS:

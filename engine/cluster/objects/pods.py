@@ -242,17 +242,17 @@ def mapping_at(parent: Mapping[str, Any], field: str, path: str = "", *, optiona
 
 
 def text_at(parent: Mapping[str, Any], field: str, path: str) -> str:
-    """Return a text field, empty if it is absent or null.
+    """Return a string field, empty if it is absent or null.
 
     Raises:
-        ValueError: it is not a text.
+        ValueError: it is not a string.
     """
     value = parent.get(field)
     if isinstance(value, str):
         return value
     if value is None:
         return ""
-    raise ValueError(f"`{path}.{field}` must be a text, not {json_kind(value)}")
+    raise ValueError(f"`{path}.{field}` must be a string, not {json_kind(value)}")
 
 
 def objects_at(parent: Mapping[str, Any], field: str, path: str) -> list[Mapping[str, Any]]:

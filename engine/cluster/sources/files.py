@@ -222,7 +222,7 @@ def _loader() -> Any:
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):  # type: ignore[misc]
-        """Timestamps, sexagesimal numbers, `yes` and `no` are texts here, as they are in JSON."""
+        """Timestamps, sexagesimal numbers, `yes` and `no` are strings here, as they are in JSON."""
 
     core = "tag:yaml.org,2002:"
     Loader.yaml_implicit_resolvers = {}

@@ -26,7 +26,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?
 
 _DOTTED: Final = re.compile(_SUBDOMAIN)
 _LONGEST_LABEL: Final = 100_000
-"""The maximum length of a text that is checked for dots; matching is linear."""
+"""The maximum length of a string that is checked for dots; matching is linear."""
 _LABEL_MESSAGE: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with"
     f" an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
@@ -53,7 +53,7 @@ _VALUE_MESSAGE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A named format; `check` returns the faults of a text.
+    """A named format; `check` returns the faults of a string.
 
     `pattern_size` is the number of characters that Kubernetes assumes for the format's pattern in the cost.
     """
@@ -73,7 +73,7 @@ def _matching(pattern: str, longest: int, message: str) -> Callable[[str], list[
 
     def check(text: str) -> list[str]:
         problems = [f"must be no more than {longest} characters"] if len(text.encode("utf-8")) > longest else []
-        # The length is tested first: long texts are refused anyway.
+        # The length is tested first: long strings are refused anyway.
         if len(text) > 10 * longest or not compiled.fullmatch(text):
             problems.append(message)
         return problems
@@ -96,7 +96,7 @@ _subdomain = _matching(_SUBDOMAIN, 253, _SUBDOMAIN_MESSAGE)
 
 def _label(text: str) -> list[str]:
     problems = _matches_label(text)
-    # A text that is a subdomain of any length, but not a label, has dots.
+    # A string that is a subdomain of any length, but not a label, has dots.
     if _LABEL_MESSAGE in problems and len(text) <= _LONGEST_LABEL and _DOTTED.fullmatch(text):
         problems[-1] = "must not contain dots"
     return problems
@@ -226,10 +226,10 @@ FORMAT: Final = (
         (
             Overload(
                 "format_validate", (_FORMAT, STRING), optional_of(list_of(STRING)), _validate, member=True,
-                # For a text of n characters ceil((n + 1) / 10) units are charged, times at most the longest pattern.
+                # For a string of n characters ceil((n + 1) / 10) units are charged, times at most the longest pattern.
                 cost=Cost(276, ((1, 27.6),)), measure=_cost,
             ),
         ),
-        "What is wrong with a text, none where nothing is.", "!format.dns1123Label().validate('my-name').hasValue()",
+        "The faults of a string; none if it is valid.", "!format.dns1123Label().validate('my-name').hasValue()",
     ),
 )

@@ -69,7 +69,7 @@ def _read(place: str, pod: object) -> _Shape:
     if not isinstance(probability, int | float) or isinstance(probability, bool) or not 0 <= probability <= 1:
         raise EvaluationError(f"{place}: `probability` must be a number from 0 to 1")
     if not isinstance(models, list) or not all(isinstance(each, str) for each in models):
-        raise EvaluationError(f"{place}: `models` must be a list of texts")
+        raise EvaluationError(f"{place}: `models` must be a list of strings")
     cpu, milli, gpus = amounts
     return _Shape(cpu, milli, gpus, frozenset(models), float(probability))
 

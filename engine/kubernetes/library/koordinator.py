@@ -212,7 +212,7 @@ KOORDINATOR: Final = (
         ),
         "The priority band: koord-prod, koord-mid, koord-batch or koord-free. Of a pod: by its label, else by"
         " `spec.priority`, else koord-batch for BE pods and koord-prod for all others. Of a priority: the band in which"
-        " it lies, of a name: itself; both an empty text where that is none.",
+        " it lies, of a name: itself; both an empty string where that is none.",
         "priorityBand(9500) == 'koord-prod' && priorityBand('web') == ''",
     ),
     Function(

@@ -63,7 +63,7 @@ _CIDR: Final = CIDR.cel_type
 
 @lru_cache(maxsize=4096)
 def _address(text: str) -> _IPAddress:
-    """Return an address; raise `ValueError` for texts that Kubernetes rejects."""
+    """Return an address; raise `ValueError` for strings that Kubernetes rejects."""
     if "%" in text:
         raise ValueError(f"IP address `{text[:64]}` with zone value is not allowed")
     try:
@@ -76,7 +76,7 @@ def _address(text: str) -> _IPAddress:
 
 
 def _mapped_ip(text: str) -> IP:
-    """Return the address that a text stands for; an IPv4-mapped one in hexadecimal is the IPv4 address."""
+    """Return the address that a string stands for; an IPv4-mapped one in hexadecimal is the IPv4 address."""
     try:
         return ip(text)
     except EvaluationError:
@@ -89,7 +89,7 @@ def _mapped_ip(text: str) -> IP:
 
 
 def ip(text: str) -> IP:
-    """Return the address that a text stands for."""
+    """Return the address that a string stands for."""
     try:
         return IP(_address(text))
     except ValueError as error:
@@ -109,7 +109,7 @@ def _block(text: str) -> CIDR:
 
 
 def cidr(text: str) -> CIDR:
-    """Return the block that a text stands for."""
+    """Return the block that a string stands for."""
     try:
         return _block(text)
     except ValueError as error:
@@ -190,11 +190,11 @@ NETWORK: Final = (
             Overload("string_to_ip", (STRING,), _IP, ip, cost=_COST),
             Overload("cidr_ip", (_CIDR,), _IP, lambda a: IP(a.address), member=True),
         ),
-        "The address of a text; of a block, the address it is written with.", "ip('10.0.0.1').family() == 4",
+        "The address of a string; of a block, the address it is written with.", "ip('10.0.0.1').family() == 4",
     ),
     Function(
         "isIP", (Overload("is_ip", (STRING,), BOOL, _is(_address), cost=_COST),),
-        "True if a text is an IP address.", "isIP('::1') && !isIP('10.0.0.256')",
+        "True if a string is an IP address.", "isIP('::1') && !isIP('10.0.0.256')",
     ),
     Function(
         "ip.isCanonical", (Overload("ip_is_canonical", (STRING,), BOOL, _is_canonical, cost=Cost(0, ((0, 0.2),))),),
@@ -220,11 +220,11 @@ NETWORK: Final = (
     ),
     Function(
         "cidr", (Overload("string_to_cidr", (STRING,), _CIDR, cidr, cost=_COST),),
-        "The block of a text; host bits may be set.", "cidr('192.168.0.0/16').prefixLength() == 16",
+        "The block of a string; host bits may be set.", "cidr('192.168.0.0/16').prefixLength() == 16",
     ),
     Function(
         "isCIDR", (Overload("is_cidr", (STRING,), BOOL, _is(_block), cost=_COST),),
-        "True if a text is a CIDR block.", "isCIDR('10.0.0.0/8') && !isCIDR('10.0.0.0')",
+        "True if a string is a CIDR block.", "isCIDR('10.0.0.0/8') && !isCIDR('10.0.0.0')",
     ),
     Function(
         "containsIP",

@@ -43,11 +43,11 @@ def _units(number: int) -> Quantity:
 QUANTITIES: Final = (
     Function(
         "quantity", (Overload("string_to_quantity", (STRING,), _QUANTITY, _quantity, cost=_COST),),
-        "The amount that a text such as `500m` or `1.5Gi` stands for.", "quantity('1.5G') == quantity('1500M')",
+        "The amount that a string such as `500m` or `1.5Gi` stands for.", "quantity('1.5G') == quantity('1500M')",
     ),
     Function(
         "isQuantity", (Overload("is_quantity_string", (STRING,), BOOL, _is_quantity, cost=_COST),),
-        "True if a text is a quantity.", "isQuantity('1Gi') && !isQuantity('12Zi')",
+        "True if a string is a quantity.", "isQuantity('1Gi') && !isQuantity('12Zi')",
     ),
     Function(
         "sign", (Overload("quantity_sign", (_QUANTITY,), INT, lambda a: a.sign),),

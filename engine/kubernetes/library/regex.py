@@ -31,7 +31,7 @@ def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
     steps(text, pattern)
     found: list[str] = []
     last_end = -1
-    # Each match is a search of its own, which may look through all that is left of the text.
+    # Each match is a search of its own, which may look through all that is left of the string.
     left, states = _MOST_STEPS * STATES_PER_STEP, program_size(pattern)
     for match in compile_pattern(pattern).finditer(text):
         if 0 <= count <= len(found):
@@ -48,7 +48,7 @@ def _find_all(text: str, pattern: str, count: int = -1) -> list[str]:
 
 
 def _steps_of_matches(found: list[str], text: str, pattern: str, _: int = -1) -> int:
-    """Return the steps of finding matches, each of which may have been searched in half of the text and more."""
+    """Return the steps of finding matches, each of which may have been searched in half of the string and more."""
     return len(found) * (_STEPS_PER_MATCH + len(text) * program_size(pattern) // (2 * STATES_PER_STEP))
 
 
@@ -65,7 +65,7 @@ def _member(
 REGEX: Final = (
     Function(
         "find", (_member("string_find_string", (STRING, STRING), STRING, _find),),
-        "The first match of a regular expression, or an empty text.", "'abc 123'.find('[0-9]+') == '123'",
+        "The first match of a regular expression, or an empty string.", "'abc 123'.find('[0-9]+') == '123'",
     ),
     Function(
         "findAll",

@@ -20,7 +20,7 @@ _LARGEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Semver:
-    """A version; build metadata counts only for its text."""
+    """A version; build metadata counts in its string form only."""
 
     cel_type: ClassVar[Type] = Type("kubernetes.Semver")
 
@@ -32,7 +32,7 @@ class Semver:
 
     @staticmethod
     def parse(text: str, *, normalize: bool = False) -> Semver:
-        """Return the version of a text; raise `ValueError` for any other text.
+        """Return the version of a string; raise `ValueError` for any other string.
 
         `normalize` drops a leading `v` and leading zeros and fills up missing numbers.
         """
@@ -117,7 +117,7 @@ SEMVER: Final = (
             Overload("string_to_semver", (STRING,), _SEMVER, _semver, cost=_COST),
             Overload("string_bool_to_semver", (STRING, BOOL), _SEMVER, _semver, cost=_COST),
         ),
-        "The version of a text; with `true` a lenient reading of it.", "semver('v1.0', true) == semver('1.0.0')",
+        "The version of a string; with `true` a lenient reading of it.", "semver('v1.0', true) == semver('1.0.0')",
     ),
     Function(
         "isSemver",
@@ -125,7 +125,7 @@ SEMVER: Final = (
             Overload("is_semver_string", (STRING,), BOOL, _is_semver, cost=_COST),
             Overload("is_semver_string_bool", (STRING, BOOL), BOOL, _is_semver, cost=_COST),
         ),
-        "True if a text is a semantic version.", "isSemver('1.2.3') && !isSemver('1.2')",
+        "True if a string is a semantic version.", "isSemver('1.2.3') && !isSemver('1.2')",
     ),
     Function(
         "major", (Overload("semver_major", (_SEMVER,), INT, lambda a: a.major, member=True),), "The first number.",

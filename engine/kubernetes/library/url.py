@@ -26,7 +26,7 @@ _LONGEST: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class URL:
-    """An absolute URL, or an absolute path; equal to another of the same text."""
+    """An absolute URL, or an absolute path; equal to another of the same string."""
 
     cel_type: ClassVar[Type] = Type("kubernetes.URL")
 
@@ -38,7 +38,7 @@ class URL:
 
     @staticmethod
     def parse(text: str) -> URL:
-        """Return the URL of a text; raise `ValueError` for any other text."""
+        """Return the URL of a string; raise `ValueError` for any other string."""
         return _parse(text)
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ def _unescaped(text: str) -> str:
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> URL:
     if not text:
-        raise ValueError("an empty text is not a URL")
+        raise ValueError("an empty string is not a URL")
     shown = text[:100]
     if _CONTROL.search(text) or len(text) > _LONGEST:
         raise ValueError(f"`{shown}` is not a URL: it holds control characters")
@@ -147,11 +147,11 @@ _EXAMPLE: Final = "url('https://example.com:80/a?k=v')"
 
 URLS: Final = (
     Function(
-        "url", (Overload("string_to_url", (STRING,), _URL, _url, cost=_COST),), "The URL of a text.",
+        "url", (Overload("string_to_url", (STRING,), _URL, _url, cost=_COST),), "The URL of a string.",
         "url('https://example.com') == url('https://example.com')",
     ),
     Function(
-        "isURL", (Overload("is_url", (STRING,), BOOL, _is_url),), "True if a text is a URL.",
+        "isURL", (Overload("is_url", (STRING,), BOOL, _is_url),), "True if a string is a URL.",
         "isURL('https://example.com') && !isURL('example.com')",
     ),
     Function(
@@ -168,7 +168,7 @@ URLS: Final = (
     ),
     Function(
         "getPort", (Overload("url_get_port", (_URL,), STRING, lambda a: a.port, member=True),),
-        "The port as text.", f"{_EXAMPLE}.getPort() == '80'",
+        "The port as a string.", f"{_EXAMPLE}.getPort() == '80'",
     ),
     Function(
         "getEscapedPath", (Overload("url_get_escaped_path", (_URL,), STRING, lambda a: a.escaped_path, member=True),),

@@ -92,7 +92,7 @@ class Wish:
             raise ValueError("`maxDifferences` must be a number from 0 to 1")
         expected = data.get("hash", "")
         if not isinstance(expected, str):
-            raise ValueError("`hash` must be a text")  # noqa: TRY004 - as above
+            raise ValueError("`hash` must be a string")  # noqa: TRY004 - as above
         if expected and len(expected) < SHORTEST_HASH:
             raise ValueError(f"`hash` must be a hash, or at least its first {SHORTEST_HASH} digits")
         return cls(decisions, float(part), expected)

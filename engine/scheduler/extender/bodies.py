@@ -132,7 +132,7 @@ _text: Final = msgspec.json.Decoder(str)
 
 
 def count_elements(body: bytes | bytearray | msgspec.Raw) -> int:
-    """Return how many elements JSON can have at most: its commas and opening brackets, also those within texts."""
+    """Return how many elements JSON can have at most: its commas and opening brackets, also those within strings."""
     return _count(body, _MARKS)
 
 
@@ -359,7 +359,7 @@ def _next_piece(rest: Rest, kind: _List[_Type]) -> tuple[list[_Type] | None, Mal
         except RecursionError:
             return None, _too_deep("the body")
         except msgspec.ValidationError as error:
-            return None, MalformedBody(f"`{kind.name}` must be a list of texts: {error}")
+            return None, MalformedBody(f"`{kind.name}` must be a list of strings: {error}")
         except ValueError as error:
             # What seems to begin there is part of an item, unless nothing can be read at all.
             fault = fault or MalformedBody(f"the body is not readable JSON: {error}")
@@ -411,7 +411,7 @@ def read_binding(body: bytes | bytearray) -> Binding:
         text = fields.get(name.lower())
         if not isinstance(text, str) or not text:
             raise MalformedBody(f"`{name}` is missing" if text in (None, "") else
-                            f"`{name}` must be a text, not {json_kind(text)}")
+                            f"`{name}` must be a string, not {json_kind(text)}")
         if not _NAME.fullmatch(text):
             raise MalformedBody(f"`{name}` is `{text[:100]}`, which is not the name of an object")
         texts.append(text)
@@ -464,10 +464,10 @@ def _names_of(names: msgspec.Raw) -> list[str]:
     except (ValueError, RecursionError):
         found = _value(names)
     if not isinstance(found, list):
-        raise MalformedBody(f"`NodeNames` must be a list of texts, not {json_kind(found)}")
+        raise MalformedBody(f"`NodeNames` must be a list of strings, not {json_kind(found)}")
     place = next((place for place, name in enumerate(found) if not isinstance(name, str)), -1)
     if place >= 0:
-        raise MalformedBody(f"`NodeNames[{place}]` must be a text, not {json_kind(found[place])}")
+        raise MalformedBody(f"`NodeNames[{place}]` must be a string, not {json_kind(found[place])}")
     raise MalformedBody("`NodeNames` contains a string that is not Unicode")
 
 
@@ -492,7 +492,7 @@ def _names_in(node: object, where: str) -> list[str]:
     texts = [metadata.get(field) or "" for field in ("name", "uid", "resourceVersion")]
     for field, text in zip(("name", "uid", "resourceVersion"), texts, strict=True):
         if not isinstance(text, str):
-            raise MalformedBody(f"{where}.metadata.{field}` must be a text, not {json_kind(text)}")
+            raise MalformedBody(f"{where}.metadata.{field}` must be a string, not {json_kind(text)}")
     return texts
 
 

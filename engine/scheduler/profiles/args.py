@@ -8,7 +8,7 @@ from typing import Any, Final
 from koordpolicy.engine.source import did_you_mean
 
 _TYPES: Final[Mapping[type, str]] = {
-    str: "a text", int: "a whole number", list: "a list of texts", bool: "true or false",
+    str: "a string", int: "a whole number", list: "a list of strings", bool: "true or false",
 }
 
 

@@ -10,7 +10,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 
 
 def nominated_node(pod: PodInfo) -> str:
-    """Return the nominated node of a pod's status, or an empty text."""
+    """Return the nominated node of a pod's status, or an empty string."""
     return str((pod.object.get("status") or {}).get("nominatedNodeName") or "")
 
 

@@ -29,7 +29,7 @@ _BEFORE_NODES: Final = frozenset((Point.PRE_FILTER, Point.FILTER))
 def unavailable(nodes: int, reasons: Mapping[str, int]) -> str:
     """Return `0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods.`; `reasons` counts nodes by reason.
 
-    The parts are sorted as texts, numbers included. A node may count under several reasons.
+    The parts are sorted as strings, numbers included. A node may count under several reasons.
     """
     parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
     return f"0/{nodes} nodes are available: {', '.join(parts)}." if parts else f"0/{nodes} nodes are available:"

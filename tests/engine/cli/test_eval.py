@@ -38,7 +38,7 @@ def test_a_text_that_is_no_json_says_how_to_write_it(run: Run):
     done = run("eval", "a", "--var", "a=x")
     assert (done.exit, done.out) == (2, "")
     assert done.err == (
-        "koord-policy: `--var a=x`: `x` is not JSON; a text needs quotes: `--var 'a=\"x\"'`\n"
+        "koord-policy: `--var a=x`: `x` is not JSON; a string needs quotes: `--var 'a=\"x\"'`\n"
     )
 
 

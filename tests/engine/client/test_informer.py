@@ -324,7 +324,7 @@ def test_l16_a_server_that_lags_behind_is_not_followed_backwards():
 
 @pytest.mark.parametrize("odd", [
     json_answer([]), json_answer({"metadata": 7}), json_answer("x" * 100), refused(403, "Forbidden"), refused(500),
-], ids=["an array", "odd metadata", "a text", "forbidden", "failing"])
+], ids=["an array", "odd metadata", "a string", "forbidden", "failing"])
 def test_an_odd_answer_is_reported_once_and_listed_again_later(odd: Any, caplog: pytest.LogCaptureFixture):
     async def run() -> None:
         delays: list[float] = []

@@ -83,10 +83,10 @@ def test_decoding_is_strict_and_every_fault_has_its_place():
         "    args: {lowThreshold: {cpu: 1}, nodeFit: yes}\n"
     )) == [
         "c.yaml:3:1: error: unknown field `dryrun`",
-        "c.yaml:4:23: error: `deschedulingInterval` is the number `30`, not a text",
+        "c.yaml:4:23: error: `deschedulingInterval` is the number `30`, not a string",
         "c.yaml:5:26: error: `maxNoOfPodsToEvictTotal` is -1",
         "c.yaml:10:12: error: unknown field `lowThreshold`",
-        "c.yaml:10:45: error: `nodeFit` is the text `yes`, not `true` or `false`",
+        "c.yaml:10:45: error: `nodeFit` is the string `yes`, not `true` or `false`",
     ]
 
 

@@ -216,7 +216,7 @@ def test_documents_inside_a_configmap_are_placed_in_the_manifest() -> None:
     ("DeschedulerPlugin", "spec: {criteria: [{name: a, expression: 'true'}]}", "missing field `type` in `spec`",
      "write `type: Deschedule`, `type: Balance` or `type: EvictionFilter`"),
     ("SchedulerPlugin", "spec: {match: {pods: {namespaces: shop}}, filter: [{name: a, expression: 'true'}]}",
-     "`spec.match.pods.namespaces` is the text `shop`, not a list", "write a list, such as `[shop]`"),
+     "`spec.match.pods.namespaces` is the string `shop`, not a list", "write a list, such as `[shop]`"),
     ("SchedulerPlugin", "spec: {filter: {name: a, expression: 'true'}}",
      "`spec.filter` is a mapping, not a list", "write a list: each item begins with `- `"),
     ("SchedulerPlugin", "spec: {filter: [{name: a, expression: 'true'}]}\nscore: []",
@@ -240,7 +240,7 @@ def test_a_configmap_must_be_one_that_the_api_server_takes() -> None:
         ("the ConfigMap holds 1048602 bytes, but the API server takes 1048576", "map.yaml:2:18"),
         ("`a/b.yaml` is not a key that a ConfigMap may have", "map.yaml:4:3"),
         ("`..data` is not a key that a ConfigMap may have", "map.yaml:5:3"),
-        ("the value of `n` is not a text", "map.yaml:6:3"),
+        ("the value of `n` is not a string", "map.yaml:6:3"),
     ]
     with pytest.raises(PolicyError, match="there is no ConfigMap in this manifest"):
         read_configmap(Source("map.yaml", "kind: Secret\n"))

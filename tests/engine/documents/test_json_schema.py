@@ -178,7 +178,7 @@ def test_a_reference_to_another_place_is_refused_where_it_stands(keyword: str, r
     ),
     ("{$ref: '#anchor'}", "a.yaml:8:24: not a JSON Schema: `$ref` refers to `#anchor`, which is not in this schema"),
     ("{properties: abc}", "a.yaml:8:30: not a JSON Schema: `properties` is not a mapping from names to schemas"),
-    ("abc", "a.yaml:8:17: `spec.paramsSchema` is the text `abc`, not a mapping or `true` or `false`"),
+    ("abc", "a.yaml:8:17: `spec.paramsSchema` is the string `abc`, not a mapping or `true` or `false`"),
     (
         "{type: [string, text]}",
         (
@@ -186,7 +186,7 @@ def test_a_reference_to_another_place_is_refused_where_it_stands(keyword: str, r
             "object, string"
         ),
     ),
-    ("{format: [x]}", "a.yaml:8:26: not a JSON Schema: `format` is not a text"),
+    ("{format: [x]}", "a.yaml:8:26: not a JSON Schema: `format` is not a string"),
     ("{multipleOf: 0}", "a.yaml:8:30: not a JSON Schema: `multipleOf` is not a finite number above 0"),
     ("{minimum: .nan}", "a.yaml:8:27: not a JSON Schema: `minimum` is not a finite number"),
     (
@@ -337,10 +337,10 @@ def test_a_choice_is_explained_whatever_its_branches_are(branches: str, complain
     assert [each.split(": ", 1)[1] for each in complaints("{a: 1, b: 2}", f"{{{branches}}}")] == [complaint]
 
 
-def test_a_text_that_is_too_long_for_a_pattern_is_a_complaint() -> None:
+def test_a_string_that_is_too_long_for_a_pattern_is_a_complaint() -> None:
     assert complaints("{a: " + "é" * 300 + "}", "{properties: {a: {pattern: '(?i)\\pL{190}'}}}") == [
         (
-            "a.yaml:7:3: a text of 300 characters in params is too long for the pattern `(?i)\\pL{190}`: "
+            "a.yaml:7:3: a string of 300 characters in params is too long for the pattern `(?i)\\pL{190}`: "
             "simplify the schema"
         ),
     ]
@@ -364,12 +364,12 @@ def test_membership_follows_the_equality_of_json_schema(listed: str, value: str,
 
 
 @pytest.mark.parametrize(("params", "declared", "message"), [
-    ("{'': x}", "{properties: {'': {type: integer}}}", "`['']` is the text `x`, not a whole number"),
+    ("{'': x}", "{properties: {'': {type: integer}}}", "`['']` is the string `x`, not a whole number"),
     ("{'': 1}", "{additionalProperties: false}", "unknown field without a name in `params`"),
     ("{a: 1}", "{required: ['']}", "missing field without a name in `params`"),
     ("{a: {'': {b: x}}}", "{properties: {a: {properties: {'': {properties: {b: {type: integer}}}}}}}",
-     "`a[''].b` is the text `x`, not a whole number"),
-    ("{a: 1}", "{type: string}", "`params` is a mapping, not a text"),
+     "`a[''].b` is the string `x`, not a whole number"),
+    ("{a: 1}", "{type: string}", "`params` is a mapping, not a string"),
     ("{a: 1}", "{minProperties: 3}", "`params`: {'a': 1} has less than 3 fields"),
     ("{a: 1}", "{properties: {a: {const: true}}}", "`1` is not a value of `a`"),
     ("{a: false}", "{properties: {a: {const: true}}}", "`false` is not a value of `a`"),

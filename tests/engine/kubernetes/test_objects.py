@@ -17,7 +17,7 @@ def fault(item, kind="Pod"):
 
 
 @pytest.mark.parametrize(("kind", "item", "message"), [
-    ("Pod", {"status": {"phase": {}}}, "`status.phase` must be a text, not an object"),
+    ("Pod", {"status": {"phase": {}}}, "`status.phase` must be a string, not an object"),
     ("Pod", {"spec": []}, "`spec` must be an object, not a list"),
     ("Pod", {"spec": {"containers": {}}}, "`spec.containers` must be a list, not an object"),
     ("Pod", {"spec": {"containers": [{}, None]}}, "`spec.containers[1]` must be an object, not null"),
@@ -25,7 +25,7 @@ def fault(item, kind="Pod"):
     ("Pod", {"spec": {"priority": 2**63}}, "`spec.priority`: the number does not fit into 64 bits"),
     ("Pod", {"spec": {"priority": 1.5}}, "`spec.priority` must be a whole number"),
     ("Pod", {"metadata": {"labels": ["a"]}}, "`metadata.labels` must be an object, not a list"),
-    ("Pod", {"metadata": {"labels": {"a": None}}}, "`metadata.labels.a` must be a text, not null"),
+    ("Pod", {"metadata": {"labels": {"a": None}}}, "`metadata.labels.a` must be a string, not null"),
     ("Pod", {"metadata": {"name": "\ud800"}}, "`metadata.name` holds half of a character (a lone surrogate)"),
     (
         "Pod", {"metadata": {"creationTimestamp": "x"}},

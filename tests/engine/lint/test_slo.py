@@ -17,7 +17,7 @@ FIELDS = types.load()["koordinator.ResourceThresholdStrategy"].fields
 
 
 def config(**data: Any) -> str:
-    """Return the ConfigMap with these keys; what is not a text is written as JSON."""
+    """Return the ConfigMap with these keys; what is not a string is written as JSON."""
     held = {key.replace("_", "-"): each if isinstance(each, str) else json.dumps(each) for key, each in data.items()}
     return f"{HEAD}data: {json.dumps(held)}\n"
 
@@ -63,7 +63,7 @@ def test_each_key_is_compared_or_reported(key: str) -> None:
                  [((5, 3), ("`resource-threshold-config` is not JSON: Expecting property name enclosed in double "
                            "quotes: line 1 column 2 (char 1)")),
                   ((6, 3), "`system-config` must be an object, not a list"),
-                  ((8, 3), "`colocation-config` must be a text with JSON in it")], id="what is not JSON"),
+                  ((8, 3), "`colocation-config` must be a string with JSON in it")], id="what is not JSON"),
     pytest.param(HEAD.replace("slo-controller-config", "another") + "data: {a: b}\nx: 1\n", [], id="another ConfigMap"),
 ])
 def test_what_there_is_not(text: str, wanted: list[tuple[tuple[int, int], str]]) -> None:

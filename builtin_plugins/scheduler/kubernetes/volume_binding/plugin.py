@@ -85,7 +85,7 @@ class _Assumed:
         return {name: claim for name, (_, claim) in self.volumes.items()}
 
     def node_of(self, claim: Json, snapshot: Snapshot) -> str:
-        """Return the node that was selected for a claim, here or in its object, or an empty text."""
+        """Return the node that was selected for a claim, here or in its object, or an empty string."""
         known = self.nodes.get(key_of(claim))
         if known is not None and snapshot.object(CLAIM, key_of(claim)) is not known[0]:
             del self.nodes[key_of(claim)]
@@ -268,7 +268,7 @@ def _look_at(pod: PodInfo, claims: tuple[VolumeClaim, ...], snapshot: Snapshot) 
 
 
 def _fault(pod: PodInfo, claim: VolumeClaim, item: Json | None) -> str:
-    """Return the fault of a claim, in kube-scheduler's words, or an empty text."""
+    """Return the fault of a claim, in kube-scheduler's words, or an empty string."""
     if item is None:
         if claim.ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{claim.name}"'

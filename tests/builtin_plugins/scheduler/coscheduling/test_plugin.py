@@ -435,7 +435,7 @@ def test_endpoints_tell_of_gangs():
 @pytest.mark.parametrize(("args", "complaint"), [
     ({"controllerWorkers": 0}, "`controllerWorkers` is 0: it must be at least 1"),
     ({"defaultTimeout": "-1s"}, "`defaultTimeout`"),
-    ({"defaultTimeout": 600}, "`defaultTimeout` must be a text"),
+    ({"defaultTimeout": 600}, "`defaultTimeout` must be a string"),
     ({"kind": "OtherArgs"}, "only `CoschedulingArgs` is known"),
 ])
 def test_arguments_that_cannot_be_are_refused_with_their_place(args, complaint):

@@ -288,7 +288,7 @@ def views(nodes, pods):
 
 
 def told(plugin, pod, snapshot):
-    """Return why each node is refused (an empty text: it is not)."""
+    """Return why each node is refused (an empty string: it is not)."""
     if plugin.pre_filter(CycleState(), pod, snapshot) in (SKIP, SKIP_SHAPE):
         return dict.fromkeys(snapshot.names, "")
     answer = plugin.filter(CycleState(), pod, snapshot, np.arange(snapshot.size))

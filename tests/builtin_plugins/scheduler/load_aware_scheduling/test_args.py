@@ -56,7 +56,7 @@ def test_durations_become_nanoseconds_and_all_resources_are_looked_at():
     ({"filterExpiredNodeMetrics": "yes"}, "`filterExpiredNodeMetrics` must be true or false"),
     ({"usageThresholds": {"cpu": "65"}}, r"`usageThresholds\[cpu\]` must be a whole number"),
     ({"usageThresholds": []}, "`usageThresholds` must be an object"),
-    ({"supportedResources": [1]}, r"`supportedResources\[0\]` must be a text"),
+    ({"supportedResources": [1]}, r"`supportedResources\[0\]` must be a string"),
     ({"estimator": "mine"}, "there is no estimator `mine`"),
     ({"nodeMetricExpirationSeconds": 0}, "`nodeMetricExpirationSeconds` is 0: it must be above 0"),
     ({"usageThresholds": {"cpu": 101}}, r"`usageThresholds\[cpu\]` is 101: it must lie within 0 and 100"),

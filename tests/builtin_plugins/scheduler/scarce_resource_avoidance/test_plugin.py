@@ -32,5 +32,5 @@ def test_without_scarce_resources_every_node_scores_100(kit):
 
 
 def test_arguments_that_cannot_be_read_are_refused(kit):
-    with pytest.raises(ValueError, match="`resources` must be a list of texts"):
+    with pytest.raises(ValueError, match="`resources` must be a list of strings"):
         kit.make("ScarceResourceAvoidance", resources="gpu")

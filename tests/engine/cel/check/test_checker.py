@@ -297,7 +297,7 @@ def test_who_compares_an_amount_with_a_number_is_told_of_the_ready_numbers(text:
     amounts = Variable("amounts", map_of(STRING, map_of(STRING, STRING)))
     environment = Environment({"amounts": amounts}, PLAIN.types, PLAIN.functions)
     _, _, help_ = fault(text, environment)
-    assert help_.startswith("API objects hold amounts as texts; `allocatable.cpu`")
+    assert help_.startswith("API objects hold amounts as strings; `allocatable.cpu`")
 
 
 def test_mixed_literals_are_looked_at_in_sound_expressions_only():

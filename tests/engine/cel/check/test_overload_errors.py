@@ -28,7 +28,7 @@ ENVIRONMENT = Environment(functions=table(STANDARD)).with_types(NODE).with_varia
     Variable("node", NODE.type),
 )
 AMOUNTS = (
-    "API objects hold amounts as texts; `allocatable.cpu`, `requests.memory` and the like are numbers, and "
+    "API objects hold amounts as strings; `allocatable.cpu`, `requests.memory` and the like are numbers, and "
     "`quantity(x).asApproximateFloat()` makes one"
 )
 SIZE = (

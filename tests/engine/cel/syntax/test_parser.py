@@ -197,12 +197,12 @@ def test_a_macro_with_another_number_of_arguments_is_a_call():
         ("x not in y", ("expected an operator or the end, found `not`", 2, "did you mean `!(x in y)`?")),
         (
             "x[1:2]",
-            ("expected `]`, found `:`", 3, "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`"),
+            ("expected `]`, found `:`", 3, "a part of a list is `x.slice(1, 2)`, of a string `x.substring(1, 2)`"),
         ),
         ("x?.y", ("expected `:`, found the end of the expression", 4, "did you mean `.?`, an optional field?")),
         ("'it's'", (
             "expected an operator or the end, found `s`", 4,
-            "`+` joins texts, and a quote inside of a text is written `\\'`",
+            "`+` joins strings, and a quote inside of a string is written `\\'`",
         )),
         ("(a", ("expected `)`, found the end of the expression", 2, "the `(` at line 1, column 1 is not closed")),
         (
@@ -236,7 +236,7 @@ def test_a_macro_with_another_number_of_arguments_is_a_call():
         ("a.`b-c`", ("back-quoted names are not supported here", 2, "write `x['b-c']` for a key of a map")),
         ("'abc", (
             "unterminated string", 0,
-            "it ends with `'` on the same line; a text of several lines stands between '''",
+            "it ends with `'` on the same line; a string of several lines stands between '''",
         )),
     ],
 )  # fmt: skip

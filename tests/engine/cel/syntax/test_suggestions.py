@@ -7,7 +7,7 @@ MILLI = (
     "a number has no unit: a thousandth is written as a whole number (cpu is in milli-cores), and minutes as "
     "`duration('5m')`"
 )
-QUOTES = "`+` joins texts, and a quote inside of a text is written `\\'`"
+QUOTES = "`+` joins strings, and a quote inside of a string is written `\\'`"
 
 
 def help_for(text: str) -> str:
@@ -37,7 +37,7 @@ def help_for(text: str) -> str:
         ("x in ('a', 'b')", "a list is written `[...]`, as in `x in ['a', 'b']`"),
         ("a ? b ? c : d : e", "put parentheses around a condition inside a condition"),
         ("x(y)(z)", "only a name can be called"),
-        ("x[1:2]", "a part of a list is `x.slice(1, 2)`, of a text `x.substring(1, 2)`"),
+        ("x[1:2]", "a part of a list is `x.slice(1, 2)`, of a string `x.substring(1, 2)`"),
         ("x.in", "this word is never a name: write `x['in']`"),
         ("x.1", "write `[n]` for an element of a list"),
         ("'it's'", QUOTES),

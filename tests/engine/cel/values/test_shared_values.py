@@ -101,7 +101,7 @@ OF_ANY = {
     "the key of an entry": "{'a': dyn(V)} == {'a': dyn(V)}",
     "optionals": "optional.of(dyn(V)) == optional.of(dyn(V))",
 }
-PRINTED = {"a text": "'%s'.format([dyn(V)]).size() > 0", "a part of a text": "'%s %s'.format([1, dyn(V)]).size() > 0"}
+PRINTED = {"a string": "'%s'.format([dyn(V)]).size() > 0", "a part of a text": "'%s %s'.format([1, dyn(V)]).size() > 0"}
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ COSTLY = {
 def test_long_texts_are_no_way_around(text: str) -> None:
     place = scope_with("'aaaaaaaaaa'", "Y + Y", 14)
     program = compile_program(text, replace(place, limits=ExpressionLimits(cost=100_000)))
-    assert outcome(program) in ("CostLimit", "the text would be longer than 10000000 characters")
+    assert outcome(program) in ("CostLimit", "the string would be longer than 10000000 characters")
 
 
 FOUND = {

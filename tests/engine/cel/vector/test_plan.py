@@ -378,7 +378,7 @@ SCORE = "(n.free - p.wanted) * 100 / n.size / 2 + (n.load < 0.5 ? 7 : 3)"
 NODE = ObjectType("test.Node", {"free": Field(INT), "size": Field(INT), "load": Field(DOUBLE)})
 LAST = {
     "as all others": {}, "a divisor of 0": {"size": 0}, "no number": {"load": math.nan}, "an overflow": {"free": 2**62},
-    "a text": {"size": "x"}, "another kind of number": {"load": 1},
+    "a string": {"size": "x"}, "another kind of number": {"load": 1},
 }
 
 

@@ -51,7 +51,7 @@ def test_pods_are_bound_where_that_is_wanted_and_count_at_once(policies, dump):
             client.metric("koord_policy_decisions_total", verb="bind", result=result) for result in ("ok", "error")
         ] == [1, 2]
         for body, reason in (
-            ({"Node": ""}, "`Node` is missing"), ({"PodUID": 1}, "`PodUID` must be a text, not a number"),
+            ({"Node": ""}, "`Node` is missing"), ({"PodUID": 1}, "`PodUID` must be a string, not a number"),
             ({"Node": "../../x"}, "`Node` is `../../x`, which is not the name of an object"),
         ):
             assert ask(**body) == (400, {"error": reason})

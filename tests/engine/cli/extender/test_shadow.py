@@ -109,7 +109,7 @@ def test_a_shadow_that_differs_too_often_is_not_promoted(shadowed, shadow, polic
     ({"maxDifferences": float("nan")}, "`maxDifferences` must be a number from 0 to 1"),
     ({"maxDifferences": 2}, "`maxDifferences` must be a number from 0 to 1"),
     ({"maxDifferences": "1%"}, "`maxDifferences` must be a number from 0 to 1"),
-    ({"hash": 1}, "`hash` must be a text"),
+    ({"hash": 1}, "`hash` must be a string"),
     ({"hash": "abc"}, "`hash` must be a hash, or at least its first 6 digits"),
     ([], "the body must be an object"),
     ({"force": True}, "`force` is not a field: there are `decisions`, `maxDifferences` and `hash`"),

@@ -324,14 +324,14 @@ def test_a_pod_that_asks_for_devices_in_vain_is_a_pod_and_says_why(requests, cou
     ([], "a pod must be an object, not a list"),
     ({"metadata": {"name": "p"}}, "`spec` is missing"),
     ({"metadata": {}, "spec": {}}, "`metadata.name` is missing"),
-    ({"metadata": {"name": 5}, "spec": {}}, "`metadata.name` must be a text, not a number"),
+    ({"metadata": {"name": 5}, "spec": {}}, "`metadata.name` must be a string, not a number"),
     (pod(container(requests={"cpu": "12Zi"})), "`spec.containers[0].resources.requests.cpu`: `12Zi` is not a quantity"),
     (pod(container(requests={"cpu": True})),
      "`spec.containers[0].resources.requests.cpu` must be a quantity, not a boolean"),
     (pod(container(requests={"memory": "9Ei"}), container(requests={"memory": "9Ei"})), "the amount does not fit"),
     (pod({"resources": []}), "`spec.containers[0].resources` must be an object, not a list"),
     (pod(initContainers={}), "`spec.initContainers` must be a list, not an object"),
-    (pod(priority="high"), "`spec.priority` must be a number, not a text"),
+    (pod(priority="high"), "`spec.priority` must be a number, not a string"),
     (pod(annotations={"alibabacloud.com/gpu-milli": "half"}), "`half` is not a count"),
 ])
 def test_what_is_malformed_is_named_with_its_field(item, message):
@@ -350,15 +350,15 @@ def requires(**expression):
 
 @pytest.mark.parametrize(("spec", "message"), [
     ({"nodeSelector": ["zone"]}, "`spec.nodeSelector` must be an object, not a list"),
-    ({"nodeSelector": {"zone": 1}}, "`spec.nodeSelector.zone` must be a text, not a number"),
-    ({"tolerations": "all"}, "`spec.tolerations` must be a list, not a text"),
-    ({"schedulerName": 3}, "`spec.schedulerName` must be a text, not a number"),
-    ({"affinity": "zone"}, "`spec.affinity` must be an object, not a text"),
+    ({"nodeSelector": {"zone": 1}}, "`spec.nodeSelector.zone` must be a string, not a number"),
+    ({"tolerations": "all"}, "`spec.tolerations` must be a list, not a string"),
+    ({"schedulerName": 3}, "`spec.schedulerName` must be a string, not a number"),
+    ({"affinity": "zone"}, "`spec.affinity` must be an object, not a string"),
     (
         {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": "9"}]}}},
         (
             "`spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight` must be a number, "
-            "not a text"
+            "not a string"
         ),
     ),
     ({"affinity": requires(key="a", operator="Near")},
@@ -368,7 +368,7 @@ def requires(**expression):
     ({"affinity": requires(key="a", operator="Exists", values=["b"])},
      f"`{_TERM}.matchExpressions[0].values` must be left out: `Exists` takes none"),
     ({"affinity": requires(key="a", operator="In", values=[1])},
-     f"`{_TERM}.matchExpressions[0].values[0]` must be a text, not a number"),
+     f"`{_TERM}.matchExpressions[0].values[0]` must be a string, not a number"),
     ({"containers": [{"resources": {"requests": {"cpu": "-1"}}}]},
      "`spec.containers[0].resources.requests.cpu` is `-1`: it must not be negative"),
 ])

@@ -69,7 +69,7 @@ def test_workloads_are_kept_apart_however_many_there_are() -> None:
     ({**HALF, "gpus": -1}, "pod 0 of the workload: `cpuMilli`, `gpuMilli`, `gpus` must be whole numbers from 0"),
     ({"probability": 1}, "pod 0 of the workload: `cpuMilli`, `gpuMilli`, `gpus` must be whole numbers from 0"),
     ({**HALF, "probability": 1.5}, "pod 0 of the workload: `probability` must be a number from 0 to 1"),
-    ({**HALF, "models": "T4"}, "pod 0 of the workload: `models` must be a list of texts"),
+    ({**HALF, "models": "T4"}, "pod 0 of the workload: `models` must be a list of strings"),
 ])
 def test_a_workload_that_makes_no_sense_is_an_error(pod: object, message: str) -> None:
     with pytest.raises(EvaluationError) as caught:

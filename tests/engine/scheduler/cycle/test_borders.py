@@ -226,8 +226,8 @@ class Refuses:
 @pytest.mark.parametrize(("odd", "told"), [
     ("full", "the answer must be a refusal or None, not str"),
     (None, "the answer must be a refusal or None, not NoneType"),
-    (Refusal(5, "full"), "the rule of a refusal must be a text, not int"),
-    (Refusal("full", None), "the message of a refusal must be a text, not NoneType"),
+    (Refusal(5, "full"), "the rule of a refusal must be a string, not int"),
+    (Refusal("full", None), "the message of a refusal must be a string, not NoneType"),
     (Refusal("full", "full", "Error"), "the code of a refusal must be one of `Code`, not str"),
 ])
 def test_what_is_no_refusal_is_told_and_can_be_read_whoever_gives_it(kit, odd, told):

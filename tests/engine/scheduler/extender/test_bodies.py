@@ -225,7 +225,7 @@ def test_large_objects_are_decoded_as_small_ones():
 @pytest.mark.parametrize(("end", "reason"), [
     (b'{"metadata":{"name":"b"}}', "the body is not readable JSON: Input data was truncated"),
     (b'{"metadata":{"name":"b"}},]}}', "the body is not readable JSON: JSON is malformed: "),
-    (b'{"metadata":{"name":1}}]}}', "`Nodes.items[30000].metadata.name` must be a text, not a number"),
+    (b'{"metadata":{"name":1}}]}}', "`Nodes.items[30000].metadata.name` must be a string, not a number"),
     (b'{"metadata":{"name":"b"}}]},"NodeNames":["a"]}', "both `Nodes` and `NodeNames` are given"),
 ])
 def test_a_fault_at_the_end_of_a_large_body_is_found(end, reason):
