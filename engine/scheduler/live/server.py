@@ -38,6 +38,10 @@ _LOG: Final = logging.getLogger(__name__)
 USER_AGENT: Final = "koord-policy/scheduler"
 QPS: Final = 50.0
 BURST: Final = 100
+_FOLLOWING_FROM: Final = 256
+"""Nodes. The pods of a workload are alike, so that most results of the pod before are valid: it takes a fifth less time
+per decision of 1,000 nodes to follow the changed ones. Pods that all differ take as long either way.
+"""
 _FLUSH_S: Final = 1.5
 _RELEASE_S: Final = 2.0
 _CLOSE_S: Final = 1.0
@@ -101,8 +105,8 @@ class LiveServer:
                                 bind_s=settings.binding_timeout / 1e9 * _BIND_SHARE)
             self.feed = Feed(self.io, watching, self._reads_of(live.registry), wake=self._wake)
             self.scheduler = LiveScheduler(
-                Cluster(), live, settings, feed=self.feed, client=client, io=self.io, leads=self.leads,
-                gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers, debug=debug,
+                Cluster(following_from=_FOLLOWING_FROM), live, settings, feed=self.feed, client=client, io=self.io,
+                leads=self.leads, gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers, debug=debug,
                 ready=self._begin, cycle_observers=cycle_observers, settle=self._settle)
             self.feed.start()
         except BaseException:
