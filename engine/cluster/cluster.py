@@ -86,12 +86,9 @@ class Cluster(ClusterState):
         binding = self._bound.get(key)
         return self._pods.get(key) if binding is None else binding.pod
 
-    @property
-    def assumed(self) -> dict[str, str]:
-        """The nodes of pods whose objects have none yet, by key: a scheduler assumed them there."""
-        objects = self._objects.get("Pod", {})
-        return {key: binding.pod.node_name for key, binding in self._bound.items()
-                if key in objects and not (objects[key].get("spec") or {}).get("nodeName")}
+    def bound_pods(self) -> list[PodInfo]:
+        """Return the pods on nodes, assumed ones too, as a list that later changes do not affect."""
+        return [binding.pod for binding in self._bound.values()]
 
     def snapshot(self, now: int = 0) -> Snapshot:
         """Return the snapshot for a decision at `now` (ns since the epoch); it is valid until the cluster changes."""

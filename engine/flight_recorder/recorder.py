@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.metrics import NANOSECONDS
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
@@ -65,7 +66,7 @@ class _State:
 
     time: int
     objects: Mapping[str, Sequence[Mapping[str, Any]]]
-    assumed: Mapping[str, str]
+    bound: Sequence[PodInfo]
     registry: Registry
     kinds: frozenset[str] | None
     metric_expiry: int
@@ -201,8 +202,8 @@ class FlightRecorder:
         assert cluster is not None
         self._registry = self._live.registry
         self._sink.state_needed = False
-        state = _State(self._clock(), cluster.all_objects(), cluster.assumed, self._registry, cluster.kinds,
-                       cluster.metric_expiry // NANOSECONDS)
+        state = _State(self._clock(), cluster.all_objects(), cluster.bound_pods(), self._registry,
+                       cluster.kinds, cluster.metric_expiry // NANOSECONDS)
         if not self._writer.put(state):
             self._lost += 1
             self._dropped += 1
@@ -292,6 +293,7 @@ class _Sink:
             recorded_settings(about.settings), state.metric_expiry,
         ))
         self._add(_policies(state.time, state.registry))
+        assumed = {pod.key: pod.node_name for pod in state.bound if not (pod.object.get("spec") or {}).get("nodeName")}
         count = 0
         for kind, objects in state.objects.items():
             if not self._projection.covers(kind):
@@ -300,7 +302,7 @@ class _Sink:
                 if kind == "Pod" and _is_derived(each):
                     continue
                 metadata = each["metadata"]
-                node = state.assumed.get(f"{metadata.get('namespace') or 'default'}/{metadata['name']}", "") if (
+                node = assumed.get(f"{metadata.get('namespace') or 'default'}/{metadata['name']}", "") if (
                     kind == "Pod") else ""
                 count += self._add(Existing(self._projection.of(kind, each), node), each)
         self._add(Started(state.time, count))
