@@ -106,8 +106,8 @@ class LiveServer:
             self.feed = Feed(self.io, watching, self._reads_of(live.registry), wake=self._wake)
             self.scheduler = LiveScheduler(
                 Cluster(following_from=_FOLLOWING_FROM), live, settings, feed=self.feed, client=client, io=self.io,
-                leads=self.leads, gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers, debug=debug,
-                ready=self._begin, cycle_observers=cycle_observers, settle=self._settle)
+                leads=self.leads, gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers,
+                debug=debug, ready=self._begin, cycle_observers=cycle_observers, settle=self._settle)
             self.feed.start()
         except BaseException:
             self.io.close()
