@@ -342,6 +342,7 @@ class Cluster(ClusterState):
             self._detach(key)
             self._pods.pop(key, None)
             return
+        placed = pod
         devices: tuple[int, ...] = ()
         if binding is not None and _may_be_one(binding.pod, pod):
             node = binding.pod.node_name
@@ -350,11 +351,11 @@ class Cluster(ClusterState):
             elif not pod.node_name and not item["metadata"].get("deletionTimestamp"):
                 # An informer may still report the pod as unbound: an assumed pod stays assumed until forgotten. One
                 # that is being deleted can no longer be bound, so that its room is free.
-                pod, devices = pod.on(node), self._devices_held(binding)
+                placed, devices = pod.on(node), self._devices_held(binding)
         self._detach(key)
         self._pods[key] = pod
-        if pod.node_name:
-            self._attach(pod, devices)
+        if placed.node_name:
+            self._attach(placed, devices)
 
     def _devices_held(self, binding: _Binding) -> tuple[int, ...]:
         index = self.index.get(binding.pod.node_name)

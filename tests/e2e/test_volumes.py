@@ -73,6 +73,8 @@ def test_l40_a_pod_is_bound_after_its_claim_which_is_provisioned_for_its_node(ad
     until(lambda: node_of(admin, "plain"))
     assert (node_of(admin, "web"), is_bound(admin, "apps", "data")) == ("", False)
 
+    assert until(lambda: pod_of(admin, "web")["status"].get("nominatedNodeName")) == node
+
     give_up(admin, "apps", "data")
     until(lambda: "binding volumes: provisioning failed for PVC" in message_of(admin, "web"))
     # The pod is back in the queue: its next attempt chooses a node again.
@@ -82,6 +84,7 @@ def test_l40_a_pod_is_bound_after_its_claim_which_is_provisioned_for_its_node(ad
     provision(admin, "apps", "data")
     bound = until(lambda: node_of(admin, "web"))
     assert (bound, is_bound(admin, "apps", "data")) == (selected_node(admin, "apps", "data"), True)
+    assert "nominatedNodeName" not in pod_of(admin, "web")["status"]
     assert node in {"one", "two"}
 
 

@@ -196,8 +196,6 @@ class BindingCycles:
         self._in_flight: dict[BindingCycle, None] = {}
         """The cycles with a job in progress, oldest first; all have the same timeout."""
         self._waits: ObjectWaits[BindingCycle] = ObjectWaits(clock)
-        self._deleted: dict[str, None] = {}
-        """The keys of pods that were marked for deletion."""
         self._bound_late: list[BindingCycle] = []
         cluster.listen(self._note)
 
@@ -263,21 +261,9 @@ class BindingCycles:
             self._give_up(binding)
             yield binding
 
-    def deleted(self) -> tuple[BindingCycle, ...]:
-        """Return the cycles with input or output in progress whose pods were marked for deletion since the last call.
-
-        They end as their input and output does; the API server binds no pod that is being deleted.
-        """
-        if not self._deleted:
-            return ()
-        keys, self._deleted = self._deleted, {}
-        return tuple(binding for binding in self._in_flight if binding.pod.key in keys)
-
     def _note(self, event: Event) -> None:
         if self._waits:
             self._waits.note(event)
-        if event.kind == "Pod" and self._in_flight and not event.assumed and _is_going(event.new):
-            self._deleted[event.key] = None
 
     def _completed(self) -> Iterator[BindingCycle]:
         for job in self._executor.completed():

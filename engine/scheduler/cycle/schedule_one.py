@@ -359,8 +359,6 @@ class Scheduler:
                 self._conclude(binding)
             for binding in self._bindings.bound_late():
                 self._take_over(binding)
-            for binding in self._bindings.deleted():
-                self._leave_node(binding)
         while (waiting := self.waiting.take()) is not None:
             if waiting.binding.timer is not None:
                 waiting.binding.timer.permit_ended(waiting.binding.rejection)

@@ -125,6 +125,8 @@ class WaitingPodsMap:
             self.reject(event.key, "waiting", "the pod was deleted")
         elif not same_pod(waiting.pod, pod):
             self.reject(event.key, "waiting", "the pod was made anew")
+        elif ((event.new or {}).get("metadata") or {}).get("deletionTimestamp"):
+            self.reject(event.key, "waiting", "the pod is being deleted")
         elif pod.node_name != waiting.binding.verdict.node:
             self.reject(event.key, "waiting", f"the pod was bound to `{pod.node_name}` by somebody else")
         elif ((event.new or {}).get("spec") or {}).get("nodeName"):

@@ -25,6 +25,7 @@ from ..cycle.executor import WorkerExecutor
 from ..cycle.loop import Attempt, SchedulingLoop
 from ..cycle.schedule_one import Debug, Settings
 from ..observe.cycle_observer import CycleObserver
+from .announcements import Announcements
 from .client import LiveClient
 from .gates import GateReporter
 from .reporting import AttemptReporter
@@ -157,6 +158,7 @@ class LiveScheduler:
         self._observers: tuple[Observer, ...] = (AttemptReporter(client), *observers)
         self._lost = LostPods(clock)
         self._gates = GateReporter(client.statuses, clock)
+        self._announcements = Announcements(client.statuses, clock)
         self._unconfirmed = UnconfirmedBindings(io, client, clock, self.wake)
         self._woken = threading.Event()
         self._stopping = False
@@ -272,6 +274,7 @@ class LiveScheduler:
         if self._leads():
             self._lost.look(loop)
             self._gates.look(loop)
+            self._announcements.look(loop)
         self._renew_view(loop)
         if now >= self._next_settling:
             self._next_settling = now + _SETTLE_S * _SECOND

@@ -35,7 +35,7 @@ def test_assuming_a_pod_changes_its_row_and_forgetting_undoes_it():
     assert (amounts(cluster.snapshot()), cluster.snapshot().devices.free.tolist()) == (
         {"n1": 0, "n2": 0}, [[1000, 1000]] * 2,
     )
-    assert [each.key for each in cluster.pending] == ["shop/p"]
+    assert [(each.key, each.node_name) for each in cluster.pending] == [("shop/p", "")]
     with pytest.raises(ValueError, match="no node `n9`"):
         cluster.assume(waiting, "n9")
 

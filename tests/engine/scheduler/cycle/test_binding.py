@@ -511,6 +511,16 @@ class Holds:
         return Wait(30 * SECOND) if pod.name in self.names else None
 
 
+def test_a_pod_that_is_being_deleted_while_it_waits_for_a_permit_leaves_its_room_at_once():
+    world = World(plugin("Holds", Holds("held"), Point.PERMIT), executor=ManualExecutor())
+    world.add("held")
+    world.schedule()
+    assert world.requested() == [1000, 0]
+    going = pod("held")
+    world.cluster.upsert({**going, "metadata": {**going["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    assert (world.schedule(), world.reported, world.requested()) == ([], [("held", None)], [0, 0])
+
+
 def test_a_pod_that_waits_for_a_permit_holds_up_nobody(workers, signal):
     world = World(plugin("Holds", Holds("held"), Point.PERMIT), executor=workers)
     world.add("held", "free")

@@ -404,3 +404,13 @@ def test_a_pod_without_claims_gets_no_draft():
     world.add(pod("plain"))
     binding, = world.loop.scheduler.in_flight
     assert binding.point.value == "bind"
+
+
+def test_a_pod_that_changes_while_it_waits_is_requeued_all_the_same(provisioning):
+    world = provisioning
+    world.api.merge("Pod", "default/web", {"status": {"nominatedNodeName": "a"}})
+    assert (world.step(), world.awaiting) == ([], ["web"])
+    world.api.merge(*CLAIM, {"metadata": {"annotations": {SELECTED: None}}})
+    world.step()
+    assert world.ends == [("web", 'binding volumes: provisioning failed for PVC "data"')]
+    assert world.loop.queue.counts()["backoff"] == 1
