@@ -232,7 +232,7 @@ class SchedulingLoop:
         return next(iter(self.scheduler.hot_swap.active.profiles.values())).at[Point.QUEUE_SORT]
 
     def _note(self, event: Event) -> None:
-        if self._recorder is None:
+        if self._recorder is None or event.assumed:
             self._handle(event)
             return
         begun = perf_counter()

@@ -49,8 +49,9 @@ class MetricsRecorder(Protocol):
         """Note one call of a plugin."""
         ...
 
-    def point_ended(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """Note the end of an extension point of one attempt."""
+    @property
+    def point_ended(self) -> Callable[[float, str, str, str], None]:
+        """Notes the seconds of an extension point of one attempt, with its name, status and profile."""
         ...
 
     def decided(self, profile: Profile, verdict: Verdict, seconds: float, skipped: frozenset[str]) -> None:
@@ -96,12 +97,14 @@ class MetricsRecorder(Protocol):
 class PointTimer:
     """Measures the extension points of one attempt, one after the other."""
 
-    __slots__ = ("_begun", "_profile", "_recorder", "_samples", "_since")
+    __slots__ = ("_begun", "_name", "_observe", "_profile", "_recorder", "_samples", "_since")
 
     def __init__(self, recorder: MetricsRecorder, profile: Profile) -> None:
         """Begin the first point."""
         self._recorder = recorder
         self._profile = profile
+        self._name = profile.name
+        self._observe = recorder.point_ended
         self._samples = recorder.samples_plugins()
         self._begun = self._since = perf_counter()
 
@@ -113,7 +116,7 @@ class PointTimer:
         """End a point, and begin the next one; a rejection overrules the status."""
         now = perf_counter()
         shown = status if rejection is None else status_of(rejection[2])
-        self._recorder.point_ended(point, shown, self._profile.name, now - self._since)
+        self._observe(now - self._since, point, shown, self._name)
         self._since = now
 
     def decided(self, verdict: Verdict, skipped: set[str]) -> None:
@@ -179,12 +182,12 @@ def status_of(answer: object) -> str:
 def event_label(event: Event) -> str:
     """Return kube-scheduler's name of an event: `NodeAdd`, `NodeUpdateNodeTaint`, `AssignedPodDelete`."""
     if event.kind == "Pod":
-        placed = any(pod is not None and pod.node_name for pod in (event.old_pod, event.new_pod))
-        before, after = event.old_pod, event.new_pod
-        kind = "AssignedPod" if placed else "UnschedulablePod"
-        if after is None or (before is not None and before.node_name and not after.node_name):
+        was, now = event.old_pod, event.new_pod
+        had_node, has_node = was is not None and bool(was.node_name), now is not None and bool(now.node_name)
+        kind = "AssignedPod" if had_node or has_node else "UnschedulablePod"
+        if now is None or (had_node and not has_node):
             return f"{kind}Delete"
-        return f"{kind}{'Add' if before is None or (after.node_name and not before.node_name) else 'Update'}"
+        return f"{kind}Add" if was is None or has_node is not had_node else f"{kind}Update"
     if event.old is None or event.new is None:
         return f"{event.kind}{'Add' if event.old is None else 'Delete'}"
     if event.kind != "Node":

@@ -121,9 +121,10 @@ class SchedulerMetrics:
         """Measure a call of a plugin."""
         self._plugin_seconds.observe(seconds, plugin, POINT_NAMES[point], status)
 
-    def point_ended(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """Measure an extension point."""
-        self._point_seconds.observe(seconds, point, status, profile)
+    @property
+    def point_ended(self) -> Callable[[float, str, str, str], None]:
+        """Measures an extension point."""
+        return self._point_seconds.observe
 
     def decided(self, profile: Profile, verdict: Verdict, seconds: float, skipped: frozenset[str]) -> None:
         """Measure a decision."""
