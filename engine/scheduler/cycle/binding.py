@@ -184,6 +184,8 @@ class BindingCycles:
     ) -> None:
         self._cluster = cluster
         self._client = client
+        # `isinstance` of a protocol takes as long as the whole binding of a pod in memory.
+        self._async_client = client if isinstance(client, AsyncBinder) else None
         self._feature_gates = feature_gates
         self._executor = executor
         self._clock = clock
@@ -228,7 +230,7 @@ class BindingCycles:
 
     def start(self, binding: BindingCycle) -> bool:
         """Run the binding cycle until it waits for a worker or for objects; return whether it has ended."""
-        binding.steps = _binding_cycle(binding, self._cluster, self._client, self._feature_gates)
+        binding.steps = _binding_cycle(binding, self._cluster, self._client, self._async_client, self._feature_gates)
         if self._resume(binding, binding.steps, None):
             return True
         binding.phase = BindingPhase.BINDING
@@ -389,14 +391,15 @@ def same_pod(one: PodInfo, other: PodInfo) -> bool:
 
 
 def _binding_cycle(
-    binding: BindingCycle, cluster: Cluster, client: Client, feature_gates: Collection[str],
+    binding: BindingCycle, cluster: Cluster, client: Client, async_client: AsyncBinder | None,
+    feature_gates: Collection[str],
 ) -> _Steps:
     """Bind an assumed pod; a failure is recorded as the rejection of `binding`.
 
     A pod that the cluster shows bound to its node, as an earlier attempt succeeded late, is not bound again.
     """
     if not is_shown_bound(cluster, binding):
-        yield from _bind_pod(binding, cluster, client, feature_gates)
+        yield from _bind_pod(binding, cluster, client, async_client, feature_gates)
     if binding.rejection is None:
         note_bound(binding)
 
@@ -423,7 +426,8 @@ def note_bound(binding: BindingCycle) -> None:
 
 
 def _bind_pod(
-    binding: BindingCycle, cluster: Cluster, client: Client, feature_gates: Collection[str],
+    binding: BindingCycle, cluster: Cluster, client: Client, async_client: AsyncBinder | None,
+    feature_gates: Collection[str],
 ) -> _Steps:
     pod, node, profile = binding.pod, binding.node, binding.profile
     reservation = reservation_of(pod) if is_reserve_pod(pod) else None
@@ -444,7 +448,7 @@ def _bind_pod(
         # If no plugin writes into the draft there is nothing to send, so none is made.
         preparing = _preparing(binding) if reservation is None else ()
         if reservation is not None or preparing:
-            in_binding = isinstance(client, AsyncBinder) and _sends_annotations(profile)
+            in_binding = async_client is not None and _sends_annotations(profile)
             if binding.timer is not None:
                 binding.timer.begin()
             yield from _run_pre_bind_plugins(
@@ -454,7 +458,7 @@ def _bind_pod(
     if binding.rejection is None:
         if binding.timer is not None:
             binding.timer.begin()
-        yield from _run_bind_plugins(binding, client)
+        yield from _run_bind_plugins(binding, client, async_client)
         if binding.timer is not None:
             binding.timer.end(POINT_NAMES[Point.BIND], binding.rejection)
 
@@ -527,16 +531,16 @@ def _run_pre_bind_plugins(
             return
 
 
-def _run_bind_plugins(binding: BindingCycle, client: Client) -> _Steps:
+def _run_bind_plugins(binding: BindingCycle, client: Client, async_client: AsyncBinder | None) -> _Steps:
     pod, node = binding.pod, binding.node
     for active in binding.profile.at[Point.BIND]:
         call = partial(active.ask.bind, binding.state, pod, node)
         if (yield from _run(binding, active, Point.BIND, call, skips=True)):
             return
     # The framework binds the pods of a profile without a bind plugin.
-    if isinstance(client, AsyncBinder):
+    if async_client is not None:
         annotations = binding.state.get(BindAnnotations) or {}
-        refusal, _ = yield Point.BIND, _Coroutine(partial(_bind_async, client, pod, node, annotations))
+        refusal, _ = yield Point.BIND, _Coroutine(partial(_bind_async, async_client, pod, node, annotations))
     else:
         refusal, _ = yield Point.BIND, partial(_bind, client, pod, node)
     if refusal is not None:
