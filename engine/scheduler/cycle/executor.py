@@ -19,6 +19,8 @@ from koordpolicy.engine.client.io_thread import IoThread
 _LOG: Final = logging.getLogger(__name__)
 
 WORKERS: Final = 16
+_ENOUGH: Final = 8
+"""The number of coroutines under way at which the event loop is not woken up for the next one."""
 MOST_HANGING: Final = 64
 """The maximum number of workers hanging in abandoned jobs; each is replaced by another worker."""
 
@@ -165,10 +167,19 @@ class WorkerExecutor:
             raise RuntimeError("the executor has no event loop" if self._io is None else "the executor is closed")
         job = Job(call, asynchronous=True)
         self._coroutines.append(job)
-        if not self._handed_over:
+        if len(self._tasks) < _ENOUGH:
+            self.hand_over()
+        return job
+
+    def hand_over(self) -> None:
+        """Let the event loop begin the coroutines that wait for another one to end.
+
+        To wake up the loop costs two system calls, and a turn of its thread: with many coroutines under way, the next
+        one that ends does that. So the owner calls this before it waits.
+        """
+        if self._coroutines and not self._handed_over and self._io is not None:
             self._handed_over = True
             self._io.call_soon(self._begin_coroutines)
-        return job
 
     def _begin_coroutines(self) -> None:
         self._handed_over = False  # before the jobs are taken: the next one is handed over by a call of its own
@@ -189,6 +200,7 @@ class WorkerExecutor:
         job.state = _State.DONE
         self._completed.put(job)
         self._call_wake()
+        self._begin_coroutines()
 
     def completed(self) -> Iterator[Job]:
         """Yield the jobs that were completed since the last call, in the order of their completion."""

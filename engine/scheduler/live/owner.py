@@ -201,6 +201,7 @@ class LiveScheduler:
                     return Ended.LOST_LEASE
                 self._woken.clear()
                 if not self._work():
+                    self._executor.hand_over()
                     self._woken.wait(self._idle_s())
             self._drain()
             return Ended.LOST_LEASE if self._gave_up() else Ended.STOPPED
@@ -319,6 +320,7 @@ class LiveScheduler:
         while True:
             self._woken.clear()
             scheduler.process_bindings()
+            self._executor.hand_over()
             left = deadline - time.monotonic()
             if not scheduler.in_flight or left <= 0:
                 break

@@ -84,7 +84,7 @@ class PathHint:
         if paths is None:
             return False
         if event.kind == "Pod":
-            return _moved(event)
+            return _moved(event) or any(_alters(path, event) for path in paths)
         if event.kind != "Node" or event.old is None or event.new is None:
             return True
         return any(_differs(path, event.old, event.new) for path in paths)
@@ -119,6 +119,11 @@ def _before(one: Any, other: Any) -> bool:
 
 
 _POD_FACTS: Final = frozenset({"pods", "gpuFree", "gpuFreeDevices"})
+_POD_FIELDS: Final[tuple[Path, ...]] = (
+    ("spec",), ("metadata", "labels"), ("metadata", "annotations"), ("metadata", "deletionTimestamp"),
+    ("metadata", "ownerReferences"), ("status", "phase"), ("status", "startTime"), ("status", "resources"),
+    ("status", "qosClass"))
+"""The fields of a pod on a node that change sums and facts of its node, its requests aside."""
 _NODE_FACTS: Final[Mapping[str, Path]] = {
     "name": ("metadata", "name"), "images": ("status", "images"), "zone": ("metadata", "labels"),
     "region": ("metadata", "labels"), "unschedulable": ("spec",), "gpuTotal": ("status",), "gpuDevices": ("status",),
@@ -170,10 +175,24 @@ def _differs(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool
 
 
 def _moved(event: Event) -> bool:
-    """Return whether a pod was added to a node, removed from one, or replaced there."""
+    """Return whether a pod was added to a node, or removed from one."""
     before = "" if event.old_pod is None else event.old_pod.node_name
     after = "" if event.new_pod is None else event.new_pod.node_name
-    return bool(before or after) and (before != after or event.old != event.new)
+    return before != after
+
+
+def _alters(path: Path, event: Event) -> bool:
+    """Return whether a change of a pod that stays on its node changes the value at a path.
+
+    A kubelet writes the status of each of its pods again and again: conditions and times change no amounts.
+    """
+    old, new = event.old_pod, event.new_pod
+    if old is None or new is None or not new.node_name or event.old is None or event.new is None:
+        return False
+    if path[0] == "existingPod":
+        return key_of(value_at(event.old, path[1:])) != key_of(value_at(event.new, path[1:]))
+    return old.uid != new.uid or old.requests != new.requests or any(
+        value_at(event.old, each) != value_at(event.new, each) for each in _POD_FIELDS)
 
 
 @dataclass(slots=True)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
+from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.scheduler.cycle.executor import InlineExecutor, WorkerExecutor
 
 WAIT_S = 20
@@ -175,3 +178,95 @@ def test_a_process_ends_though_a_worker_hangs():
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert found.stdout == "ended\n"
+
+
+def completed(executor, count):
+    """Return so many results, in the order of their completion."""
+    found = []
+    deadline = time.monotonic() + 10
+    while len(found) < count:
+        assert time.monotonic() < deadline
+        found += [job.error or job.result for job in executor.completed()]
+    return found
+
+
+def test_coroutines_run_in_the_event_loop_and_come_back_by_completed():
+    async def fail():
+        raise OSError("down")
+
+    async def name():
+        return threading.current_thread().name
+
+    with IoThread("loop") as io:
+        executor = WorkerExecutor(io=io)
+        executor.submit_async(name)
+        assert completed(executor, 1) == ["loop"]
+        executor.submit_async(fail)
+        assert [str(each) for each in completed(executor, 1)] == ["down"]
+        executor.close()
+        with pytest.raises(RuntimeError, match="the executor is closed"):
+            executor.submit_async(name)
+
+
+def test_executors_without_an_event_loop_refuse_coroutines():
+    with pytest.raises(RuntimeError, match="the executor has no event loop"):
+        WorkerExecutor().submit_async(None)
+    with pytest.raises(RuntimeError, match="needs an executor that has one"):
+        InlineExecutor().submit_async(None)
+
+
+def test_many_coroutines_under_way_begin_the_next_one_when_one_ends_or_the_owner_is_about_to_wait():
+    gates = [asyncio.Event() for _ in range(10)]
+    begun = []
+
+    def coroutine(number):
+        async def run():
+            begun.append(number)
+            await gates[number].wait()
+            return number
+
+        return run
+
+    with IoThread("loop") as io:
+        executor = WorkerExecutor(io=io)
+        for number in range(8):
+            executor.submit_async(coroutine(number))
+        executor.hand_over()
+        io.submit(asyncio.sleep(0)).result(10)
+        executor.submit_async(coroutine(8))
+        io.submit(asyncio.sleep(0.02)).result(10)
+        assert begun == list(range(8))
+        io.call_soon(gates[0].set)
+        assert completed(executor, 1) == [0]
+        io.submit(asyncio.sleep(0)).result(10)
+        assert begun == list(range(9))
+        executor.submit_async(coroutine(9))
+        executor.hand_over()
+        io.submit(asyncio.sleep(0)).result(10)
+        assert begun == list(range(10))
+        for gate in gates:
+            io.call_soon(gate.set)
+        assert sorted(completed(executor, 9)) == list(range(1, 10))
+
+
+def test_a_coroutine_that_is_abandoned_runs_to_its_end_and_a_queued_one_never():
+    gate = asyncio.Event()
+
+    async def wait():
+        await gate.wait()
+        return "done"
+
+    with IoThread("loop") as io:
+        executor = WorkerExecutor(io=io)
+        running = executor.submit_async(wait)
+        io.submit(asyncio.sleep(0)).result(10)
+        assert executor.abandon(running) is True
+
+        async def abandon_at_once():  # in the loop's own thread: it cannot have begun
+            return executor.abandon(executor.submit_async(wait))
+
+        assert io.submit(abandon_at_once()).result(10) is False
+        io.call_soon(gate.set)
+        assert completed(executor, 1) == ["done"]
+        io.submit(asyncio.sleep(0.01)).result(10)
+        assert list(executor.completed()) == []

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
@@ -250,3 +251,21 @@ def test_what_a_metric_that_expires_may_change_is_tried_again_in_time(head, rule
     loop = SchedulingLoop(cluster, Live(Registry.of(documents([(head, rule)]), generation=1)), clock=lambda: START)
     assert loop.schedule_one().node is None
     assert loop.next_time() == START + 10 * SECOND
+
+
+@pytest.mark.parametrize(("change", "helps"), [
+    ({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}, False),
+    ({"metadata": {"name": "p", "resourceVersion": "2"}}, False),
+    ({"metadata": {"name": "p", "labels": {"a": "b"}}}, True),
+    ({"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
+    ({"status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}}, True),
+])
+def test_the_status_that_a_kubelet_writes_again_and_again_wakes_no_pod(change, helps):
+    running = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "a", "containers": [{"name": "c"}]},
+               "status": {"phase": "Running"}}
+    new = {**running, **change}
+    event = Event("Pod", "default/p", running, new, PodInfo.of(running), PodInfo.of(new))
+    waiting = PodInfo.of({"kind": "Pod", "metadata": {"name": "w"}, "spec": {"containers": [{"name": "c"}]}})
+    assert PathHint(frozenset({("requested",)}))(event, waiting) is helps
+    assert PathHint(frozenset({("existingPod", "metadata", "labels")}))(event, waiting) is (
+        "labels" in change.get("metadata", {}))
