@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.kinds import Json, Read, fields
+from koordpolicy.engine.cluster.kinds import Json, Read, field_paths
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.kubernetes.vocabulary import POD_GROUP_LABEL, QUOTA_NAME_LABEL
@@ -56,17 +56,17 @@ def _selects_namespaces(pod: Json) -> bool:
 
 _CLAIMS: Final = _with_volume("persistentVolumeClaim", "ephemeral")
 _GPUS: Final = _requesting("koordinator.sh/gpu", "koordinator.sh/rdma", "koordinator.sh/fpga", "nvidia.com/gpu")
-_POD_CLAIMS: Final = Read("Pod", fields=fields("spec.volumes.{name,persistentVolumeClaim,ephemeral}"))
+_POD_CLAIMS: Final = Read("Pod", fields=field_paths("spec.volumes.{name,persistentVolumeClaim,ephemeral}"))
 _VOLUMES: Final = (
     _POD_CLAIMS, *(Read(kind, _CLAIMS) for kind in ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")))
 _REPORTED: Final = tuple(replace(each, refines=True) for each in _VOLUMES)
 """The same for plugins that go with VolumeBinding, which reports the lack of a kind for all of them."""
-_SELECTORS: Final = fields("spec.selector")
-_PORTS: Final = Read("Pod", fields=fields("spec.containers.ports", "spec.initContainers.ports"))
+_SELECTORS: Final = field_paths("spec.selector")
+_PORTS: Final = Read("Pod", fields=field_paths("spec.containers.ports", "spec.initContainers.ports"))
 READS: Final[Mapping[str, tuple[Read, ...]]] = {
     "NodePorts": (_PORTS,),
     "VolumeRestrictions": (
-        *_REPORTED, Read("Pod", fields=fields("spec.volumes.{gcePersistentDisk,awsElasticBlockStore,iscsi,rbd}")),
+        *_REPORTED, Read("Pod", fields=field_paths("spec.volumes.{gcePersistentDisk,awsElasticBlockStore,iscsi,rbd}")),
     ),
     "NodeVolumeLimits": (Read("CSINode", _CLAIMS), *_VOLUMES),
     "VolumeBinding": (*_VOLUMES, *(
@@ -75,16 +75,16 @@ READS: Final[Mapping[str, tuple[Read, ...]]] = {
     "PodTopologySpread": tuple(
         Read(kind, fields=_SELECTORS, refines=True)
         for kind in ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")),
-    "InterPodAffinity": (Read("Namespace", _selects_namespaces, fields=fields("metadata.labels")),),
+    "InterPodAffinity": (Read("Namespace", _selects_namespaces, fields=field_paths("metadata.labels")),),
     "ImageLocality": (
-        Read("Node", fields=fields("status.images")),
-        Read("Pod", fields=fields("spec.containers.image", "spec.initContainers.image", "spec.volumes.image")),
+        Read("Node", fields=field_paths("status.images")),
+        Read("Pod", fields=field_paths("spec.containers.image", "spec.initContainers.image", "spec.volumes.image")),
     ),
     "DefaultPreemption": (
-        Read("PodDisruptionBudget", fields=fields("spec.selector", "status.{disruptionsAllowed,disruptedPods}"),
+        Read("PodDisruptionBudget", fields=field_paths("spec.selector", "status.{disruptionsAllowed,disruptedPods}"),
              refines=True),
     ),
-    "LoadAwareScheduling": (Read("NodeMetric", fields=fields("status.prodReclaimableMetric")),),
+    "LoadAwareScheduling": (Read("NodeMetric", fields=field_paths("status.prodReclaimableMetric")),),
     "DeviceShare": (Read("Device", _GPUS),),
     "ElasticQuota": (Read("ElasticQuota", _labelled(QUOTA_NAME_LABEL)),),
     "Coscheduling": (

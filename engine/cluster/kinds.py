@@ -45,7 +45,7 @@ class Read:
     """True if its decisions are only better with these objects, so that it is no fault if a source lacks them."""
 
 
-def fields(*paths: str) -> frozenset[FieldPath]:
+def field_paths(*paths: str) -> frozenset[FieldPath]:
     """Return the fields at these paths with dots; `spec.{a,b.c}` is short for `spec.a` and `spec.b.c`."""
     return frozenset(tuple(each.split(".")) for path in paths for each in _spelled_out(path))
 
@@ -58,15 +58,15 @@ def _spelled_out(path: str) -> list[str]:
     return [found for each in inside.split(",") for found in _spelled_out(f"{start}{each.strip()}{end}")]
 
 
-IDENTITY: Final = fields("apiVersion", "kind", "metadata.{name,namespace,uid,resourceVersion}")
+IDENTITY: Final = field_paths("apiVersion", "kind", "metadata.{name,namespace,uid,resourceVersion}")
 """The fields that identify an object and its version: every projection has them."""
 _RESOURCES: Final = "{name,resources,allocatedResources}"
 CLUSTER_READS: Final = (
-    Read("Node", fields=fields(
+    Read("Node", fields=field_paths(
         "metadata.{annotations,creationTimestamp,deletionTimestamp,labels}", "spec.{taints,unschedulable}",
         "status.allocatable",
     )),
-    Read("Pod", fields=fields(
+    Read("Pod", fields=field_paths(
         "metadata.{annotations,creationTimestamp,deletionTimestamp,generation,labels,ownerReferences}",
         "spec.{affinity,hostNetwork,nodeName,nodeSelector,overhead,preemptionPolicy,priority,priorityClassName}",
         "spec.{resources,schedulerName,schedulingGates,tolerations,topologySpreadConstraints}",
@@ -74,7 +74,7 @@ CLUSTER_READS: Final = (
         "status.{allocatedResources,conditions,nominatedNodeName,phase,qosClass,resources,startTime}",
         f"status.containerStatuses.{_RESOURCES}", f"status.initContainerStatuses.{_RESOURCES}",
     )),
-    Read("NodeMetric", fields=fields(
+    Read("NodeMetric", fields=field_paths(
         "metadata.labels", "spec.metricCollectPolicy", "status.{updateTime,nodeMetric,podsMetric}",
     ), refines=True),
 )

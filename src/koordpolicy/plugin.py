@@ -38,6 +38,7 @@ from koordpolicy.engine.cluster.events import (
 )
 from koordpolicy.engine.cluster.kinds import (
     Read,
+    field_paths,
 )
 from koordpolicy.engine.cluster.objects.node_rows import (
     NodeRow,
@@ -266,6 +267,7 @@ __all__ = [
     "allocatable_edits",
     "cel_function",
     "eviction_edits",
+    "field_paths",
     "label_edit",
     "python_plugin",
     "request_edits",

@@ -11,12 +11,14 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
-from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields, fields_read
+from koordpolicy.engine.cluster.kinds import FieldSets, Read, field_paths, fields_read
 from koordpolicy.engine.cluster.sources.feed import Feed
 
 from ...client.object_server import ObjectServer
@@ -131,7 +133,8 @@ def test_l12_the_pods_that_ended_are_left_out_by_a_field_selector():
 
 
 def test_a_wider_projection_comes_by_a_list_while_the_objects_stay_in_the_cluster():
-    wider = fields_read([Read("Pod", fields=fields("spec.containers.env")), Read("NodeMetric", fields=frozenset())])
+    more = Read("Pod", fields=field_paths("spec.containers.env"))
+    wider = fields_read([more, Read("NodeMetric", fields=frozenset())])
     with ObjectServer() as server:
         server.put(node("a"))
         server.put(pod("one", "a"))
@@ -374,3 +377,111 @@ def test_slices_are_bounded_in_time():
                 longest = max(longest, time.thread_time() - start)
             assert len(live.cluster.names) == 2000
             assert longest < 0.25  # processor time of one slice: all at once would take more
+
+
+NODES, PODS = ("a", "b", "c"), ("p", "q", "r", "s")
+STEPS = st.lists(st.one_of(
+    st.tuples(st.just("node"), st.sampled_from(NODES), st.sampled_from(["4", "8"])),
+    st.tuples(st.just("pod"), st.sampled_from(PODS), st.sampled_from(["", *NODES])),
+    st.tuples(st.just("metric"), st.sampled_from(NODES), st.sampled_from(["1", "2"])),
+    st.tuples(st.just("delete"), st.sampled_from([("Node", name) for name in NODES] + [
+        ("Pod", f"default/{name}") for name in PODS] + [("NodeMetric", name) for name in NODES])),
+    st.tuples(st.just("recreate"), st.sampled_from(PODS), st.sampled_from(["", *NODES])),
+    st.tuples(st.just("assume"), st.integers(0, 3), st.sampled_from(NODES)),
+    st.tuples(st.just("forget"), st.integers(0, 3)),
+    st.tuples(st.just("break"), st.booleans()), st.tuples(st.just("relist")), st.tuples(st.just("compare")),
+    st.tuples(st.just("apply"), st.integers(0, 5)),
+), max_size=25)
+
+
+class Course:
+    """Steps of the server, the scheduler and the network, in any order."""
+
+    def __init__(self, server: ObjectServer, live: Fed) -> None:
+        self.server, self.live = server, live
+        self.assumed: dict[str, tuple[str, str]] = {}
+        """UID and node of assumed pods, by key."""
+
+    def node(self, name: str, cpu: str) -> None:
+        self.server.put(node(name, cpu))
+
+    def metric(self, name: str, cpu: str) -> None:
+        self.server.put(metric(name, cpu))
+
+    def pod(self, name: str, on: str) -> None:
+        known = self.server.objects("Pod").get(f"default/{name}")
+        # The node of a pod never changes; the API server refuses another one.
+        bound = "" if known is None else known["spec"].get("nodeName", "")
+        self.server.put(pod(name, bound or on, uid=known["metadata"]["uid"] if known else None))
+
+    def delete(self, which: tuple[str, str]) -> None:
+        if which[1] in self.server.objects(which[0]):
+            self.server.delete(*which)
+
+    def recreate(self, name: str, on: str) -> None:
+        self.delete(("Pod", f"default/{name}"))
+        self.pod(name, on)
+
+    def assume(self, number: int, on: str) -> None:
+        pending = self.live.cluster.pending
+        if pending and on in self.live.cluster.index:
+            chosen = pending[number % len(pending)]
+            self.live.cluster.assume(chosen, on)
+            self.assumed[chosen.key] = chosen.uid, on
+
+    def forget(self, number: int) -> None:
+        if self.assumed:
+            key = list(self.assumed)[number % len(self.assumed)]
+            self.end(key)
+
+    def end(self, key: str) -> None:
+        """Bind an assumed pod on the server, or forget it if that is refused."""
+        uid, on = self.assumed.pop(key)
+        known = self.server.objects("Pod").get(key)
+        if known is not None and known["metadata"]["uid"] == uid and not known["spec"].get("nodeName"):
+            self.server.put(pod(key.partition("/")[2], on, uid=uid))
+            return
+        current = self.live.cluster.pod(key)
+        shown = self.live.cluster.object("Pod", key)
+        if current is not None and current.uid == uid and shown is not None and not shown["spec"].get("nodeName"):
+            self.live.cluster.forget(key)
+
+    def break_(self, compact: bool) -> None:
+        self.server.break_watches(compact=compact)
+
+    def relist(self) -> None:
+        for followed in tuple(self.live.feed._followed.values()):
+            self.live.feed._io.call_soon(followed.informer.relist)
+
+    def compare(self) -> None:
+        self.live.feed.compare()
+
+    def apply(self, slices: int) -> None:
+        for _ in range(slices):
+            self.live.feed.apply(self.live.cluster, 0.0005)
+            time.sleep(0.001)
+
+
+def state_of(cluster: Cluster) -> Any:
+    rows = {row.name: (row.allocatable["cpu"], row.requested["cpu"], sorted(row.pods),
+                       None if row.metric is None else row.metric.usage["cpu"]) for row in cluster.rows}
+    return rows, sorted(each.key for each in cluster.pending)
+
+
+@settings(max_examples=25, deadline=None)
+@given(STEPS, st.booleans())
+def test_after_any_course_the_cluster_is_a_fresh_one_of_the_servers_objects(steps: list[Any], streaming: bool):
+    with ObjectServer(streaming=streaming, page=2) as server:
+        server.put(node("a"))
+        server.put(pod("p"))
+        with fed(server, METRICS, streaming=streaming) as live:
+            live.until(lambda: live.feed.synced)
+            course = Course(server, live)
+            for name, *arguments in steps:
+                getattr(course, "break_" if name == "break" else name)(*arguments)
+            for key in tuple(course.assumed):
+                course.end(key)
+            live.until_equal_to(server, "Node", "Pod", "NodeMetric")
+            fresh = Cluster(item for kind in ("Node", "Pod", "NodeMetric") for item in server.objects(kind).values())
+            live.until(lambda: state_of(live.cluster) == state_of(fresh))
+            assert live.feed.view.mismatches == {}
