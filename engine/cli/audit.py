@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--few", type=percent, default=FEW_PERCENT, metavar="PERCENT",
                         help="report policies that match less than this percentage of the nodes or pods "
                              f"(default: {FEW_PERCENT:g})")
-    parser.add_argument("--strict", action="store_true", help="end with 6 where there are warnings")
+    parser.add_argument("--strict", action="store_true", help="exit with 6 if there are warnings")
     parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
                         help="a DeschedulerConfiguration (descheduler/v1alpha2; default: one profile of the policies)")
     add_choice(parser)

@@ -86,7 +86,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
                              "over kube-scheduler's default plugins (without it: the profiles that policies name, "
                              "with all of the default plugins)")
     parser.add_argument("--tie-break", choices=("first", "random"), default="first",
-                        help="among the best nodes take the first by name, or draw one (default: first)")
+                        help="choose among the best nodes the first by name, or a random one (default: first)")
     parser.add_argument("--seed", type=int, default=0, help="seed of random choices (default: 0)")
     add_enable(parser)
     add_kubernetes(parser)
@@ -95,8 +95,8 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
 def add_enable(parser: argparse.ArgumentParser) -> None:
     """Add `--enable`."""
     parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append",
-                        help="a built-in plugin that decides too, such as GpuShare for GPU sharing, or arguments of "
-                             "one that does; may be repeated")
+                        help="enable a built-in plugin, such as GpuShare for GPU sharing, or set arguments of an "
+                             "active one; may be repeated")
 
 
 def choice_of(text: str) -> PluginChoice:

@@ -41,7 +41,7 @@ examples:
   koord-policy descheduler --once --dry-run --cluster kube --config descheduler.yaml --output json
   koord-policy descheduler --once --dry-run --cluster examples/cluster --policies policies/descheduler --cycles 5
 
-exit codes: 0 the cycle went through, 2 usage, 3 policies, configuration or dump are invalid, 5 the cycle ended early
+exit codes: 0 the cycle completed, 2 usage, 3 policies, configuration or dump are invalid, 5 the cycle ended early
 """
 
 
@@ -50,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
     add_policies(parser)
     parser.add_argument("--config", metavar="FILE", type=Path, help="a DeschedulerConfiguration (descheduler/v1alpha2)")
-    parser.add_argument("--once", action="store_true", help="run one cycle and end (needed: there is no loop yet)")
+    parser.add_argument("--once", action="store_true", help="run one cycle and end (required: there is no loop yet)")
     parser.add_argument("--dry-run", action="store_true",
-                        help="evict nothing, and say what would be evicted (needed: nothing else is done)")
+                        help="evict nothing, and report what would be evicted (required: there is no other mode yet)")
     parser.add_argument("--cycles", type=count, default=1, metavar="N",
                         help="run this many cycles over the same cluster and print the last one, for conditions "
                              "that must hold several times in a row (`anomaly`; default: 1)")

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", action="store_true", help="also print the values of the sub-expressions")
     parser.add_argument("--plan", action="store_true",
                         help="print how the expression is split up, what each part reads and costs, and what is "
-                             "cached; it is not evaluated")
+                             "cached, without evaluating it")
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0],
                         help="cel-python is the independent second engine: slow, and it knows only the core language")
     add_output(parser)

@@ -75,12 +75,12 @@ _OF_QOS: Final = frozenset(("replay", "at", "plugin", "feature_gates"))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("pod", metavar="POD", nargs="?", help="namespace/name, or the name alone where that is enough")
+    parser.add_argument("pod", metavar="POD", nargs="?", help="namespace/name, or the name alone if it is unique")
     add_cluster(parser, required=False)
     add_policies(parser)
     parser.add_argument("--node", metavar="NAME", help="explain this node only, plugin by plugin")
     parser.add_argument("--best", type=count, default=_DEFAULTS["best"], metavar="N",
-                        help=f"show the scores of so many nodes (default: {_DEFAULTS['best']})")
+                        help=f"number of nodes whose scores are shown (default: {_DEFAULTS['best']})")
     add_choice(parser)
     eviction = parser.add_argument_group("eviction", "why the pod is still there, plugin by plugin")
     eviction.add_argument("--eviction", action="store_true",
@@ -92,7 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     qos = parser.add_argument_group("QoS", "why a node was adjusted or not, threshold by threshold")
     qos.add_argument("--qos", metavar="NODE", help="explain what the QoS plugins found on this node")
     qos.add_argument("--replay", metavar="FILE", type=Path, help="a recording (YAML, or JSON lines)")
-    qos.add_argument("--at", metavar="DURATION", help="how long after its start, such as 1m30s (default: at its end)")
+    qos.add_argument("--at", metavar="DURATION", help="time after the start of the recording, such as 1m30s "
+                                                      "(default: its end)")
     qos.add_argument("--plugin", metavar="NAME", help="this plugin only")
     qos.add_argument("--feature-gates", metavar="NAME=true|false,...",
                      help="gates that differ from koordlet's defaults")

@@ -84,8 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--extender", action="store_true", help="serve the extender protocol until SIGTERM")
     group.add_argument("--priorities", choices=("MinMax", "Max"),
-                       help="how totals become 0..10 over the nodes of a request: the whole range between the lowest "
-                            "and the highest, or in proportion to the highest (default: MinMax)")
+                       help="how totals are scaled to 0..10 over the nodes of a request: from the lowest to the "
+                            "highest total, or in proportion to the highest (default: MinMax)")
     group.add_argument("--refresh", metavar="SECONDS", type=_seconds,
                        help="0 reads a live cluster once instead of watching it; other values mean nothing any more")
     group.add_argument("--assume", metavar="SECONDS", type=_seconds,
@@ -101,21 +101,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "and sampled in /status and /metrics, and `koord-policy promote` activates them",
     )
     group.add_argument("--shadow-share", metavar="RATE", type=_rate,
-                       help="which part (0..1) of the time of the scheduling thread the shadow may use "
-                            "(default: 0.25)")
+                       help="the share (0..1) of the scheduling thread's time that the shadow may use (default: "
+                            "0.25)")
     group.add_argument("--admin-token-file", metavar="FILE", type=Path,
                        help="clients with the token in this file may promote and roll back over HTTP; without it "
                             "none may")
     group.add_argument("--decision-timeout", metavar="SECONDS", type=_positive,
-                       help="how long a call waits for its answer: then it is a 503, the server is not ready, and a "
-                            "document that is to blame is rolled back (default: 3)")
+                       help="how long a call waits for its result: then it gets 503, the server is not ready, and "
+                            "the document at fault is rolled back (default: 3)")
     group.add_argument("--stuck-timeout", metavar="SECONDS", type=_positive,
                        help="how long after `--decision-timeout` /healthz fails too, so that the kubelet restarts the "
                             "server (default: 30)")
     group.add_argument("--grace-period", metavar="SECONDS", type=_positive,
                        help="how long the process may take to end after SIGTERM, whatever is under way "
                             f"(default: {_GRACE_SECONDS:g})")
-    group.add_argument("--max-body", metavar="MIB", type=_megabytes, help="largest body that is taken (default: 64)")
+    group.add_argument("--max-body", metavar="MIB", type=_megabytes, help="maximum size of a request body (default: "
+                                                                          "64)")
 
 
 def refuse_options(options: argparse.Namespace) -> None:
@@ -129,7 +130,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Serve until a signal ends it."""
     if options.output != "text" or options.dry_run or options.tie_break != "first":
         raise Stop("`--output`, `--dry-run` and `--tie-break` mean nothing to an extender: kube-scheduler chooses, "
-                   "and what was answered is in /status")
+                   "and the responses are in /status")
     if not options.policies and not options.enable:
         raise Stop("nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`")
     shadow: str | None = options.shadow

@@ -80,23 +80,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="the files are manifests with ConfigMaps: check their keys and size (1 MiB), and the "
                              "documents inside, with places in the manifest")
     parser.add_argument("--config", metavar="FILE", action="append", default=[], type=Path,
-                        help="a component configuration beside the policies (KubeSchedulerConfiguration, "
-                             "DeschedulerConfiguration, slo-controller-config): its plugins and thresholds are held "
-                             "against the documents; may be repeated")
+                        help="a component configuration to compare with the policies (KubeSchedulerConfiguration, "
+                             "DeschedulerConfiguration, slo-controller-config): its plugins and thresholds; may be "
+                             "repeated")
     parser.add_argument("--settings", metavar="FILE", type=Path,
                         help=f"the linter's own settings (default: the nearest {FILE})")
     parser.add_argument("--strict", action="store_true", help="warnings are errors")
     parser.add_argument("--fix", action="store_true",
-                        help="mend what can be mended mechanically; comments and layout stay as they are")
+                        help="apply the fixes of rules that have one; comments and layout are preserved")
     parser.add_argument("--changed-since", metavar="REF",
                         help="read all files, but report only those that differ from this commit")
     parser.add_argument("--stdin-name", metavar="FILE", default=_STANDARD_INPUT_NAME,
-                        help="what standard input is called in places, for editors")
+                        help="file name of standard input in reports, for editors")
     parser.add_argument("--timeout", metavar="TIME", type=seconds, default=_SECONDS,
-                        help="end with the name of the file that is being worked on where it takes longer; such as 90s "
-                             f"or 5m, 0 for no limit (default: {_SECONDS:g}s)")
+                        help="stop after this time, such as 90s or 5m, and name the file that was being checked; 0 for "
+                             f"no limit (default: {_SECONDS:g}s)")
     parser.add_argument("--rules", action="store_true", help="list the rules and end")
-    parser.add_argument("--output", "-o", choices=tuple(FORMATS), default="text", help="the form of the report")
+    parser.add_argument("--output", "-o", choices=tuple(FORMATS), default="text", help="format of the report")
 
 
 @dataclass(frozen=True, slots=True)

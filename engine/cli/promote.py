@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hash", metavar="HASH", type=hash_of,
                         help="promote only this version: `koord-policy hash` of the shadow's directory")
     parser.add_argument("--timeout", metavar="TIME", type=seconds, default=0.0,
-                        help="how long to wait for enough decisions (default: 0, ask once)")
+                        help="how long to wait for enough decisions (default: 0, which checks once)")
     parser.add_argument("--configmap", metavar="[NAMESPACE/]NAME",
                         help="the ConfigMap of the active policies, for the commands that are printed")
     add_endpoints(parser, token=True)

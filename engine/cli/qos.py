@@ -35,7 +35,7 @@ examples:
   koord-policy qos --replay recording.jsonl --policies policies/qos --all --output json
   koord-policy qos --replay recording.yaml --enable BECPUSuppress --feature-gates BECPUSuppress=true
 
-exit codes: 0 the replay went through (errors of expressions are part of it), 2 usage, 3 policies or recording are
+exit codes: 0 the replay completed (errors of expressions are in its output), 2 usage, 3 policies or recording are
 invalid
 """
 
@@ -45,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replay", metavar="FILE", type=Path, required=True, help="a recording (YAML, or JSON lines)")
     add_policies(parser)
     parser.add_argument("--enable", metavar="PLUGIN", action="append", default=[],
-                        help="a built-in plugin that waits to be named; may be repeated")
+                        help="enable a built-in plugin that is not active by default; may be repeated")
     parser.add_argument("--feature-gates", metavar="NAME=true|false,...", default="",
                         help="gates that differ from koordlet's defaults")
-    parser.add_argument("--all", action="store_true", help="show the rounds too in which nothing happened")
+    parser.add_argument("--all", action="store_true", help="show also the rounds without actions and errors")
     add_output(parser)
 
 

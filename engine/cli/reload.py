@@ -33,12 +33,12 @@ _PAUSE: Final = 0.5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("--wait", metavar="HASH", type=hash_of, action="append", default=[],
-                        help="of a directory (`koord-policy hash`), or the `digest` of the active set in /status; "
-                             "the beginning is enough. May be repeated where there are several directories")
+                        help="the hash of a directory (`koord-policy hash`), or the `digest` of the active set in "
+                             "/status; a prefix is enough. May be repeated if there are several directories")
     parser.add_argument("--wait-for", metavar="PATH", action="append", default=[],
                         help="wait for the hash of this directory")
     parser.add_argument("--timeout", metavar="TIME", type=seconds, default=60.0,
-                        help="how long; 0 asks once (default: 60s)")
+                        help="how long to wait; 0 checks once (default: 60s)")
     add_endpoints(parser)
     add_output(parser)
 

@@ -40,20 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--state-dir", metavar="DIR", type=Path, help="where the last good policies are stored")
     group.add_argument("--invalid-at-start", choices=("refuse", "last-good"),
-                       help="what to do when the policies are invalid at start (default: refuse)")
+                       help="the action if the policies are invalid at start (default: refuse)")
     group.add_argument("--allow-empty", action="store_const", const=True,
                        help="a `--policies` path may hold no policy; without it, the last good policies of one that is "
                             "emptied stay active, and the server is not ready")
     group.add_argument("--reload-unit", choices=("source", "file"),
-                       help="what stays in its previous version as a whole if anything in it is wrong: a `--policies` "
-                            "path, or one file together with the PolicyParams that its documents reference "
+                       help="the unit that keeps its previous version as a whole if a part of it is invalid: a "
+                            "`--policies` path, or one file with the PolicyParams that its documents reference "
                             "(default: source)")
     group.add_argument("--status-lease", metavar="NAMESPACE/NAME", type=cluster_policies.lease,
                        help="the Lease by which one of several servers writes the status of the objects of `--policies "
                             "crd` (default: koord-policy-status in the namespace of the pod, or in kube-system)")
     group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
-                       help="roll policies back if more than this part (0..1) of their first 100 calls had failing "
-                            "expressions")
+                       help="roll policies back if the expressions failed in more than this share (0..1) of their "
+                            "first 100 calls")
     group.add_argument("--compile-timeout", metavar="SECONDS", type=_seconds,
                        help="how long a file of policies may take to be checked, in a process of its own; 0 compiles "
                             "without that process (default: 10)")

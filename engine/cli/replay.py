@@ -83,20 +83,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="with `--recorded`: a KubeSchedulerConfiguration with the profiles (default: those of the "
                              "recording)")
     parser.add_argument("--node-share", type=_share, metavar="X",
-                        help="replay on this share of the nodes, above 0 and up to 1: of each kind so many, rounded "
-                             "up, the first by name (default: 1)")
+                        help="replay on this share of the nodes (above 0, at most 1), rounded up for each kind of "
+                             "node; the first by name (default: 1)")
     parser.add_argument("--stretch", type=_factor, metavar="X",
-                        help="let pods stay so many times as long as they did (default: 1)")
+                        help="multiply the time that pods run by this factor (default: 1)")
     parser.add_argument("--leave", choices=[each.value for each in Leave],
-                        help="a pod leaves when it was deleted, also while it waits; or after it has run for as long "
-                             f"as it was there, an evicted one in several parts (default: {Leave.RECORDED.value})")
+                        help="when a pod leaves: at its recorded deletion, even if it is pending; or after it has run for "
+                             f"its recorded lifetime in all, interrupted by evictions (default: {Leave.RECORDED.value})")
     parser.add_argument("--limit", type=count, metavar="N", help="replay the first N pods")
     add_policies(parser)
     parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
-                        help="a built-in scheduler plugin that waits to be named, or arguments of one that does not; "
-                             "may be repeated. Where `typicalPods` is an argument that is not given, it is the trace's")
+                        help="enable a built-in scheduler plugin, or set arguments of an active one; may be "
+                             "repeated. `typicalPods` of plugins that have it defaults to the trace's")
     parser.add_argument("--tie-break", choices=TIE_BREAKS,
-                        help="among the best nodes take the first by name, or draw one (default: first, or as "
+                        help="choose among the best nodes the first by name, or a random one (default: first, or as "
                              "recorded)")
     parser.add_argument("--seed", type=int, help="seed of random choices (default: 0, or as recorded)")
     parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
@@ -105,10 +105,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="between two cycles of the descheduler, such as 10m (default: that of the "
                              "configuration, else 1h)")
     parser.add_argument("--points", type=count, default=60, metavar="N",
-                        help="cut the time into so many spans, for the series (default: 60)")
+                        help="number of intervals of the series (default: 60)")
     parser.add_argument("--series", metavar="FILE", type=Path, help="write the series as CSV")
     parser.add_argument("--report", metavar="FILE", type=Path,
-                        help="a page (.html) with what was taken, who waited and for how long, over the time")
+                        help="write a page (.html) with allocation, pending pods and waiting times over time")
     add_output(parser)
 
 

@@ -73,15 +73,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="of a live cluster: schedule its pending pods once, in memory only")
     add_choice(parser)
     parser.add_argument("--log", metavar="PLUGIN=LEVEL", action="append", default=[], type=log_level,
-                        help="what a plugin writes to its log, on standard error, from that level on (debug, info, "
-                             "warning, error); may be repeated; `*` for all plugins")
+                        help="write the log of a plugin from this level on (debug, info, warning, error) to standard"
+                             " error; may be repeated; `*` for all plugins")
     parser.add_argument("--trace", action="store_true",
-                        help="write to standard error each call of a plugin in order, its result and "
-                             "how long that takes; cached results are not used")
+                        help="write each call of a plugin to standard error, in order, with its result and time; "
+                             "results are not cached")
     parser.add_argument("--debug-scores", metavar="N", type=count, default=0,
                         help="write the scores of the N best nodes of every pod to standard error")
     parser.add_argument("--debug-filters", action="store_true",
-                        help="write which plugin refused which nodes to standard error, for every pod")
+                        help="write the nodes that each plugin refused to standard error, for every pod")
     parser.add_argument("--debug-diagnosis", action="store_true",
                         help="write the diagnosis of every pod without a node to standard error, as JSON")
     add_output(parser)

@@ -53,10 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("kind", metavar="KIND", nargs="?", help="one of those that `--list` prints")
     parser.add_argument("--version", choices=VERSIONS, default=VERSIONS[0],
-                        help="what people write, or what the engine compiles (default: v1alpha2)")
+                        help="the version that people write, or the one that the engine compiles (default: v1alpha2)")
     parser.add_argument("--list", action="store_true", help="print the kinds")
     parser.add_argument("--all", action="store_true", help="write one file per kind; needs `--out`")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where `--all` writes; made if it is not there")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="the directory that `--all` writes to; it is created"
+                                                                " if it does not exist")
     parser.add_argument("--output-of", metavar="COMMAND",
                         help=f"print the schema of what this command prints with `--output json` ({OUTPUT_VERSION}); "
                              f"`{FAILURE}`: what each of them prints that ends with an error")

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "serving", "An extender, and a scheduler of a live cluster, answer /healthz, /livez, /readyz, /metrics and "
         "/configz.\nSee docs/metrics.md")
     group.add_argument("--bind", metavar="HOST:PORT", type=address,
-                       help="where to listen; port 0 takes a free one and says which (default: "
+                       help="address to listen on; port 0 chooses a free port and prints it (default: "
                             f"{EXTENDER_ADDRESS} for an extender; without it a scheduler of a live cluster does not "
                             "listen)")
     group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")

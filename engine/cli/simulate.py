@@ -63,20 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_policies(parser)
     parser.add_argument("--seed", type=int, default=42, help="seed of the workload and of random choices (default: 42)")
     parser.add_argument("--tune", type=_ratio, default=1.3, metavar="X",
-                        help="GPU requests to arrive, as a multiple of what the cluster has; 0 leaves the trace as it "
-                             "is (default: 1.3)")
+                        help="GPU requests of the workload, as a multiple of the cluster's GPUs; 0 leaves the trace "
+                             "unchanged (default: 1.3)")
     parser.add_argument("--tie-break", choices=TIE_BREAKS, default="first",
-                        help="among the best nodes take the first by name, or draw one (default: first, as the public "
-                             "simulator does)")
+                        help="choose among the best nodes the first by name, or a random one (default: first, as the"
+                             " public simulator does)")
     parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
-                        help="a built-in plugin that waits to be named, or arguments of one that does not; may be "
-                             "repeated. Where `typicalPods` is an argument that is not given, it is the trace's")
+                        help="enable a built-in plugin, or set arguments of an active one; may be repeated. "
+                             "`typicalPods` of plugins that have it defaults to the trace's")
     parser.add_argument("--fragmentation", action=argparse.BooleanOptionalAction, default=True,
                         help="measure after each arrival how much idle GPU the next pods could not use (default: yes)")
-    parser.add_argument("--limit", type=count, metavar="N", help="stop after so many pods")
+    parser.add_argument("--limit", type=count, metavar="N", help="stop after N pods")
     parser.add_argument("--report", metavar="FILE", type=Path,
-                        help="a page (.html) with curves, a map of the nodes, who refused pods, and what took how "
-                             "long; measuring slows the replay down a little")
+                        help="write a page (.html) with curves, a map of the nodes, refusals and times by plugin; "
+                             "measuring slows the replay down a little")
     add_output(parser)
 
 

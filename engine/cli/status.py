@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     add_endpoints(parser)
     parser.add_argument("--expressions", action="store_true",
-                        help="list how often each expression was evaluated and failed, and what it may cost")
+                        help="list the evaluations, the failures and the estimated cost of each expression")
     parser.add_argument("--history", action="store_true", help="list the last generations")
     add_output(parser)
 

@@ -64,14 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_policies(parser)
     parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
                         help="a built-in plugin that takes part in every replay, as for `simulate`; may be repeated")
-    parser.add_argument("--limit", type=count, metavar="N", help="stop each replay after so many pods")
+    parser.add_argument("--limit", type=count, metavar="N", help="stop each replay after N pods")
     parser.add_argument("--out", metavar="FILE", type=Path,
-                        help="the table of results: .csv or .parquet. FILE.runs.jsonl beside it holds what is finished")
+                        help="the table of results: .csv or .parquet. Finished experiments are saved in "
+                             "FILE.runs.jsonl beside it")
     parser.add_argument("--every", type=count, default=_STEP, metavar="PERCENT",
                         help=f"at which loads the table has each figure of a replay (default: every {_STEP} percent)")
     parser.add_argument("--report", metavar="FILE", type=Path, help="a page (.html) with means and plots")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="the plots alone: .png or .svg")
-    parser.add_argument("--fresh", action="store_true", help="run everything again, also what is finished")
+    parser.add_argument("--fresh", action="store_true", help="run all experiments again, also finished ones")
     parser.add_argument("--processes", type=count, metavar="N", default=os.cpu_count() or 1,
                         help="how many experiments run at a time on this machine (default: one per processor)")
     parser.add_argument("--scheduler-address", metavar="ADDRESS",

@@ -40,8 +40,8 @@ examples:
   koord-policy test policies --mutate
   koord-policy test policies --require-tests --output junit > report.xml
 
-exit codes: 0 all cases passed, 2 usage, 3 documents are invalid, 4 a case failed, or coverage, mutants or policies
-without a test are not as they were asked to be
+exit codes: 0 all cases passed, 2 usage, 3 documents are invalid, 4 a case failed, coverage is too low, a
+mutant survives, or with `--require-tests` a policy has no suite
 """
 
 COVERAGE_FORMATS: Final = ("text", "json", "html", "sarif")
@@ -53,22 +53,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a file or a directory with PolicyTests")
     parser.add_argument("--run", dest="chosen", metavar="REGEX", type=_pattern,
-                        help="only cases whose SUITE/CASE this is found in; none is a failure")
+                        help="run only cases whose SUITE/CASE matches; no match is a failure")
     parser.add_argument("--verbose", "-v", action="store_true",
                         help="list every case, and show the values of sub-expressions where one fails")
     parser.add_argument("--watch", action="store_true", help="run again whenever a file changes, until Ctrl-C")
-    parser.add_argument("--require-tests", action="store_true", help="fail for policies that no suite is about")
+    parser.add_argument("--require-tests", action="store_true", help="fail for policies without a suite")
     parser.add_argument("--output", "-o", choices=("text", "json", "junit"), default="text",
                         help="text for people, json or junit for machines")
     parser.add_argument("--coverage", choices=COVERAGE_FORMATS,
-                        help="say which outcomes of expressions no case has seen; html and sarif are written to "
-                             "`--coverage-out`")
+                        help="report the outcomes of expressions that no case produces; html and sarif are written "
+                             "to `--coverage-out`")
     parser.add_argument("--coverage-out", metavar="FILE", type=Path,
                         help="where coverage is written (default: text and json are printed, others go to "
                              "policy-coverage.html or .sarif)")
     parser.add_argument("--min-coverage", metavar="PERCENT", type=percent, help="fail below this coverage")
     parser.add_argument("--mutate", action="store_true",
-                        help="nudge constants and operators of the policies one by one, and list what no case notices")
+                        help="change constants and operators of the policies one at a time, and list the changes "
+                             "that no case detects")
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -74,7 +74,7 @@ openb_pod_list_default.csv:1:1: error: the list has no column `cpu_milli`
 def test_an_empty_list_a_binary_one_and_a_missing_one_are_told(write, tmp_path):
     assert "openb_pod_list_default.csv:1:1: error: the list is empty" in complaints(write(""))
     assert complaints(write(b"name\xff\xfe")) == (
-        "error: `openb_pod_list_default.csv` is not a string: byte 4 is not UTF-8\n  = a trace is a CSV file")
+        "error: `openb_pod_list_default.csv` is not a text: byte 4 is not UTF-8\n  = a trace is a CSV file")
     with pytest.raises(PolicyError, match="no such file or directory"):
         load(tmp_path / "nothing.csv", tmp_path / "none.csv")
 
