@@ -88,8 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stretch", type=_factor, metavar="X",
                         help="multiply the time that pods run by this factor (default: 1)")
     parser.add_argument("--leave", choices=[each.value for each in Leave],
-                        help="when a pod leaves: at its recorded deletion, even if it is pending; or after it has run for "
-                             f"its recorded lifetime in all, interrupted by evictions (default: {Leave.RECORDED.value})")
+                        help="when a pod leaves: at its recorded deletion, even if it is pending; or after it has run "
+                             "for its recorded lifetime in all, interrupted by evictions "
+                             f"(default: {Leave.RECORDED.value})")
     parser.add_argument("--limit", type=count, metavar="N", help="replay the first N pods")
     add_policies(parser)
     parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
