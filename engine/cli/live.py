@@ -8,7 +8,6 @@ import signal
 import ssl
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,7 +19,7 @@ from .ending import Ending, leave
 from .exits import Exit, Stop
 from .logs import start_server_logs
 from .numbers import number
-from .observing import Observing, observing_of
+from .observing import Observing, observing_of, recorded_reads
 from .reloading import PolicyLoader, load_vetted
 from .serving import tls_of
 from .terminal import warn, write
@@ -224,11 +223,14 @@ def _load(
         operations.measure()
         _say_ready(server, policies.live.registry)
 
-    observed = observing_of(options, policies.live, settings, time.time_ns)
+    def now() -> int:
+        return server.feed.now()  # the loop's clock: recorded changes and decisions are in one order
+
+    observed = observing_of(options, policies.live, settings, now)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
     server = LiveServer(connect, policies.live, settings, server=server_settings(options), count=operations.counters,
                         debug=debug, ready=ready, requests=operations.requests, cycle_observers=observed.observers,
-                        collections=collections)
+                        reads=recorded_reads(options, registry), collections=collections)
     operations.follow(server, reloader)
     return _Loaded(server, reloader, vetter, observed)
 

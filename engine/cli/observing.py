@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy import __version__
+from koordpolicy.engine.cluster.kinds import Read
 
 from .composition import count
 from .durations import seconds
@@ -18,8 +19,9 @@ from .numbers import number
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.flight_recorder.decision_log import DecisionLog
+    from koordpolicy.engine.flight_recorder.fields import Fields
     from koordpolicy.engine.flight_recorder.recorder import FlightRecorder
-    from koordpolicy.engine.framework.registry import Live
+    from koordpolicy.engine.framework.registry import Live, Registry
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
     from koordpolicy.engine.scheduler.observe.cycle_observer import CycleObserver
 
@@ -112,19 +114,40 @@ def observing_of(options: argparse.Namespace, live: Live, settings: Settings, cl
     return Observing(_recorder_of(options, live, settings, clock), _log_of(options, live, clock))
 
 
+def recorded_reads(options: argparse.Namespace, registry: Registry) -> list[Read]:
+    """Return the reads of `--record-fields`: what a live scheduler has to follow beside what its policies read.
+
+    Raises:
+        Stop: fields are malformed.
+    """
+    fields = _fields_of(options)
+    if fields.kinds is not None:
+        return [Read(kind, fields=paths) for kind, paths in fields.kinds.items()]
+    kinds = {read.kind for plugin in registry.plugins.values() for read in plugin.reads}
+    return [Read(kind) for kind in sorted({"Node", "Pod", "Namespace"} | kinds)]
+
+
+def _fields_of(options: argparse.Namespace) -> Fields:
+    from koordpolicy.engine.flight_recorder.fields import Fields  # noqa: PLC0415 - few runs record
+
+    try:
+        return Fields.parse(options.record_fields or ())
+    except ValueError as error:
+        raise Stop(f"`--record-fields`: {error}") from None
+
+
 def _recorder_of(
     options: argparse.Namespace, live: Live, settings: Settings, clock: Callable[[], int],
 ) -> FlightRecorder | None:
     if options.record is None:
         return None
-    from koordpolicy.engine.flight_recorder.fields import Fields  # noqa: PLC0415 - few runs record
-    from koordpolicy.engine.flight_recorder.recorder import FlightRecorder, RecorderSettings  # noqa: PLC0415
+    from koordpolicy.engine.flight_recorder.recorder import (  # noqa: PLC0415 - few runs record
+        FlightRecorder,
+        RecorderSettings,
+    )
     from koordpolicy.engine.flight_recorder.segments import Busy, Limits  # noqa: PLC0415
 
-    try:
-        fields = Fields.parse(options.record_fields or ())
-    except ValueError as error:
-        raise Stop(f"`--record-fields`: {error}") from None
+    fields = _fields_of(options)
     default = Limits()
     segment = options.record_segment_size or default.segment_bytes
     limits = Limits(segment, options.record_segment_age or default.segment_seconds,

@@ -4,7 +4,9 @@ Over a trace (`--trace`) each experiment is one replay, as `simulate` runs it; t
 GpuClustering, GpuPacking, BestFit and FGD as the openb study has them, a folder of policies/trace, or a path),
 `workload` (NAME of a list openb_pod_list_NAME.csv; `*` for all), `seed`, `tune`, `tieBreak` and `params.NAME`. Over a
 snapshot (`--cluster`) each counts hot nodes and the pods that would be pending or evicted, and measures how even the
-load is; the axes are `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`.
+load is; the axes are `params.NAME`, `policy` (a path), `seed`, `tieBreak` and `hotPercent`. Over
+flight recordings (`--recorded`) each is a replay under other policies; the axes are `recording` (a directory in it; `*`
+for all), `policy` (a path), `params.NAME`, `seed` and `tieBreak`.
 
 Finished experiments are saved next to the table of `--out`: a sweep that is started again continues there.
 """
@@ -15,7 +17,7 @@ import argparse
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from koordpolicy import __version__
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.experiments.axes import Axis, Point
     from koordpolicy.engine.experiments.journal import Journal
     from koordpolicy.engine.experiments.presentation import Manner
+    from koordpolicy.engine.experiments.recordings import Recordings
     from koordpolicy.engine.experiments.replays import Replays
     from koordpolicy.engine.experiments.runners import Runner
     from koordpolicy.engine.experiments.snapshots import Snapshots
@@ -36,11 +39,14 @@ if TYPE_CHECKING:
 
     from . import Builtins
 
+    _AnySpace: TypeAlias = Replays | Snapshots | Recordings
+
 EXAMPLES = """\
 examples:
   koord-policy sweep policy=Random,FGD seed=42..51 --trace openb/ --out results.csv --report results.html
   koord-policy sweep 'policy=BestFit,FGD' 'workload=*' seed=42..51 --trace openb/ --out results.parquet
   koord-policy sweep params.cpuPercent=55..90:5 --cluster cluster.yaml --policies policies/ --plot sweep.svg
+  koord-policy sweep 'recording=*' policy=policies/,candidate/ --recorded flights/ --out results.csv
   koord-policy sweep seed=42..51 --trace openb/ --scheduler-address tcp://10.0.0.5:8786 --out results.csv
 
 exit codes: 0 all experiments are finished, 1 workers were lost (what is finished is kept), 2 usage, 3 policies, trace
@@ -61,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a directory of lists of pods (openb_pod_list_NAME.csv), or one such list")
     parser.add_argument("--nodes", metavar="FILE", type=Path, help="the trace's list of nodes, where it is elsewhere")
     add_cluster(parser, required=False)
+    parser.add_argument("--recorded", metavar="DIR", type=Path,
+                        help="a flight recording of `scheduler --record`, or a directory of several; workers of "
+                             "another machine need it at the same path")
     add_policies(parser)
     parser.add_argument("--enable", metavar="PLUGIN[={ARGS}]", action="append", default=[],
                         help="a built-in plugin that takes part in every replay, as for `simulate`; may be repeated")
@@ -83,8 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
-    if (options.trace is None) == (options.cluster is None):
-        raise Stop("over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`")
+    if [options.trace, options.cluster, options.recorded].count(None) != 2:
+        raise Stop("over what? name a trace with `--trace`, a snapshot of a cluster with `--cluster`, or flight "
+                   "recordings with `--recorded`")
     _check_paths(options)
     from koordpolicy.engine.experiments import axes as reading  # noqa: PLC0415 - numpy and the engine come with these
 
@@ -93,8 +103,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         twice = next((axis.name for axis in axes if [each.name for each in axes].count(axis.name) > 1), None)
         if twice is not None:
             raise Stop(f"the axis `{twice}` is named twice: give it all its values at once")
-        space: Replays | Snapshots = _replays(axes, options, builtins) if options.trace is not None else _snapshots(
-            axes, options, builtins)
+        space = _space(axes, options, builtins)
         if reading.count(space.axes) > _MOST_EXPERIMENTS:
             raise Stop(f"these are {reading.count(space.axes):,} experiments: at most {_MOST_EXPERIMENTS:,} are run")
         points = list(reading.points(space.axes))
@@ -128,12 +137,24 @@ def _check_paths(options: argparse.Namespace) -> None:
             raise Stop(f"`--{name} {path}`: the name must end with {' or '.join(endings)}")
         if not path.absolute().parent.is_dir():
             raise Stop(f"`--{name} {path}`: there is no directory `{path.parent}`")
-    for given in (options.trace, options.nodes):
+    for given in (options.trace, options.nodes, options.recorded):
         if given is not None and not given.exists():
             raise Stop(f"there is no file or directory `{given}`")
     for text in options.policies:
         if not Path(text).exists():
             raise Stop(f"there is no file or directory `{text}`: name the policies with `--policies PATH`")
+
+
+def _space(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> _AnySpace:
+    if options.trace is not None:
+        return _replays(axes, options, builtins)
+    if options.recorded is None:
+        return _snapshots(axes, options, builtins)
+    from koordpolicy.engine.experiments.recordings import Recordings  # noqa: PLC0415 - see `run`
+
+    if not options.recorded.is_dir():
+        raise Stop(f"`{options.recorded}` is not a directory: `--recorded` takes that of `scheduler --record`")
+    return Recordings(axes, options.recorded, builtins=builtins, policies=options.policies)
 
 
 def _replays(axes: Sequence[Axis], options: argparse.Namespace, builtins: Builtins) -> Replays:
@@ -172,11 +193,14 @@ def _snapshots(axes: Sequence[Axis], options: argparse.Namespace, builtins: Buil
 def _manner(options: argparse.Namespace) -> Manner:
     from koordpolicy.engine.experiments import presentation as shown  # noqa: PLC0415 - see `run`
 
+    if options.recorded is not None:
+        return shown.RECORDINGS
     return shown.REPLAYS if options.trace is not None else shown.SNAPSHOTS
 
 
-def _swept(points: Sequence[Point], space: Replays | Snapshots, options: argparse.Namespace) -> Swept:
-    from koordpolicy.engine.experiments import replays, snapshots  # noqa: PLC0415 - see `run`
+def _swept(points: Sequence[Point], space: _AnySpace, options: argparse.Namespace) -> Swept:
+    from koordpolicy.engine.experiments import recordings, replays, snapshots  # noqa: PLC0415 - see `run`
+    from koordpolicy.engine.experiments.recordings import Recordings  # noqa: PLC0415
     from koordpolicy.engine.experiments.replays import Replays  # noqa: PLC0415
     from koordpolicy.engine.experiments.runners import Lost  # noqa: PLC0415
     from koordpolicy.engine.experiments.sweep import sweep  # noqa: PLC0415
@@ -186,6 +210,9 @@ def _swept(points: Sequence[Point], space: Replays | Snapshots, options: argpars
         try:
             if isinstance(space, Replays):
                 return sweep(points, space, replays.run, runner=runner, version=__version__, journal=journal,
+                             progress=done)
+            if isinstance(space, Recordings):
+                return sweep(points, space, recordings.run, runner=runner, version=__version__, journal=journal,
                              progress=done)
             return sweep(points, space, snapshots.run, runner=runner, version=__version__, journal=journal,
                          progress=done)
@@ -218,7 +245,7 @@ def _journal(options: argparse.Namespace) -> Journal | nullcontext[None]:
 
 
 def _write_files(
-    swept: Swept, space: Replays | Snapshots, manner: Manner, options: argparse.Namespace,
+    swept: Swept, space: _AnySpace, manner: Manner, options: argparse.Namespace,
 ) -> None:
     from koordpolicy.engine.experiments.tables import rows_of, write_table  # noqa: PLC0415 - see `run`
 
@@ -227,7 +254,7 @@ def _write_files(
     if options.report is not None:
         from koordpolicy.engine.experiments.report import page  # noqa: PLC0415 - matplotlib comes with it
 
-        title = f"{len(swept.finished):,} experiments over {options.trace or options.cluster}"
+        title = f"{len(swept.finished):,} experiments over {options.trace or options.cluster or options.recorded}"
         text = page(swept, space.axes, manner, title=title, about=f"koord-policy {__version__}")
         write_file(options.report, text)
     if options.plot is not None:
@@ -244,7 +271,7 @@ def _write_files(
             write_file(options.plot, '<?xml version="1.0" encoding="utf-8"?>\n' + plots.svg(drawn))
 
 
-def _json(swept: Swept, space: Replays | Snapshots) -> dict[str, Any]:
+def _json(swept: Swept, space: _AnySpace) -> dict[str, Any]:
     return {
         "axes": {axis.name: list(axis.values) for axis in space.axes},
         "experiments": [{**each.point, **each.outcome.to_json()} for each in swept.finished],
@@ -272,7 +299,7 @@ def _show(swept: Swept, manner: Manner, options: argparse.Namespace) -> None:
         warn(f"not run: {describe(point)}: {message}")
     faulty = sum(bool(each.outcome.figures.get("errors")) for each in swept.finished)
     if faulty:
-        command = "simulate" if options.trace is not None else "audit"
+        command = "simulate" if options.trace is not None else "audit" if options.cluster is not None else "replay"
         where = f" (column `errors` of `{options.out}`)" if options.out is not None else ""
         warn(f"warning: plugins or expressions failed in {counted(faulty, 'experiment')}{where}: "
              f"`koord-policy {command}` says what")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from . import replays, snapshots
+from . import recordings, replays, snapshots
 from .axes import Value, show
 from .plots import BarGroups, Line, Panel
 from .sweep import Finished
@@ -43,6 +43,10 @@ REPLAYS: Final = Manner(
 SNAPSHOTS: Final = Manner(
     ("pending", "misfits", "evictions", "suppressed", "hot", "cpu_usage_spread", "cpu_requested_spread"),
     snapshots.FIGURES,
+)
+RECORDINGS: Final = Manner(
+    ("same", "elsewhere", "later", "never", "only_replayed", "evictions", "wait_mean_s", "cpu_requested_pct"),
+    recordings.FIGURES,
 )
 
 

@@ -15,7 +15,7 @@ Task = TypeVar("Task")
 
 
 class Space(Protocol[Task_co]):
-    """The experiments of some axes: `replays.Replays`, `snapshots.Snapshots`."""
+    """The experiments of some axes: `replays.Replays`, `snapshots.Snapshots`, `recordings.Recordings`."""
 
     @property
     def axes(self) -> Sequence[Axis]:

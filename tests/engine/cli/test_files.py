@@ -59,6 +59,7 @@ READ = {
     ("qos", "--policies"): ("qos", "--replay", "examples/09-qos-replay/metrics.yaml", "--policies", GONE),
     ("qos", "--replay"): ("qos", "--replay", GONE),
     ("dump", "--policies"): ("dump", "--cluster", "kube", "--out", GONE, "--policies", GONE),
+    ("sweep", "--recorded"): ("sweep", "--recorded", GONE),
     ("replay", "--trace"): ("replay", "--trace", GONE),
     ("replay", "--recorded"): ("replay", "--recorded", GONE),
     ("scheduler", "--cluster"): ("scheduler", "--cluster", GONE),

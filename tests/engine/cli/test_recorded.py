@@ -152,3 +152,18 @@ def test_the_recording_of_objects_with_odd_names_is_escaped(run: Run, tmp_path: 
     done = run("replay", "--recorded", tmp_path / "flight")
     assert done.exit == 0
     assert "\x1b" not in done.out + done.err
+
+
+def test_a_sweep_replays_recordings_under_several_policies(
+    run: Run, recording: Path, policies: Path, tmp_path: Path,
+):
+    (tmp_path / "pack.yaml").write_text(PACK)
+    done = run("sweep", f"policy={policies},{tmp_path / 'pack.yaml'}", "--recorded", recording, "--processes", "1",
+               "--output", "json")
+    assert (done.exit, done.err) == (0, "")
+    found = read_output("sweep", done.out)
+    assert [(each["recording"], each["figures"]["same"], each["figures"]["only_replayed"])
+            for each in found["experiments"]] == [(".", 1, 0), (".", 1, 1)]
+    text = run("sweep", f"policy={policies}", "--recorded", recording, "--processes", "1", "--out", tmp_path / "r.csv")
+    assert text.exit == 0
+    assert "only_replayed" in (tmp_path / "r.csv").read_text()

@@ -20,6 +20,10 @@ PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(
     f"p{n},{1000 * (1 + n % 5)},1024,{int(n % 4 > 0)},{(0, 250, 500, 1000)[n % 4]}\n" for n in range(60))
 
 
+OVER_WHAT = ("over what? name a trace with `--trace`, a snapshot of a cluster with `--cluster`, or flight recordings "
+             "with `--recorded`")
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     (tmp_path / "openb_node_list_gpu_node.csv").write_text(NODES)
@@ -138,11 +142,8 @@ spec:
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["seed=1"], "over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`"),
-    (
-        ["seed=1", "--trace", "DIR", "--cluster", "c.yaml"],
-        "over what? name a trace with `--trace`, or a snapshot of a cluster with `--cluster`",
-    ),
+    (["seed=1"], OVER_WHAT),
+    (["seed=1", "--trace", "DIR", "--cluster", "c.yaml"], OVER_WHAT),
     (["seed=1", "--trace", "DIR/nothing"], "there is no file or directory `DIR/nothing`"),
     (["seed=1", "seed=2", "--trace", "DIR"], "the axis `seed` is named twice: give it all its values at once"),
     (["seed=1..2000000", "--trace", "DIR"], "`1..2000000` has more than 100000 values"),
