@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine import cli
+
+HERE = Path(__file__).parent
+COMMANDS = re.findall(r"```sh\n(.*?)\n```", (HERE / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_commands_record_and_replay(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(HERE.parent)
+    record, same, other = (shlex.split(line)[1:] for line in COMMANDS)
+    assert cli.main(record, builtins) == 0
+    capsys.readouterr()
+    assert cli.main([*same, "--output", "json"], builtins) == 0
+    unchanged = json.loads(capsys.readouterr().out)
+    assert unchanged["differences"] == []
+    assert unchanged["counts"]["same"] == 28
+    assert cli.main([*other, "--output", "json"], builtins) == 0
+    changed = json.loads(capsys.readouterr().out)
+    assert changed["counts"]["elsewhere"] > changed["counts"]["same"]
+    assert changed["counts"]["never"] == 0
+    lines = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text().splitlines()]
+    assert len(lines) == 30
