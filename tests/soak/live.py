@@ -146,6 +146,8 @@ class Replica:
         self.identity = ""
         """The identity that the replica wrote into the Lease."""
         self.log = folder / "scheduler.log"
+        self._state = folder / "state"
+        self._state.mkdir()
         self._control_plane = control_plane
         self._policies = policies
         self.process: subprocess.Popen[bytes] | None = None
@@ -158,7 +160,9 @@ class Replica:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "koordpolicy", "scheduler", "--cluster", "kube", "--leader-elect=true",
-                 "--scheduler-name", "default-scheduler", "--policies", str(self._policies)],
+                 "--scheduler-name", "default-scheduler", "--policies", str(self._policies),
+                 # A replica that restarts beside invalid policies goes on with the last valid ones.
+                 "--state-dir", str(self._state), "--invalid-at-start", "last-good"],
                 cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, "KUBECONFIG": str(kubeconfig)})
 
@@ -271,7 +275,7 @@ class Course:
     def edit_policies(self) -> None:
         """Write other policies, now and then invalid ones."""
         weight = self._random.randint(1, 9)
-        expression = self._random.choice((f"{weight * 10}", "nodeInfo.free.cpu > 0 ? 1 : 0", "(("))
+        expression = self._random.choice((f"{weight * 10}", "allocatable.cpu > 0 ? 1 : 0", "(("))
         _replace(self._policies / "policy.yaml", POLICY.format(expression=expression))
 
     def kill_leader(self) -> None:
