@@ -37,6 +37,9 @@ class SchedulerProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        if not any(_exception):
+            log = self.log.read_text()
+            assert " is forbidden: " not in log, f"it lacks a right:\n{log[-3000:]}"
 
     def start(self) -> None:
         with self.log.open("ab") as log, self.out.open("ab") as out:

@@ -14,6 +14,7 @@ import pytest
 from .control_plane import AdminClient, ControlPlane
 from .custom_resources import ALL, ELASTIC_QUOTA, POD_GROUP, RESERVATION, Custom, define
 from .nodes import FakeKubelet, add_node, add_pod
+from .roles import scheduler_kubeconfig
 from .scheduler_process import SchedulerProcess, until
 
 CONFIG = Path(__file__).parents[2] / "examples" / "14-koord-scheduler" / "scheduler.yaml"
@@ -34,7 +35,8 @@ def admin(own_control_plane: ControlPlane) -> AdminClient:
 
 @pytest.fixture
 def scheduler(admin: AdminClient, own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(own_control_plane.kubeconfig(), tmp_path, "--config", str(CONFIG)) as running:
+    kubeconfig = scheduler_kubeconfig(own_control_plane, tmp_path)
+    with SchedulerProcess(kubeconfig, tmp_path, "--config", str(CONFIG)) as running:
         running.until_ready()
         yield running
 

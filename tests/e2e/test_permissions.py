@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -13,63 +10,14 @@ import yaml
 
 from .control_plane import AdminClient, ApiError, ControlPlane
 from .nodes import FakeKubelet, add_node, add_pod
+from .roles import NAMESPACE, PATHS, account_kubeconfig, create, create_roles, manifests, scheduler_kubeconfig
 from .scheduler_process import SchedulerProcess, until
 from .test_operations import Endpoint
-
-PROJECT = Path(__file__).parents[2]
-NAMESPACE = "koordinator-system"
-PATHS = {
-    "Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
-    "Service": "/api/v1/namespaces/{}/services", "ConfigMap": "/api/v1/namespaces/{}/configmaps",
-    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
-    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
-    "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
-    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
-}
-"""Where the kinds of the manifests are created."""
-
-
-def manifests(folder: str) -> list[dict[str, Any]]:
-    """The objects of a folder, but those of kinds of the Prometheus operator."""
-    found: list[dict[str, Any]] = []
-    for path in sorted((PROJECT / "deploy" / folder).glob("*.yaml")):
-        found += [each for each in yaml.safe_load_all(path.read_text()) if each and each["kind"] in PATHS]
-    return found
-
-
-def create(admin: AdminClient, item: dict[str, Any], query: str = "") -> None:
-    admin.create(PATHS[item["kind"]].format(NAMESPACE) + query, item)
-
-
-@pytest.fixture
-def deployed(own_control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A control plane with the namespace, accounts and roles of both servers."""
-    admin = own_control_plane.admin
-    create(admin, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE}})
-    for folder in ("scheduler", "extender"):
-        for item in manifests(folder):
-            if item["kind"].startswith(("ServiceAccount", "Role", "ClusterRole")):
-                create(admin, item)
-    return own_control_plane
-
-
-def kubeconfig_of(plane: ControlPlane, account: str, directory: Path) -> Path:
-    """A kubeconfig of a service account."""
-    made = plane.admin.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token",
-                              {"spec": {"expirationSeconds": 3600}})
-    config = json.loads(plane.kubeconfig().read_text())
-    config["users"][0]["user"] = {"token": made["status"]["token"]}
-    path = directory / f"{account}.json"
-    path.write_text(json.dumps(config))
-    return path
 
 
 def test_the_api_server_accepts_all_manifests_strictly(own_control_plane: ControlPlane):
     admin = own_control_plane.admin
-    create(admin, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE}})
+    admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     kinds = set()
     for folder in ("scheduler", "extender", "monitoring"):
         for item in manifests(folder):
@@ -80,9 +28,9 @@ def test_the_api_server_accepts_all_manifests_strictly(own_control_plane: Contro
 
 
 def test_l64_with_the_shipped_roles_the_scheduler_is_refused_nothing(
-    deployed: ControlPlane, tmp_path: Path,
+    own_control_plane: ControlPlane, tmp_path: Path,
 ):
-    admin, name = deployed.admin, "koord-policy"
+    admin, name = own_control_plane.admin, "koord-policy"
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     issued.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
@@ -94,7 +42,7 @@ def test_l64_with_the_shipped_roles_the_scheduler_is_refused_nothing(
     options = ("--bind", "127.0.0.1:0", "--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"),
                "--leader-elect-resource-namespace", NAMESPACE)
     with FakeKubelet(admin), SchedulerProcess(
-            kubeconfig_of(deployed, "koord-policy-scheduler", tmp_path), tmp_path, *options, name=name,
+            scheduler_kubeconfig(own_control_plane, tmp_path), tmp_path, *options, name=name,
             leader_elect=True) as process:
         process.until_ready()
         url = process.out.read_text().splitlines()[0].removeprefix("listening on ")
@@ -106,7 +54,7 @@ def test_l64_with_the_shipped_roles_the_scheduler_is_refused_nothing(
         until(lambda: admin.get("/api/v1/namespaces/shop/pods/urgent")["spec"].get("nodeName"), 60)
         until(lambda: {"Scheduled", "FailedScheduling", "Preempted"} <= {
             event["reason"] for event in admin.get("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]})
-        admin_token = deployed.client("admin")._headers["Authorization"].removeprefix("Bearer ")
+        admin_token = own_control_plane.client("admin")._headers["Authorization"].removeprefix("Bearer ")
         samples = Endpoint(url, tmp_path / "ca.crt", admin_token).samples()
         refused = {labels: value for (sample, labels), value in samples.items()
                    if sample == "rest_client_requests_total" and ("code", "403") in labels}
@@ -115,11 +63,14 @@ def test_l64_with_the_shipped_roles_the_scheduler_is_refused_nothing(
         assert "forbidden" not in process.log.read_text().lower()
 
 
-def test_the_extender_may_list_and_review_and_nothing_else(deployed: ControlPlane, tmp_path: Path):
-    account = json.loads(kubeconfig_of(deployed, "koord-policy", tmp_path).read_text())
+def test_the_extender_may_watch_and_review_and_not_bind(
+    own_control_plane: ControlPlane, tmp_path: Path,
+):
+    create_roles(own_control_plane.admin, "extender")
+    account = yaml.safe_load(account_kubeconfig(own_control_plane, "koord-policy", tmp_path).read_text())
     token = account["users"][0]["user"]["token"]
-    context = deployed.admin._context
-    client = AdminClient(deployed.url, context, {"Authorization": f"Bearer {token}"})
+    context = own_control_plane.admin._context
+    client = AdminClient(own_control_plane.url, context, {"Authorization": f"Bearer {token}"})
     assert client.get("/api/v1/nodes")["items"] == []
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
     assert client.create("/apis/authentication.k8s.io/v1/tokenreviews", review)["status"]["authenticated"] is True

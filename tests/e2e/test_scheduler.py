@@ -15,6 +15,7 @@ import pytest
 
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
 from .nodes import FakeKubelet, add_node, add_pod, set_capacity
+from .roles import scheduler_kubeconfig
 from .scheduler_process import SchedulerProcess, until
 
 NAME = "koord-policy"
@@ -73,7 +74,8 @@ class Scene:
 def running(
     cluster: ControlPlane | NamedCluster, tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SchedulerProcess]:
-    with SchedulerProcess(cluster.kubeconfig(), tmp_path_factory.mktemp("scheduler"), "--kube-api-qps", "0") as process:
+    directory = tmp_path_factory.mktemp("scheduler")
+    with SchedulerProcess(scheduler_kubeconfig(cluster, directory), directory, "--kube-api-qps", "0") as process:
         process.until_ready()
         yield process
 

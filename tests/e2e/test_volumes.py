@@ -11,6 +11,7 @@ import pytest
 
 from .control_plane import AdminClient, ControlPlane
 from .nodes import add_node, add_pod
+from .roles import scheduler_kubeconfig
 from .scheduler_process import SchedulerProcess, until
 from .volumes import add_claim, add_class, add_volume, claiming, give_up, is_bound, provision, selected_node
 
@@ -43,7 +44,7 @@ def admin(own_control_plane: ControlPlane) -> AdminClient:
 def scheduler(admin: AdminClient, own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[SchedulerProcess]:
     config = tmp_path / "scheduler.yaml"
     config.write_text(CONFIG)
-    kubeconfig = own_control_plane.kubeconfig("system:kube-scheduler")
+    kubeconfig = scheduler_kubeconfig(own_control_plane, tmp_path)
     with SchedulerProcess(kubeconfig, tmp_path, "--config", str(config)) as running:
         running.until_ready()
         yield running

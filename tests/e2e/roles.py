@@ -1,0 +1,68 @@
+"""The shipped accounts and roles on a control plane, so that tests run servers with exactly these rights."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+NAMESPACE = "koordinator-system"
+PATHS = {
+    "Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "Service": "/api/v1/namespaces/{}/services", "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "FlowSchema": "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+}
+"""Where the kinds of the manifests are created."""
+
+
+def manifests(folder: str) -> list[dict[str, Any]]:
+    """The objects of a folder of deploy/, but those of kinds of the Prometheus operator."""
+    found: list[dict[str, Any]] = []
+    for path in sorted((DEPLOY / folder).glob("*.yaml")):
+        found += [each for each in yaml.safe_load_all(path.read_text()) if each and each["kind"] in PATHS]
+    return sorted(found, key=lambda item: item["kind"] != "Namespace")
+
+
+def create(admin: AdminClient, item: dict[str, Any], query: str = "") -> None:
+    """Creates an object of the manifests, unless it is there."""
+    try:
+        admin.create(PATHS[item["kind"]].format(NAMESPACE) + query, item)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+
+
+def create_roles(admin: AdminClient, folder: str) -> None:
+    """Creates the namespace, the account and the roles of a server."""
+    for item in manifests(folder):
+        if item["kind"] in ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
+            create(admin, item)
+
+
+def scheduler_kubeconfig(cluster: ControlPlane | NamedCluster, directory: Path) -> Path:
+    """The kubeconfig of the scheduler's account, with the shipped roles."""
+    create_roles(cluster.admin, "scheduler")
+    return account_kubeconfig(cluster, "koord-policy-scheduler", directory)
+
+
+def account_kubeconfig(cluster: ControlPlane | NamedCluster, account: str, directory: Path) -> Path:
+    """The kubeconfig of a service account of the namespace."""
+    token = cluster.admin.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token",
+                                 {"spec": {"expirationSeconds": 7200}})["status"]["token"]
+    config = yaml.safe_load(cluster.kubeconfig().read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    path = directory / f"{account}-{secrets.token_hex(4)}.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
