@@ -39,8 +39,10 @@ def test_l64_with_the_shipped_roles_the_scheduler_is_refused_nothing(
     admin.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
     admin.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "urgent"}, "value": 1000})
     add_node(admin, "node-a", cpu="2")
-    options = ("--bind", "127.0.0.1:0", "--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"),
-               "--leader-elect-resource-namespace", NAMESPACE)
+    (tmp_path / "policies").mkdir()
+    options = shipped_options({
+        "/etc/koord-policy/policies": str(tmp_path / "policies"), "/etc/koord-policy/tls": str(tmp_path),
+        "/var/lib/koord-policy": str(tmp_path / "state"), "0.0.0.0:10259": "127.0.0.1:0"})
     with FakeKubelet(admin), SchedulerProcess(
             scheduler_kubeconfig(own_control_plane, tmp_path), tmp_path, *options, name=name,
             leader_elect=True) as process:
@@ -77,6 +79,17 @@ def test_the_extender_may_watch_and_review_and_not_bind(
     with pytest.raises(ApiError) as refused:
         client.create("/api/v1/namespaces/default/pods/p/binding", {"target": {"name": "n"}})
     assert refused.value.status == 403
+
+
+def shipped_options(places: dict[str, str]) -> list[str]:
+    """The options of the scheduler's Deployment, but those that `SchedulerProcess` has, with other places."""
+    (deployment,) = (each for each in manifests("scheduler") if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    found = [each for each in container["args"][1:] if not each.startswith(("--cluster", "--scheduler-name"))]
+    for before, after in places.items():
+        assert any(before in each for each in found), before
+        found = [each.replace(before, after) for each in found]
+    return found
 
 
 def reason(admin: AdminClient, pod: str) -> str:
