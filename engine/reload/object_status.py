@@ -69,7 +69,7 @@ def is_written(status: Mapping[str, Any], desired: Patch) -> bool:
 def _problems(relative: str, name: str, state: SourceState) -> Sequence[Problem]:
     assert state.observed is not None
     if name in state.refused:
-        return state.refused[name]
+        return state.refused[name].problems
     key = state.content_key(relative, state.observed)
     blocked = state.overdue.get(key) or state.blocked.get(key)
     return (blocked,) if blocked is not None else ()

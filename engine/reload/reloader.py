@@ -30,7 +30,7 @@ from .probation import Probation
 from .publish import publish
 from .select import RejectedChanges, Selection, SelectionRules, select
 from .settings import ReloadSettings
-from .source_state import ReloadUnit, SourceReader, Sources, SourceState, active_files
+from .source_state import Rejection, ReloadUnit, SourceReader, Sources, SourceState, active_files
 from .startup import InvalidAtStart, Startup
 from .state_store import StateSaver, Store
 from .status import BLOCKED, UNAVAILABLE, ReloadStatus, SourceStatus, VersionCounts
@@ -269,7 +269,8 @@ class Reloader:
                 source = self._sources[changed.path]
                 self._sources.put(replace(
                     source, problems=tuple(dict.fromkeys((*source.problems, *refusal.problems))),
-                    refused={**source.refused, **dict.fromkeys(refusal.changes.files, refusal.problems)}))
+                    refused={**source.refused, **dict.fromkeys(refusal.changes.files, Rejection(
+                        refusal.changes.contents, refusal.problems))}))
         if any(problem.code != BLOCKED for refusal in selection.refused for problem in refusal.problems):
             self._outcomes.failed()
         elif selection.accepted or not selection.refused:

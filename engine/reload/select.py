@@ -7,6 +7,7 @@ of files that `build` accepts.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
@@ -41,8 +42,34 @@ class ChangeSet:
     """The changed files by full name; None for one that was deleted."""
     since: float
     """The time at which they were first desired."""
+    contents: Mapping[str, str]
+    """The hash of each changed file by its full name; empty text for one that was deleted."""
     problems: tuple[Problem, ...] = ()
     """Their problems that are known before a build."""
+    parts: tuple[ChangeSet, ...] = ()
+    """The changes of each file, where there are several and the file is the unit."""
+
+    @classmethod
+    def of(cls, parts: Sequence[ChangeSet]) -> ChangeSet:
+        """Return the changes of several files together."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            tuple(dict.fromkeys(source for part in parts for source in part.sources)),
+            {name: file for part in parts for name, file in part.files.items()}, min(part.since for part in parts),
+            {name: digest for part in parts for name, digest in part.contents.items()},
+            tuple(problem for part in parts for problem in part.problems), tuple(parts))
+
+    def split(self, at_fault: AbstractSet[str], active: Files) -> tuple[ChangeSet, ChangeSet] | None:
+        """Return the changes of the files at fault and those of the others; None if these must not be active alone.
+
+        They may if no file at fault has an active version: that would decide beside them, as nobody published it.
+        """
+        wrong = [part for part in self.parts if not at_fault.isdisjoint(part.files)]
+        rest = [part for part in self.parts if part not in wrong]
+        if not wrong or not rest or any(name in active for part in wrong for name in part.files):
+            return None
+        return ChangeSet.of(wrong), ChangeSet.of(rest)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +103,11 @@ def select(
                *_changes_of_files(sources, rules.groups)]
     refused = [RejectedChanges(each, each.problems) for each in changes if each.problems]
     candidates = [each for each in changes if not each.problems]
+    for each in [each for each in refused if each.changes.parts]:
+        known = {name for part in each.changes.parts if part.problems for name in part.files}
+        if (split := each.changes.split(known, files)) is not None:
+            refused[refused.index(each)] = RejectedChanges(split[0], split[0].problems)
+            candidates.append(split[1])
     accepted, built = _together(files, candidates, refused, build, rules)
     if accepted and built is None:
         accepted, built = _one_by_one(files, accepted, refused, build, rules)
@@ -112,6 +144,9 @@ def _together(
         try:
             built = build(_with(files, pending))
         except PolicyError as error:
+            if (split := _split(files, pending, error.problems, refused)) is not None:
+                pending = split
+                continue
             if len(pending) == 1:
                 refused.append(RejectedChanges(pending[0], error.problems))
                 return [], None
@@ -153,9 +188,23 @@ def _one_by_one(
                 continue
             accepted.append(each)
             built, progress = candidate, True
+        for each in () if progress else list(pending):
+            split = _split(files, [each], errors[each], refused)
+            if split is not None:
+                pending[pending.index(each)], progress = split[0], True
     # No change was accepted in the last round, so its errors are those together with all accepted changes.
     refused += [RejectedChanges(each, errors[each]) for each in pending]
     return accepted, built
+
+
+def _split(
+    files: Files, pending: Sequence[ChangeSet], problems: Sequence[Problem], refused: list[RejectedChanges],
+) -> list[ChangeSet] | None:
+    """Take the files at fault off the changes that may do without them, and refuse those; None if there are none."""
+    named = _named(problems)
+    parts = {each: split for each in pending if (split := each.split(named, files)) is not None}
+    refused += [RejectedChanges(wrong, _own(problems, wrong)) for wrong, _ in parts.values()]
+    return [parts[each][1] if each in parts else each for each in pending] if parts else None
 
 
 def _changes_of_sources(sources: Iterable[SourceState]) -> list[ChangeSet]:
@@ -171,7 +220,9 @@ def _changes_of_sources(sources: Iterable[SourceState]) -> list[ChangeSet]:
                    if (problem := source.overdue.get(source.content_key(relative, desired))) is not None
                    and problem is not blocked]
         problems = (*desired.problems, *((blocked,) if blocked else ()), *overdue)
-        changes.append(ChangeSet((source,), files, source.desired_since, problems))
+        contents = {source.reader.name_of(relative): desired.hashes.get(relative, "")
+                    for relative in changed_files(source.active or EMPTY, desired)}
+        changes.append(ChangeSet((source,), files, source.desired_since, contents, problems))
     return changes
 
 
@@ -179,12 +230,16 @@ def _changes_of_sources(sources: Iterable[SourceState]) -> list[ChangeSet]:
 class _ChangedFile:
     source: SourceState
     file: Source | None
+    digest: str
+    """The hash of the file; empty text if it was deleted or cannot be used."""
     problem: Problem | None
 
 
 def _changes_of_files(sources: Sequence[SourceState], groups: Groups) -> list[ChangeSet]:
     changed = _changed_files(each for each in sources if each.unit is ReloadUnit.FILE)
-    together = {name: frozenset({name}) for name in changed}
+    refused = _refused_again(sources, changed)
+    # A change that was refused before holds up no later one, even of a file that it references.
+    together = {name: frozenset({name}) for name in changed if name not in refused}
     before = list(active_files(sources).values())
     after = [*(file for file in before if file.name not in changed),
              *(each.file for each in changed.values() if each.file is not None)]
@@ -193,15 +248,20 @@ def _changes_of_files(sources: Sequence[SourceState], groups: Groups) -> list[Ch
         joined = frozenset[str]().union(*(together[name] for name in group if name in together))
         for name in joined:
             together[name] = joined
-    changes = []
-    for names in sorted({tuple(sorted(group)) for group in together.values()}):
-        members = [changed[name] for name in names]
-        changes.append(ChangeSet(
-            tuple(dict.fromkeys(each.source for each in members)),
-            {name: each.file for name, each in zip(names, members, strict=True)},
-            min(each.source.desired_since for each in members),
-            tuple(each.problem for each in members if each.problem is not None)))
-    return changes
+    parts = {name: ChangeSet((each.source,), {name: each.file}, each.source.desired_since, {name: each.digest},
+                             () if each.problem is None else (each.problem,)) for name, each in changed.items()}
+    return [ChangeSet.of([parts[name] for name in names])
+            for names in sorted({tuple(sorted(group)) for group in (*together.values(), *refused.values())})]
+
+
+def _refused_again(
+    sources: Iterable[SourceState], changed: Mapping[str, _ChangedFile],
+) -> dict[str, frozenset[str]]:
+    """Return the files that were refused before with the same contents, and the files that were refused with each."""
+    return {
+        name: frozenset(refused.contents) for source in sources for name, refused in source.refused.items()
+        if all(each in changed and changed[each].digest == digest for each, digest in refused.contents.items())
+    }
 
 
 def _changed_files(sources: Iterable[SourceState]) -> dict[str, _ChangedFile]:
@@ -213,9 +273,10 @@ def _changed_files(sources: Iterable[SourceState]) -> dict[str, _ChangedFile]:
         for relative, file in changed_files(source.active or EMPTY, desired).items():
             key = source.content_key(relative, desired)
             problem = source.overdue.get(key) or source.blocked.get(key)
-            changed[source.reader.name_of(relative)] = _ChangedFile(source, file, problem)
+            changed[source.reader.name_of(relative)] = _ChangedFile(
+                source, file, desired.hashes.get(relative, ""), problem)
         for relative, problem in desired.broken.items():
-            changed[source.reader.name_of(relative)] = _ChangedFile(source, None, problem)
+            changed[source.reader.name_of(relative)] = _ChangedFile(source, None, desired.hashes[relative], problem)
     return changed
 
 
@@ -238,9 +299,14 @@ def _emptied_by(changes: ChangeSet, refused: Iterable[RejectedChanges], rules: S
 
 
 def _at_fault(pending: Iterable[ChangeSet], problems: Iterable[Problem]) -> list[ChangeSet]:
-    named = {problem.span.root().name for problem in problems
-             if problem.span is not None and problem.severity is Severity.ERROR}
+    named = _named(problems)
     return [each for each in pending if not named.isdisjoint(each.files)]
+
+
+def _named(problems: Iterable[Problem]) -> frozenset[str]:
+    """Return the names of the files that errors are in."""
+    return frozenset(problem.span.root().name for problem in problems
+                     if problem.span is not None and problem.severity is Severity.ERROR)
 
 
 def _own(problems: Iterable[Problem], changes: ChangeSet) -> tuple[Problem, ...]:

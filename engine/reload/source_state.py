@@ -62,6 +62,15 @@ class SourceReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Changes of files that were refused together."""
+
+    contents: Mapping[str, str]
+    """The hash of each file by its full name; empty text for one that was deleted."""
+    problems: tuple[Problem, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceState:
     """One source, at one moment. A change makes another state, which replaces this one among the `Sources`."""
@@ -99,8 +108,8 @@ class SourceState:
     read_warnings: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     """The reasons why the desired version is not active."""
-    refused: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
-    """The reasons by the full name of each changed file that is not active."""
+    refused: Mapping[str, Rejection] = field(default_factory=dict)
+    """What the last selection refused, by the full name of each changed file that is not active."""
 
     @property
     def path(self) -> str:

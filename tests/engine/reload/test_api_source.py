@@ -184,6 +184,37 @@ def test_an_object_and_the_params_that_it_references_are_taken_or_refused_togeth
     assert (messages(reloader), reloader.status().healthy) == ([], True)
 
 
+def user(name: str, expression: str) -> Change:
+    return plugin(name, spec={"paramsFrom": [{"name": "p"}], "filter": [{"name": "f", "expression": expression}]})
+
+
+def shared(value: object) -> Change:
+    return plugin("p", kind="PolicyParams", spec={"params": {"x": value}})
+
+
+def test_a_broken_object_holds_up_no_other_one_that_uses_its_params_at_the_start_or_later(
+    time: Time, live: Live, objects: ObjectSource,
+):
+    objects.deliver([shared(1), user("a", "params.x > 0"), user("b", "params.x > nonsense")])
+    reloader = begun(live, time, objects, builder=Builder())
+    started = live.registry.digest
+    assert names(live) == ["a"]
+    objects.deliver([shared(2)])
+    time.run(reloader, 1)
+    assert live.registry.digest != started
+    assert [str(each.span) for each in reloader.status().sources[0].problems] == [
+        "crd:SchedulerPlugin/b: spec.filter[0].expression"]
+    objects.deliver([user("b", "params.x > 1")])
+    time.run(reloader, 1)
+    assert (names(live), reloader.status().healthy) == (["a", "b"], True)
+    objects.deliver([user("b", "nonsense")])
+    time.run(reloader, 1)
+    registry = live.registry.digest
+    objects.deliver([shared(3)])
+    time.run(reloader, 1)
+    assert (names(live), live.registry.digest == registry) == (["a", "b"], False)
+
+
 def test_a_server_starts_although_an_object_is_broken(tmp_path: Path, time: Time):
     live, objects = Live(), ObjectSource()
     followed(objects)

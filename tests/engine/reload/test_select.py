@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.reload import Builder, Mount, ReloadUnit
 from koordpolicy.engine.reload.mount import EMPTY, Version
 from koordpolicy.engine.reload.select import Selection, SelectionRules, select
-from koordpolicy.engine.reload.source_state import Files, SourceState, active_files, changed_files
+from koordpolicy.engine.reload.source_state import Files, Rejection, SourceState, active_files, changed_files
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from .conftest import PARAMS, POLICY, Time, begun, compiled, digest_of, messages, names, toy_build, write
@@ -418,3 +419,51 @@ def test_a_valid_object_waits_for_no_other_object_whatever_that_holds(active, de
     version = selection.versions.get("/crd", source.active)
     assert version is not None
     assert {name: file.text for name, file in version.files.items() if name in "ghi"} == independent(after)
+
+
+def groups_of_needs(files: Sequence[Source]) -> Iterator[frozenset[str]]:
+    """Yield each file with the files whose plugins it needs."""
+    declared = {line: file.name for file in files for line in file.text.splitlines() if line.startswith("plugin ")}
+    for file in files:
+        needed = (declared.get(line.replace("needs", "plugin")) for line in file.text.splitlines())
+        yield frozenset({file.name, *(name for name in needed if name is not None)})
+
+
+OBJECTS = st.dictionaries(st.sampled_from("abcd"), st.lists(
+    st.sampled_from(["needs a", "needs b", "needs c", "needs d", "nonsense"]), max_size=2)).map(
+        lambda objects: {name: "\n".join([f"plugin {name}", *lines]) for name, lines in objects.items()})
+
+
+@given(OBJECTS)
+def test_at_the_start_all_objects_are_active_that_are_valid_with_what_they_need(desired) -> None:
+    good = {name for name, text in desired.items() if "nonsense" not in text}
+    while any(line[-1] not in good for name in good for line in desired[name].splitlines()[1:]):
+        good = {name for name in good if all(line[-1] in good for line in desired[name].splitlines()[1:])}
+    source = source_of("/crd", {}, desired, unit=ReloadUnit.FILE)
+    selection = select([source], build, SelectionRules(groups_of_needs))
+    assert {*selection.versions.get("/crd", EMPTY).files} == good
+
+
+def test_a_broken_object_holds_up_no_later_change_of_what_it_references() -> None:
+    rules = SelectionRules(groups_of_needs)
+    active = {"p": "plugin p", "x": "plugin x\nneeds p", "y": "plugin y\nneeds p"}
+    broken = active | {"y": "plugin y\nneeds p\nnonsense"}
+    source = source_of("/crd", active, broken, unit=ReloadUnit.FILE)
+    (refusal,) = select([source], build, rules).refused
+    later = broken | {"p": "plugin p\n", "x": "plugin x\nneeds p\n"}
+    source = replace(source_of("/crd", active, later, unit=ReloadUnit.FILE), refused=dict.fromkeys(
+        refusal.changes.files, Rejection(refusal.changes.contents, refusal.problems)))
+    selection = select([source], build, rules)
+    assert {name: file.text for name, file in selection.versions["/crd"].files.items()} == later | {"y": active["y"]}
+
+
+def test_an_object_that_is_broken_together_with_what_it_references_keeps_both_as_they_are() -> None:
+    active = {"p": "plugin p", "y": "plugin y\nneeds p", "z": "plugin z"}
+    edited = {"p": "plugin p\n", "y": "plugin y\nneeds p\nnonsense", "z": "plugin z\n"}
+    source = source_of("/crd", active, edited, unit=ReloadUnit.FILE)
+    selection = select([source], build, SelectionRules(groups_of_needs))
+    assert {name: file.text for name, file in selection.versions["/crd"].files.items()} == active | {"z": "plugin z\n"}
+    again = replace(source, active=selection.versions["/crd"], refused={
+        name: Rejection(refusal.changes.contents, refusal.problems)
+        for refusal in selection.refused for name in refusal.changes.files})
+    assert select([again], build, SelectionRules(groups_of_needs)).accepted == ()
