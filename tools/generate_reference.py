@@ -293,10 +293,10 @@ def write_functions() -> str:
     """Return the page of functions."""
     offered = points.functions()
     parts: list[list[str]] = [[
-        f"What expressions may call: {sum(not name.startswith('@not') for name in offered)} functions and operators.",
-        "Every example is true; a test evaluates each. Macros (`has`, `all`, `exists`, `map`, ...) and what the",
-        "language means as a whole are on [language](language.md). Costs are in units of Kubernetes, beyond those of",
-        "the arguments; the receiver of a call counts as its first argument.",
+        f"Expressions have {sum(not name.startswith('@not') for name in offered)} functions and operators.",
+        "Every example is true; a test evaluates each. [Language](language.md) describes macros (`has`, `all`,",
+        "`exists`, `map`, ...) and evaluation. Costs are in Kubernetes' units, in addition to the costs of the",
+        "arguments; the receiver of a call counts as its first argument.",
     ]]
     written: set[str] = set()
     for title, functions in LIBRARIES:

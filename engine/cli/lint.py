@@ -3,7 +3,7 @@
 All problems of all files are reported at once, each with its line and a caret under the fault. A path may be a file, a
 directory (walked recursively) or `-` for standard input. A path without a document is an error, so that a check never
 passes by checking nothing. The rules are described in docs/lint.md, and configured in `koord-policy.yaml`, which is
-looked for from here up to the root of the repository.
+searched for from the working directory up to the root of the repository.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                 if not _mend(_of_changed(findings, changed)):
                     break
                 files, entries, findings = look()
-            mended = before - len(findings)
-            warn(f"mended {mended} finding{'' if mended == 1 else 's'}")
+            fixed = before - len(findings)
+            warn(f"fixed {fixed} finding{'' if fixed == 1 else 's'}")
     if changed is not None:
         entries = [each for each in entries if _touches(each.problem.span, each.related, changed)]
     report = LintReport(ordered(entries), files.names, files.loaded.read, __version__)

@@ -105,7 +105,7 @@ def as_text(report: LintReport) -> str:
     lines.append(f"{', '.join(counts)} in {where}")
     fixable = sum(each.fixable for each in report.entries)
     if fixable:
-        lines.append(f"{_counted(fixable, 'finding')} can be mended with --fix")
+        lines.append(f"{_counted(fixable, 'finding')} can be fixed with --fix")
     return visible("\n".join(lines)) + "\n"
 
 

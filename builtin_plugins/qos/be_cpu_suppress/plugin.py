@@ -54,8 +54,8 @@ def split_usage(
 ) -> UsageSplit:
     """Split a node's usage.
 
-    Pods and host applications come as (usage, whether it counts among the filtered). The rest is the system's usage: at
-    least its reservation, and never below 0.
+    Pods and host applications are pairs of a usage and whether it counts as filtered. The rest is the system's usage:
+    at least its reservation, and never below 0.
     """
     pods, applications = list(pods), list(applications)
     system = node - sum(used for used, _ in pods) - sum(used for used, _ in applications)
@@ -108,7 +108,7 @@ class BECPUSuppressArgs:
     """The arguments of the strategy; its thresholds are in the NodeSLO."""
 
     interval: int = _SECOND
-    """Between two rounds, in nanoseconds."""
+    """The interval between two rounds, in nanoseconds."""
     cpu_manager: bool = False
     """Feature gate BECPUManager: another component owns best-effort CPU sets, so all limits are recovered."""
 
@@ -140,7 +140,7 @@ class BECPUSuppress:
 
     @property
     def interval(self) -> int:
-        """Between two rounds, in nanoseconds."""
+        """The interval between two rounds, in nanoseconds."""
         return self._args.interval
 
     def adjust(self, readings: Readings) -> Sequence[Adjustment]:
@@ -186,7 +186,7 @@ class BECPUSuppress:
         least = section.get("cpuSuppressMinPercent")
         floor = "" if least is None else f", at least {least} % of it"
         now = readings.files.get(file, "").strip() or "nothing"
-        using = self._get(readings, "cfsQuota" if quota else "cpuset") or "never touched"
+        using = self._get(readings, "cfsQuota" if quota else "cpuset") or "never changed"
         return (
             Finding("target", f"{_reason(amount, section, cores)}{floor}", facts={"values": values}),
             Finding("current", f"by {'CFS quota' if quota else 'CPU set'}: {file} is {now} ({using})",
@@ -195,7 +195,7 @@ class BECPUSuppress:
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Recover both the quota and the CPU set."""
-        return self._recover(readings, "the plugin goes away")
+        return self._recover(readings, "the plugin is removed")
 
     def _recover(self, readings: Readings, reason: str, *, managed: bool = False) -> tuple[Adjustment, ...]:
         return (

@@ -96,7 +96,7 @@ class NodeAffinity:
             fields = [frozenset(each.get("values") or ()) for each in term.get("matchFields") or ()
                       if each.get("key") == _NAME_FIELD and each.get("operator") == "In"]
             if not fields:
-                return None  # terms are alternatives: this one takes nodes of any name
+                return None  # terms are alternatives: this one matches nodes of any name
             names |= frozenset.intersection(*fields)
         if not terms:
             return None

@@ -184,7 +184,7 @@ class DocumentStrategy:
 
     def recover(self, readings: RecordedReadings) -> Sequence[Adjustment]:
         """Revert all changes on the node, except those of actions that hold."""
-        return recover_applied(self._memory, self.action_keys, readings, "the plugin goes away")
+        return recover_applied(self._memory, self.action_keys, readings, "the plugin is removed")
 
 
 def recover_applied(

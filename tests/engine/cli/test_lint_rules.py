@@ -39,7 +39,7 @@ def test_a_warning_is_told_and_passes_and_is_an_error_where_that_is_asked_for(ru
     assert (done.exit, done.out) == (0, (
         "a.yaml:5:12: warning: nothing reads the param `most` [KP002]\n 5 |   params: {most: 5}   # kept for later\n"
         "   |            ^^^^ remove it\n\n0 errors, 1 warning in 1 document of 1 file\n"
-        "1 finding can be mended with --fix\n"
+        "1 finding can be fixed with --fix\n"
     ))
     strict = run("lint", "a.yaml", "--strict")
     assert strict.exit == 3
@@ -64,7 +64,7 @@ def test_fix_mends_the_file_and_keeps_its_line_ends(run: Run, here: Path, end: s
     path = write(here / "a.yaml", UNUSED.replace("\n", end))
     done = run("lint", "a.yaml", "--fix")
     assert (done.exit, done.out, done.err) == (
-        0, "0 errors, 0 warnings in 1 document of 1 file\n", "mended 1 finding\n",
+        0, "0 errors, 0 warnings in 1 document of 1 file\n", "fixed 1 finding\n",
     )
     assert path.read_bytes().decode() == CLEAN.replace("NAME", "a").replace("\n", end)
 
@@ -72,7 +72,7 @@ def test_fix_mends_the_file_and_keeps_its_line_ends(run: Run, here: Path, end: s
 def test_fix_leaves_what_needs_no_mending_untouched(run: Run, here: Path):
     path = write(here / "a.yaml", CLEAN)
     before = path.stat().st_mtime_ns
-    assert run("lint", "a.yaml", "--fix").err == "mended 0 findings\n"
+    assert run("lint", "a.yaml", "--fix").err == "fixed 0 findings\n"
     assert path.stat().st_mtime_ns == before
 
 

@@ -27,7 +27,7 @@ def test_text_shows_carets_counts_and_what_can_be_mended():
         "a b/zone.yaml:2:12: error: 100 % is wrong [KP033]\n 2 | second: '\U0001f600 x'\n   |             ^^ mend, it\n"
         "  = see a b/zone.yaml:1:1\nwarning: no file `gone`\n"
         "a b/zone.yaml:1:1: note: says nothing [KP005]\n 1 | first: 1\n   | ^^^^^\n\n"
-        "1 error, 1 warning, 1 note in 3 documents of 2 files\n1 finding can be mended with --fix\n"
+        "1 error, 1 warning, 1 note in 3 documents of 2 files\n1 finding can be fixed with --fix\n"
     )
 
 
