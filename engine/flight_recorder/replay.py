@@ -44,6 +44,7 @@ _RESULTS: Final = frozenset({
 })
 """Annotations in which a scheduler writes what it allocated on the node."""
 _MOST_PROBLEMS: Final = 20
+_MOST_EXPIRY_S: Final = 1_000_000_000
 
 Json = Mapping[str, Any]
 
@@ -95,8 +96,9 @@ class _Replay:
         self._idle = False
         first = overview.first
         kinds = None if first.kinds is None else frozenset(first.kinds)
-        self._recorded = Cluster(kinds=kinds, metric_expiry_seconds=first.metric_expiry)
-        self._cluster = Cluster(kinds=kinds, metric_expiry_seconds=first.metric_expiry)
+        expiry = min(max(first.metric_expiry, 0), _MOST_EXPIRY_S)
+        self._recorded = Cluster(kinds=kinds, metric_expiry_seconds=expiry)
+        self._cluster = Cluster(kinds=kinds, metric_expiry_seconds=expiry)
         self._pods: dict[str, _Pod] = {}
         """The pods that the replay is responsible for and that exist, by key."""
         self._outcomes: list[PodOutcome] = []
@@ -189,7 +191,8 @@ class _Replay:
             if not step.own:
                 self._delete(step.kind, step.key)
             return
-        if not isinstance(step.object, dict) or step.object.get("kind") != step.kind:
+        item = step.object
+        if not isinstance(item, dict) or (item.get("kind"), _key_of(item)) != (step.kind, step.key):
             self._problems.setdefault(f"{step.kind} `{step.key}`: the recorded object is no {step.kind}")
             return
         known = self._recorded.object("Pod", step.key) if step.kind == "Pod" else None

@@ -30,6 +30,8 @@ _LEVEL: Final = 1
 _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{9}Z\.segment")
 _SECOND: Final = 1_000_000_000
 _LOCK: Final = "lock"
+_LAST: Final = 2**62
+"""The latest time of a record: after it Python's dates end, and sums of times are no 64-bit integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,9 @@ class SegmentReader:
                 if isinstance(record, Header) and (not first or record.format != FORMAT):
                     self.fault = "it has a second header" if not first else (
                         f"it has format {record.format}, and this program reads format {FORMAT}")
+                    return
+                if not 0 <= getattr(record, "time", 0) <= _LAST:
+                    self.fault = f"it has the time {record.time}"  # type: ignore[union-attr]
                     return
                 first = False
                 yield record

@@ -14,6 +14,7 @@ from .records import RecordedChoice, RecordedProfile, RecordedSettings
 
 _LEAST_TIME: Final = 1_000_000
 """In virtual time a pod without back-off would be tried for ever, in nanoseconds."""
+_MOST_TIME: Final = 366 * 86_400 * 1_000_000_000
 
 
 def recorded_settings(settings: Settings) -> RecordedSettings:
@@ -37,6 +38,8 @@ def settings_from(recorded: RecordedSettings) -> Settings:
         raise ValueError("no profile is recorded")
     if min(recorded.initial_backoff, recorded.longest_backoff, recorded.binding_timeout) < _LEAST_TIME:
         raise ValueError("a recorded back-off or timeout is less than a millisecond")
+    if max(recorded.initial_backoff, recorded.longest_backoff, recorded.binding_timeout) > _MOST_TIME:
+        raise ValueError("a recorded back-off or timeout is more than a year")
     return Settings(
         tuple(map(_profile_from, recorded.profiles)), recorded.tie_break, recorded.seed,
         frozenset(recorded.feature_gates), recorded.initial_backoff, recorded.longest_backoff,

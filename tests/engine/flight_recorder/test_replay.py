@@ -5,16 +5,37 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.flight_recorder.recording import FlightRecording
+from koordpolicy.engine.flight_recorder.records import (
+    FORMAT,
+    Changed,
+    Concluded,
+    Decided,
+    Existing,
+    Gap,
+    Header,
+    Idle,
+    Policies,
+    RecordedChoice,
+    RecordedProfile,
+    RecordedSettings,
+    Started,
+    Touched,
+    encode,
+)
 from koordpolicy.engine.flight_recorder.replay import replay
-from koordpolicy.engine.flight_recorder.settings import settings_from
+from koordpolicy.engine.flight_recorder.segments import SegmentFile
+from koordpolicy.engine.flight_recorder.settings import recorded_settings, settings_from
+from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.kubernetes.release import release
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.source import PolicyError
 
 from .recordings import PACK, SECOND, SPREAD, START, Recorded, make_node, make_pod, registry_of
@@ -275,3 +296,66 @@ def test_the_same_policies_give_the_same_placements_whatever_happened(operations
 def test_an_empty_directory_is_no_recording(tmp_path):
     with pytest.raises(PolicyError, match="there is no segment of a flight recording"):
         FlightRecording.open(tmp_path)
+
+
+ODD = st.recursive(st.none() | st.booleans() | st.integers(-2**63, 2**64 - 1) | st.text(max_size=5),
+                   lambda each: st.lists(each, max_size=3) | st.dictionaries(
+                       st.sampled_from(["kind", "metadata", "spec", "status", "name", "uid", "nodeName", "a/b", ""]),
+                       each, max_size=4), max_leaves=8)
+TIMES = st.integers(START, START + 10 * SECOND)
+KEYS = st.sampled_from(["default/p", "default/old", "n0", "", "x/y/z"])
+KINDS = st.sampled_from(["Pod", "Node", "Namespace", "", "Reservation", "NodeMetric", "Device"])
+VALID = st.sampled_from(
+    [make_node("n0"), make_node("n1", "2"), make_pod("p"), make_pod("p", "1", "n0"), make_pod("old")])
+
+
+def changed(time, item, own):
+    namespace = "default/" if item["kind"] == "Pod" else ""
+    return Changed(time, item["kind"], namespace + item["metadata"]["name"], item, own)
+
+
+RECORDS = st.one_of(
+    st.builds(Changed, TIMES, KINDS, KEYS, ODD | VALID, st.booleans()),
+    st.builds(changed, TIMES, VALID, st.booleans()),
+    st.builds(Touched, TIMES, KINDS, KEYS, st.booleans()),
+    st.builds(Decided, TIMES, KEYS, st.text(max_size=3), st.text(max_size=3), st.integers(-5, 5),
+              st.none() | st.sampled_from(["n0", "n1", "gone", ""]), st.integers(-5, 5)),
+    st.builds(Concluded, TIMES, KEYS, st.text(max_size=3), st.none() | st.just("n0")),
+    st.builds(Idle, TIMES), st.builds(Gap, TIMES, st.integers(-1, 5)),
+    st.builds(Policies, TIMES, st.integers(), st.text(max_size=3), st.just({})),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(existing=st.lists(ODD | VALID, max_size=4), records=st.lists(RECORDS, max_size=12))
+def test_whatever_a_segment_holds_is_replayed_or_left_out(existing, records):
+    with tempfile.TemporaryDirectory() as name:
+        segment = SegmentFile(Path(name) / "20260101T000000.000000000Z.segment")
+        for record in (
+            Header(FORMAT, "1", "r", 1, START, None, None, RecordedSettings([RecordedProfile("default-scheduler")])),
+            *(Existing(item, "n0" if number % 2 else "") for number, item in enumerate(existing)), Started(START, 1),
+            *records,
+        ):
+            segment.add(encode(record))
+        segment.close()
+        result = replayed(Path(name))
+        assert set(result.counts().values()) != set()
+        result.to_json()
+
+
+@pytest.mark.parametrize("change", [
+    {"tie_break": "coin"}, {"profiles": []}, {"initial_backoff": 0}, {"longest_backoff": -1}, {"kubernetes": "0.1"},
+    {"binding_timeout": 2**63}, {"profiles": [RecordedProfile("p", [RecordedChoice("x", points=["never"])])]},
+])
+def test_settings_that_cannot_be_used_are_refused(change):
+    recorded = msgspec.structs.replace(RecordedSettings([RecordedProfile("default-scheduler")]), **change)
+    with pytest.raises(ValueError, match=r"recorded|release|followed|never"):
+        settings_from(recorded)
+
+
+def test_settings_are_recorded_as_they_are():
+    given = Settings(
+        (ProfileSpec("a", (PluginChoice("x", 3, {"y": 1}, frozenset({Point.SCORE})),), {None: frozenset({"*"}),
+                     Point.FILTER: frozenset({"z"})}, {"x": {"w": [1]}}, named_only=True),),
+        "random", 7, frozenset({"G"}), 2_000_000, 3_000_000, 4_000_000, foreign_pods=False, kubernetes=release("1.35"))
+    assert settings_from(recorded_settings(given)) == given
