@@ -65,6 +65,7 @@ _SELECTORS: Final = field_paths("spec.selector")
 _PORTS: Final = Read("Pod", fields=field_paths("spec.containers.ports", "spec.initContainers.ports"))
 READS: Final[Mapping[str, tuple[Read, ...]]] = {
     "NodePorts": (_PORTS,),
+    "ResourceClaims": (Read("Pod", fields=fields("spec.resourceClaims")),),
     "VolumeRestrictions": (
         *_REPORTED, Read("Pod", fields=field_paths("spec.volumes.{gcePersistentDisk,awsElasticBlockStore,iscsi,rbd}")),
     ),
@@ -169,6 +170,8 @@ _TABLE: Final[tuple[Plugin, ...]] = (
     _plugin("ImageLocality", "kubernetes.image_locality", _SCORE, "Nodes that have a pod's images come first."),
     _plugin("PrioritySort", "kubernetes.priority_sort", (Point.QUEUE_SORT,),
             "Pods of higher priority come first, then those that have waited longest."),
+    _plugin("ResourceClaims", "kubernetes.resource_claims", (Point.PRE_ENQUEUE,),
+            "A pod with resource claims is left to another scheduler."),
     _plugin("SchedulingGates", "kubernetes.scheduling_gates", (Point.PRE_ENQUEUE,),
             "A pod waits until its scheduling gates are gone."),
     _plugin("DefaultPreemption", "kubernetes.default_preemption", (Point.POST_FILTER,),
@@ -212,7 +215,7 @@ def _weightless(*names: str) -> Enabled:
 
 
 DEFAULT_PLUGINS: Final[Mapping[Point, Enabled]] = {
-    Point.PRE_ENQUEUE: _weightless("SchedulingGates"),
+    Point.PRE_ENQUEUE: _weightless("SchedulingGates", "ResourceClaims"),
     Point.QUEUE_SORT: _weightless("PrioritySort"),
     Point.PRE_FILTER: _weightless(*_PRE_FILTERS),
     Point.FILTER: _weightless(*_FILTERS),
@@ -230,7 +233,7 @@ DEFAULT_PLUGINS: Final[Mapping[Point, Enabled]] = {
 }
 """The plugins enabled by default, with weights and in order: kube-scheduler's default plugins (v1).
 
-Its DynamicResources is not among the built-ins.
+Its DynamicResources is not among the built-ins: ResourceClaims takes its place at preEnqueue.
 """
 
 _KOORDINATOR: Final[Mapping[Point, Enabled]] = {

@@ -142,6 +142,17 @@ def test_a_gated_pod_waits_for_its_gates(kit):
     assert not plugin.may_help(Event("Node", "a"), kit.pod())
 
 
+def test_a_pod_with_resource_claims_is_left_to_another_scheduler(kit):
+    plugin, snapshot = kit.make("ResourceClaims"), Cluster().snapshot()
+    refusal = plugin.pre_enqueue(kit.pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}]), snapshot)
+    assert (refusal.message, refusal.code) == (
+        "resource claims (spec.resourceClaims) are not supported: another scheduler must schedule the pod",
+        Code.UNRESOLVABLE)
+    assert plugin.pre_enqueue(kit.pod(), snapshot) is None
+    assert plugin.may_help(Event("Pod", "default/p"), kit.pod())
+    assert not plugin.may_help(Event("Node", "a"), kit.pod())
+
+
 class Binds(Nothing):
     def __init__(self, fault=None):
         self.bound, self.fault = [], fault
