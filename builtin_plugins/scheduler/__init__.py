@@ -65,7 +65,7 @@ _SELECTORS: Final = field_paths("spec.selector")
 _PORTS: Final = Read("Pod", fields=field_paths("spec.containers.ports", "spec.initContainers.ports"))
 READS: Final[Mapping[str, tuple[Read, ...]]] = {
     "NodePorts": (_PORTS,),
-    "ResourceClaims": (Read("Pod", fields=fields("spec.resourceClaims")),),
+    "ResourceClaims": (Read("Pod", fields=field_paths("spec.resourceClaims")),),
     "VolumeRestrictions": (
         *_REPORTED, Read("Pod", fields=field_paths("spec.volumes.{gcePersistentDisk,awsElasticBlockStore,iscsi,rbd}")),
     ),
