@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Protocol
 
 from prometheus_client import disable_created_metrics, generate_latest
@@ -73,6 +74,17 @@ class MetricSpec:
         """Return the family of a counter or gauge without labels."""
         return self.of(((), amount))
 
+    def histogram(self, *series: tuple[tuple[str, ...], Sequence[float], float]) -> Metric:
+        """Return a family of a histogram: of each series the labels, the observations per bucket and above, and their
+        sum.
+        """
+        family = self.family()
+        assert isinstance(family, HistogramMetricFamily)
+        bounds = [*map(floatToGoString, self.buckets), _INFINITY]
+        for labels, counts, total in series:
+            family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+        return family
+
     def info(self, *values: dict[str, str]) -> Metric:
         """Return the family of an info, with a series for each set of values."""
         family = self.family()
@@ -120,7 +132,6 @@ class Histogram:
     def __init__(self, spec: MetricSpec) -> None:
         self._spec = spec
         self._bounds = list(spec.buckets)
-        self._shown = [*map(floatToGoString, spec.buckets), _INFINITY]
         self._lock = threading.Lock()
         self._series: dict[tuple[str, ...], list[float]] = {}
         """By labels the number of observations in each bucket, and last their sum."""
@@ -140,15 +151,7 @@ class Histogram:
         """Yield the family."""
         with self._lock:
             copies = [(labels, tuple(series)) for labels, series in self._series.items()]
-        family = self._spec.family()
-        assert isinstance(family, HistogramMetricFamily)
-        for labels, (*counts, total) in copies:
-            sums, count = [], 0.0
-            for bound, inside in zip(self._shown, counts, strict=True):
-                count += inside
-                sums.append((bound, count))
-            family.add_metric(labels, sums, total)
-        yield family
+        yield self._spec.histogram(*((labels, counts, total) for labels, (*counts, total) in copies))
 
     def _empty(self) -> list[float]:
         return [0.0] * (len(self._bounds) + 2)

@@ -17,6 +17,8 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender
 from koordpolicy.engine.client.leader_election import Leadership, LeaseSettings
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.sources.feed import LAG_BUCKETS_S, FeedView
+from koordpolicy.engine.cluster.sources.listing import KindView
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.extender.loaded import Loaded
@@ -85,8 +87,11 @@ def of_scheduler(tmp_path_factory) -> dict[str, str]:
     try:
         loop = SchedulingLoop(Cluster(), Live(Registry.of(builtins(), generation=1)), clock=lambda: 0)
         operations = Operations(counters=Counters())
+        view = FeedView(True, {"Pod": KindView(1.0)}, (), 0, 0.0, 1, 0, 1, {("Pod", "missing"): 1})
+        feed = SimpleNamespace(view=view, lags=[1] + [0] * len(LAG_BUCKETS_S), lag_sum_s=0.0,
+                               oldest_view_age=lambda: 1.0)
         operations.follow(SimpleNamespace(
-            scheduler=SimpleNamespace(loop=loop, view=LiveView(synced=True)), election=SimpleNamespace(
+            feed=feed, scheduler=SimpleNamespace(loop=loop, view=LiveView(synced=True)), election=SimpleNamespace(
                 state=Leadership(leading=True)),
             settings=ServerSettings(lease=LeaseSettings("kube-system", "lease", "me"))), loaded.reloader)
         operations.measure()

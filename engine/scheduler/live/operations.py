@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from prometheus_client.core import Metric
 
+from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.reload.reloader import Reloader
 from koordpolicy.engine.serving.access import Access
@@ -80,6 +81,18 @@ class Operations:
         yield table.LOST_PODS.value(view.lost_pods)
         yield table.CORRECTED_BINDINGS.value(view.corrected_bindings)
         yield table.OLDEST_UNSCHEDULED.value(view.oldest_unscheduled_s)
+        yield from self._of_feed(server.feed)
+
+    def _of_feed(self, feed: Feed) -> Iterator[Metric]:
+        view = feed.view
+        yield table.LAST_REFRESH.value(time.time() - feed.oldest_view_age())
+        yield table.LAST_KIND_REFRESH.of(*(((kind,), each.listed) for kind, each in view.kinds.items()
+                                           if kind not in view.absent))
+        yield table.KIND_STALE.of(*(((kind,), int(each.stale)) for kind, each in view.kinds.items()
+                                    if kind not in view.absent))
+        yield table.WATCH_LAG.histogram(((), feed.lags, feed.lag_sum_s))
+        yield table.CACHE_MISMATCH.of(*((labels, count) for labels, count in view.mismatches.items()))
+        yield table.FAULTY_OBJECTS.value(view.faulty)
 
     # Health
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from koordpolicy.engine.cluster.sources.feed import LAG_BUCKETS_S
 from koordpolicy.engine.serving.client_metrics import LIMITER_SECONDS, REQUEST_RETRIES, REQUEST_SECONDS, REQUESTS
 from koordpolicy.engine.serving.health import HEALTHCHECK, HEALTHCHECKS
 from koordpolicy.engine.serving.instruments import MetricSpec, MetricType, exponential
@@ -207,6 +208,14 @@ CORRECTED_BINDINGS: Final = MetricSpec(
 OLDEST_UNSCHEDULED: Final = MetricSpec(
     "koord_policy_oldest_unscheduled_pod_seconds", _G, "Age of the oldest pod in the queue, gated ones aside; 0 for "
     "none")
+WATCH_LAG: Final = MetricSpec(
+    "koord_policy_watch_lag_seconds", _H, "Time from the arrival of a change of the cluster to its application", (),
+    LAG_BUCKETS_S)
+CACHE_MISMATCH: Final = MetricSpec(
+    "scheduler_cache_mismatch_total", _C, "Objects that the cluster's state lacked (missing), had in an old version "
+    "(outdated) or had beyond those of the API server (redundant), and that were corrected", ("kind", "found"))
+FAULTY_OBJECTS: Final = MetricSpec(
+    "koord_policy_faulty_objects", _G, "Objects whose last version could not be read or applied")
 LEADER: Final = MetricSpec(
     "leader_election_master_status", _G, "1 while this process is the leader", ("name",))
 
@@ -235,8 +244,8 @@ SCHEDULER: Final = (
 """The rows of the scheduler's metrics."""
 
 LIVE: Final = (
-    READY, LOST_PODS, CORRECTED_BINDINGS, OLDEST_UNSCHEDULED, LEADER, REQUESTS, REQUEST_SECONDS, LIMITER_SECONDS,
-    REQUEST_RETRIES,
+    READY, LOST_PODS, CORRECTED_BINDINGS, OLDEST_UNSCHEDULED, LAST_REFRESH, LAST_KIND_REFRESH, KIND_STALE, WATCH_LAG,
+    CACHE_MISMATCH, FAULTY_OBJECTS, LEADER, REQUESTS, REQUEST_SECONDS, LIMITER_SECONDS, REQUEST_RETRIES,
 )
 """The further rows of a scheduler of a live cluster."""
 
