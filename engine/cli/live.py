@@ -8,9 +8,9 @@ import signal
 import ssl
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import delegation
 from .composition import DEFAULT_PROFILE, check_enabled, choice_of, need_file, report_idle
@@ -212,7 +212,7 @@ def _load(
     policies = PolicyLoader(options, builtins, vetter, collections.settle)
     reloader = policies.begin(policies.discovered.plugins, lambda registry: check_profiles(profiles, registry))
     registry = policies.live.registry
-    settings = _settings(options, registry)
+    written, settings = _settings(options, registry)
     profiles = settings.profiles
     check_profiles(profiles, registry)
     report_idle(registry, {profile.name for profile in profiles})
@@ -228,15 +228,16 @@ def _load(
 
     observed = observing_of(options, policies.live, settings, now)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
-    server = LiveServer(connect, policies.live, settings, server=server_settings(options), count=operations.counters,
-                        debug=debug, ready=ready, requests=operations.requests, cycle_observers=observed.observers,
-                        reads=recorded_reads(options, registry), collections=collections)
+    server = LiveServer(connect, policies.live, settings, server=server_settings(options, written),
+                        count=operations.counters, debug=debug, ready=ready, requests=operations.requests,
+                        cycle_observers=observed.observers, reads=recorded_reads(options, registry),
+                        collections=collections)
     operations.follow(server, reloader)
     return _Loaded(server, reloader, vetter, observed)
 
 
-def _settings(options: argparse.Namespace, registry: Registry) -> Settings:
-    """Return the profiles and the queue of the options."""
+def _settings(options: argparse.Namespace, registry: Registry) -> tuple[Mapping[str, Any], Settings]:
+    """Return the configuration as plain data, empty without one, and the profiles and the queue of the options."""
     from koordpolicy.engine.framework.points import Framework  # noqa: PLC0415
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings  # noqa: PLC0415
     from koordpolicy.engine.scheduler.profiles import configuration  # noqa: PLC0415
@@ -248,46 +249,59 @@ def _settings(options: argparse.Namespace, registry: Registry) -> Settings:
         enabled = tuple(map(choice_of, options.enable or ()))
         check_enabled((choice.name for choice in enabled), registry.of_framework(Framework.SCHEDULER))
         names = options.scheduler_name or [options.profile or DEFAULT_PROFILE]
-        return Settings(
+        return {}, Settings(
             tuple(ProfileSpec(name, enabled) for name in dict.fromkeys(names)), tie_break=options.tie_break,
             seed=options.seed, binding_timeout=timeout, foreign_pods=False, kubernetes=options.kubernetes)
     if options.enable:
         raise Stop("`--enable` goes without `--config`: name the plugin in the configuration")
     need_file(options.config, "`--config` takes a KubeSchedulerConfiguration")
-    found = configuration.load(options.config, registry)
+    found = configuration.load(options.config, registry, live=True)
     if found.warnings:
         warn(render(in_order(found.warnings)))
-    return Settings(
+    return found.plain, Settings(
         found.profiles, tie_break=options.tie_break, seed=options.seed, initial_backoff=found.initial_backoff,
         longest_backoff=found.longest_backoff, binding_timeout=timeout, foreign_pods=False,
         kubernetes=options.kubernetes)
 
 
-def server_settings(options: argparse.Namespace) -> ServerSettings:
-    """Return the limits of the client and the Lease; raises `Stop` if times of the Lease contradict each other."""
+def server_settings(options: argparse.Namespace, written: Mapping[str, Any] | None = None) -> ServerSettings:
+    """Return the limits of the client and the Lease: of the options, else of the configuration `written`.
+
+    Raises:
+        Stop: times of the Lease contradict each other.
+    """
     from koordpolicy.engine.scheduler.live.server import BURST, QPS, ServerSettings  # noqa: PLC0415
 
-    qps = QPS if options.kube_api_qps is None else options.kube_api_qps
-    return ServerSettings(qps=qps, burst=options.kube_api_burst or BURST, lease=_lease(options))
+    connection = (written or {}).get("clientConnection") or {}
+    qps = options.kube_api_qps
+    if qps is None:
+        qps = max(0.0, float(connection["qps"])) if connection.get("qps") else QPS  # below 0 there is no limit
+    return ServerSettings(qps=qps, burst=options.kube_api_burst or connection.get("burst") or BURST,
+                          lease=_lease(options, (written or {}).get("leaderElection") or {}))
 
 
-def _lease(options: argparse.Namespace) -> LeaseSettings | None:
+def _lease(options: argparse.Namespace, written: Mapping[str, Any]) -> LeaseSettings | None:
     from koordpolicy.engine.client.leader_election import LeaseSettings, new_identity  # noqa: PLC0415
 
-    if options.leader_elect is False:
+    elects = written.get("leaderElect", True) if options.leader_elect is None else options.leader_elect
+    if not elects:
         for name in _LEASE_OPTIONS:
             if getattr(options, name) is not None:
                 raise Stop(f"`--{name.replace('_', '-')}` goes without `--leader-elect=false`")
         return None
-    times = {"lease_s": options.leader_elect_lease_duration, "renew_s": options.leader_elect_renew_deadline,
-             "retry_s": options.leader_elect_retry_period}
     try:
+        times = {
+            name: seconds(str(written[field])) if given is None else given
+            for name, field, given in (
+                ("lease_s", "leaseDuration", options.leader_elect_lease_duration),
+                ("renew_s", "renewDeadline", options.leader_elect_renew_deadline),
+                ("retry_s", "retryPeriod", options.leader_elect_retry_period))
+            if given is not None or written.get(field)}
         return LeaseSettings(
-            options.leader_elect_resource_namespace or _LEASE_NAMESPACE,
-            options.leader_elect_resource_name or _LEASE_NAME, new_identity(),
-            **{name: value for name, value in times.items() if value is not None})
-    except ValueError as error:
-        raise Stop(f"`--leader-elect-...`: {error}") from None
+            options.leader_elect_resource_namespace or written.get("resourceNamespace") or _LEASE_NAMESPACE,
+            options.leader_elect_resource_name or written.get("resourceName") or _LEASE_NAME, new_identity(), **times)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise Stop(f"the leader election: {error}") from None
 
 
 def _start_logs(options: argparse.Namespace, operations: Operations) -> None:

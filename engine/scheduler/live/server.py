@@ -42,6 +42,8 @@ _FOLLOWING_FROM: Final = 256
 """Nodes. The pods of a workload are alike, so that most results of the pod before are valid: it takes a fifth less time
 per decision of 1,000 nodes to follow the changed ones. Pods that all differ take as long either way.
 """
+_EVENTS: Final = 20_000
+"""Events that wait to be written at most: each pod has one, and many may be bound at once."""
 _FLUSH_S: Final = 1.5
 _RELEASE_S: Final = 2.0
 _CLOSE_S: Final = 1.0
@@ -95,7 +97,7 @@ class LiveServer:
         # Informers pace themselves, and watches do not count.
         watching = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=requests)
         self._transports.append(watching)
-        self.recorder = EventRecorder(self._transports[1])
+        self.recorder = EventRecorder(self._transports[1], buffer=_EVENTS)
         self.io.start()
         try:
             for transport in self._transports:

@@ -65,17 +65,23 @@ class SchedulerConfiguration:
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-def load(path: Path, registry: Registry) -> SchedulerConfiguration:
+LIVE: Final = frozenset({"leaderElection", "clientConnection"})
+"""The fields that have an effect in a scheduler of a live cluster only."""
+
+
+def load(path: Path, registry: Registry, *, live: bool = False) -> SchedulerConfiguration:
     """Read a configuration file; see `read`.
 
     Raises:
         PolicyError: with all problems.
     """
-    return read(read_file(path), registry)
+    return read(read_file(path), registry, live=live)
 
 
-def read(source: Source, registry: Registry) -> SchedulerConfiguration:
+def read(source: Source, registry: Registry, *, live: bool = False) -> SchedulerConfiguration:
     """Read a configuration; `registry` has the plugins that it may name, and the default ones.
+
+    With `live` the fields `LIVE` have an effect, which is the caller's.
 
     A ConfigMap manifest with a configuration under a key is accepted too.
 
@@ -102,7 +108,7 @@ def read(source: Source, registry: Registry) -> SchedulerConfiguration:
         place = node.at("podMaxBackoffSeconds") or node.at("podInitialBackoffSeconds") or node
         reading.complain(f"podMaxBackoffSeconds: must be at least podInitialBackoffSeconds ({initial}), not {longest}",
                          place)
-    reading.warn_of_unused(node)
+    reading.warn_of_unused(node, LIVE if live else frozenset())
     if reading.errors:
         raise PolicyError(reading.errors)
     return SchedulerConfiguration(profiles, initial * SECOND, longest * SECOND, tuple(reading.warnings), to_plain(node))
@@ -243,9 +249,9 @@ class _Reading:
                               f" {', '.join(sorts[0]) or 'none'} in the first profile", at,
                               "all profiles share one queue: enable the same")
 
-    def warn_of_unused(self, node: YamlNode) -> None:
+    def warn_of_unused(self, node: YamlNode, used: frozenset[str]) -> None:
         """Warn of settings of the file that have another effect here, or none."""
-        self.warnings.extend(ignored(node, IGNORED))
+        self.warnings.extend(ignored(node, {name: why for name, why in IGNORED.items() if name not in used}))
         for profile in self.profiles(node):
             if profile is not None:
                 self.warnings.extend(ignored(profile, IGNORED, "profiles."))

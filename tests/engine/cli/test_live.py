@@ -62,3 +62,17 @@ def test_options_of_the_client_and_the_lease_have_the_defaults_of_kube_scheduler
         qps=50.0, burst=100, lease=LeaseSettings("kube-system", "koord-policy-scheduler", identity, 15.0, 10.0, 2.0))
     assert live.server_settings(options("--leader-elect=false", "--kube-api-qps", "0", "--kube-api-burst", "7")) == (
         ServerSettings(qps=0.0, burst=7, lease=None))
+
+
+def test_the_configuration_says_what_the_options_do_not():
+    written = {
+        "clientConnection": {"qps": 200, "burst": 400},
+        "leaderElection": {"leaderElect": True, "leaseDuration": "30s", "renewDeadline": "20s", "resourceName": "mine"}}
+    settings = live.server_settings(options("--leader-elect-renew-deadline", "12s", "--kube-api-burst", "7"), written)
+    assert settings.lease is not None
+    assert settings == ServerSettings(
+        qps=200.0, burst=7, lease=LeaseSettings("kube-system", "mine", settings.lease.identity, 30.0, 12.0, 2.0))
+    assert live.server_settings(options(), {"leaderElection": {"leaderElect": False}}).lease is None
+    assert live.server_settings(options(), {"clientConnection": {"qps": -1}}).qps == 0.0
+    with pytest.raises(live.Stop, match="`soon` is not a time"):
+        live.server_settings(options(), {"leaderElection": {"leaseDuration": "soon"}})

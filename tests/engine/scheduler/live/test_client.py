@@ -212,7 +212,7 @@ DELETE = ("DELETE", PATH)
     {}, {STATUS: [refused(404, "gone")]}, {DELETE: [refused(404, "gone")]},
     {DELETE: [refused(409, "UID in precondition: b")]},
 ], ids=["deleted", "gone-before", "gone-meanwhile", "replaced"])
-def test_a_victim_is_marked_and_deleted_and_one_that_is_gone_is_no_failure(scene, answers):
+def test_l36_a_victim_is_marked_and_deleted_and_one_that_is_gone_is_no_failure(scene, answers):
     scene.transport.answers |= answers
     cluster = preempted(scene)
     assert cluster.object("Pod", "default/a")["metadata"]["deletionTimestamp"]

@@ -314,7 +314,7 @@ def test_a_bound_pod_that_no_watch_confirms_is_read_and_the_server_is_right(scen
     made = scene()
     made.client.nodes["a"] = found
     made.start(node("one"), waiting("a"))
-    made.until(lambda: made.client.bound and not made.live.loop.scheduler.in_flight)
+    made.until(lambda: made.live._unconfirmed.next_time() is not None)
     made.pass_time(61)
     made.until(lambda: made.client.looks)
     made.pass_time(1)
@@ -326,7 +326,7 @@ def test_a_bound_pod_that_no_watch_confirms_is_read_and_the_server_is_right(scen
 
 def test_a_binding_that_the_watch_confirms_is_not_read(scene):
     made = scene().start(node("one"), waiting("a"))
-    made.until(lambda: made.client.bound and not made.live.loop.scheduler.in_flight)
+    made.until(lambda: made.live._unconfirmed.next_time() is not None)
     made.put(on("a", "one"))
     made.pass_time(61)
     made.until(lambda: made.live.view.looked_at and made.live._unconfirmed.next_time() is None)

@@ -61,7 +61,7 @@ def test_attempts_and_the_first_of_them_are_counted(queue, clock):
     assert (first.attempts, second.attempts, second.first_attempt) == (1, 2, first.first_attempt)
 
 
-def test_an_error_backs_off_from_one_second_up_to_ten(queue, clock):
+def test_l32_an_error_backs_off_from_one_second_up_to_ten(queue, clock):
     queue.add(pod("p"))
     waits = []
     for _ in range(6):
