@@ -101,7 +101,8 @@ class _Replay:
         self._cluster = Cluster(kinds=kinds, metric_expiry_seconds=expiry)
         self._pods: dict[str, _Pod] = {}
         """The pods that the replay is responsible for and that exist, by key."""
-        self._outcomes: list[PodOutcome] = []
+        self._outcomes: dict[int, PodOutcome] = {}
+        """By identity, in the order of arrival."""
         self._evictions: list[Eviction] = []
         self._recorded_evictions: list[Eviction] = []
         self._evicted: set[str] = set()
@@ -129,7 +130,7 @@ class _Replay:
         overview = self._overview
         return RecordedReplay(
             overview.start, overview.end, overview.segments, tuple(overview.gaps), tuple(overview.notes),
-            tuple(self._outcomes), sum(not pod.node for pod in self._pods.values()), tuple(self._recorded_evictions),
+            tuple(self._outcomes.values()), sum(not pod.node for pod in self._pods.values()), tuple(self._recorded_evictions),
             tuple(self._evictions), self._before.mean(), self._after.mean(), self._before.spans(),
             self._after.spans(), tuple(self._errors.values()), tuple(self._problems), overview.decisions,
             self._decisions, clock() - begun,
@@ -220,9 +221,15 @@ class _Replay:
                 return
             pod = self._pods[key] = _Pod(key, _uid_of(item) or key, self._now, item, PodOutcome(
                 key, _uid_of(item) or key, self._now))
-            self._outcomes.append(pod.outcome)
+            self._outcomes[id(pod.outcome)] = pod.outcome
         pod.item = item
         if pod.outcome.recorded is None and (node := str((item.get("spec") or {}).get("nodeName") or "")):
+            if pod.uid not in self._overview.decided and not pod.node:
+                # Bound by others: the recording is that of a replica that did not lead, or its decision was dropped.
+                del self._pods[key]
+                del self._outcomes[id(pod.outcome)]
+                self._apply(self._cluster, item)
+                return
             pod.outcome.recorded = (node, self._now)
         if (item.get("status") or {}).get("phase") in _FINISHED:
             pod.outcome.ended = pod.outcome.ended or self._now

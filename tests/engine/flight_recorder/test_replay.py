@@ -154,6 +154,20 @@ def test_pods_of_other_schedulers_are_not_scheduled(tmp_path):
     assert placements(replayed(tmp_path)) == {"default/ours": "a"}
 
 
+def test_pods_that_another_replica_bound_stay_there(tmp_path):
+    run = Recorded(tmp_path, [make_node("a"), make_node("b")])
+    run.cluster.upsert(make_pod("theirs"))
+    run.after(1)
+    run.cluster.upsert(make_pod("theirs", node="b"))
+    run.after(1)
+    run.cluster.upsert(make_pod("ours", "3500m"))
+    run.schedule()
+    run.close()
+    result = replayed(tmp_path)
+    assert placements(result) == run.placed == {"default/ours": "a"}
+    assert result.use == result.recorded_use
+
+
 def test_a_backoff_that_ends_while_the_recorded_scheduler_is_idle_is_followed(tmp_path):
     run = Recorded(tmp_path, [make_node("a", "2")])
     run.cluster.upsert(make_pod("p"))
