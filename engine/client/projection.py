@@ -89,9 +89,20 @@ class PartPool:
                 elif value and (type(value) is dict or type(value) is list):
                     key = hash(marshal.dumps(value, _WITHOUT_REFERENCES))
                     known = parts.setdefault(key, value)
-                    if known is not value and known == value:
+                    if known is value:
+                        _share_texts(value, parts)
+                    elif known == value:
                         section[name] = known
         return item
+
+
+def _share_texts(value: dict[str, Any] | list[Any], parts: dict[int | str, Any]) -> None:
+    """Share the texts of a part that no other object has: in conditions they are few."""
+    for each in value if type(value) is list else (value,):
+        if type(each) is dict:
+            for name, text in each.items():
+                if type(text) is str:
+                    each[name] = parts.setdefault(text, text)
 
 
 _UNIQUE: Final = frozenset({"name", "uid", "resourceVersion"})
