@@ -35,8 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given both
     """Run the command; see the module."""
-    write(yaml.dump_all(definitions(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120).rstrip("\n"))
+    write(text().rstrip("\n"))
     return Exit.OK
+
+
+def text() -> str:
+    """Return the definitions as YAML documents."""
+    return yaml.dump_all(definitions(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 class _Dumper(yaml.SafeDumper):
