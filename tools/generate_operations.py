@@ -222,6 +222,7 @@ The extender, and a scheduler of a live cluster with `--bind`, serve these paths
 | `/healthz`, `/livez`, `/readyz` | `ok`, or 503 with a line per check; `?verbose`, `?exclude=CHECK`, `/readyz/CHECK` |
 | `/metrics` | the metrics below, in Prometheus' text format |
 | `/metrics/slis` | the results of health checks |
+| `/metrics/resources` | requests and limits of all pods, of a leading scheduler of a live cluster |
 | `/configz` | JSON: the configuration in use, under `componentconfig` |
 
 Checks of a scheduler of a live cluster: `leaderElection` (the Lease expired more than 20 s ago, and this process did
@@ -239,7 +240,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: koord-policy-metrics-reader}
 rules:
-- nonResourceURLs: [/metrics, /metrics/slis]
+- nonResourceURLs: [/metrics, /metrics/slis, /metrics/resources]
   verbs: [get]
 ```
 
@@ -273,6 +274,7 @@ def page() -> str:
     parts.append("| `koord_policy_plugin_NAME_total` | counter | | What a Python plugin counts as `NAME` through its "
                  "handle, with its labels | |")
     parts += _lines("Of `/metrics/slis`", table.CHECKS, read)
+    parts += _lines("Of `/metrics/resources`", table.RESOURCES, read)
     parts.append("\n## Without series\n\nThese metrics of kube-scheduler are named in the output without a value.\n")
     parts.append("| metric | why |")
     parts.append("| --- | --- |")

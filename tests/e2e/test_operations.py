@@ -116,6 +116,8 @@ def test_l45_all_metrics_are_there_after_a_success_a_failure_and_a_preemption(
             assert samples["rest_client_requests_total", (("code", "201"), host, ("method", "POST"))] >= 1
             assert samples["scheduler_framework_extension_point_duration_seconds_count",
                            (("extension_point", "Bind"), profile, ("status", "Success"))] >= 1
+            resources = endpoint("/metrics/resources")[1]
+            assert f'kube_pod_resource_request{{namespace="{namespace}",node="",pod="never"' in resources
             configuration = json.loads(endpoint("/configz")[1])["componentconfig"]
             assert configuration["profiles"][0]["schedulerName"] == NAME
             assert configuration["leaderElection"] == {"leaderElect": False}

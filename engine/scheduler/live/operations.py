@@ -20,6 +20,7 @@ from koordpolicy.engine.serving.instruments import MetricsRegistry
 from ..cycle.measuring import measure
 from ..observe import metric_table as table
 from ..observe.counters import Counters
+from ..observe.pod_resources import PodResources
 from ..profiles.profile import Profile
 from .server import LiveServer
 
@@ -49,7 +50,8 @@ class Operations:
                 "healthz": [lease, alive], "livez": [alive],
                 "readyz": [lease, HealthCheck("shutdown", self._shutdown),
                            HealthCheck("sched-handler-sync", self._sync), HealthCheck("policies", self._policies)],
-            }), self.registry, configuration=self._configuration, access=access)
+            }), self.registry, configuration=self._configuration, access=access,
+            texts={"/metrics/resources": self._resources})
 
     @property
     def generation(self) -> int | None:
@@ -126,6 +128,10 @@ class Operations:
             return ""
         paths = ", ".join(f"`{path}`" for path in emptied)
         return f"{paths} holds no policy, and the last good set decides"
+
+    def _resources(self) -> bytes:
+        server = self._server
+        return b"" if server is None else MetricsRegistry(PodResources(server.scheduler.cluster, server.leads)).text()
 
     # Configuration
 

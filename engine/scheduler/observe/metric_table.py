@@ -14,6 +14,9 @@ from koordpolicy.engine.serving.client_metrics import LIMITER_SECONDS, REQUEST_R
 from koordpolicy.engine.serving.health import HEALTHCHECK, HEALTHCHECKS
 from koordpolicy.engine.serving.instruments import MetricSpec, MetricType, exponential
 
+from .pod_resources import LIMITS as POD_LIMITS
+from .pod_resources import REQUESTS as POD_REQUESTS
+
 _C, _G, _H, _I = MetricType.COUNTER, MetricType.GAUGE, MetricType.HISTOGRAM, MetricType.INFO
 _SECONDS: Final = exponential(0.001, 2, 15)
 _POINT_SECONDS: Final = exponential(0.0001, 2, 12)
@@ -251,3 +254,6 @@ LIVE: Final = (
 
 CHECKS: Final = (HEALTHCHECK, HEALTHCHECKS)
 """The rows of /metrics/slis."""
+
+RESOURCES: Final = (POD_REQUESTS, POD_LIMITS)
+"""The rows of /metrics/resources, of a scheduler of a live cluster."""
