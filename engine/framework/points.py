@@ -215,6 +215,8 @@ class CacheKey(NamedTuple):
     """All pods of one shape have this key until a node changes at one of these paths; for keys that depend on nodes."""
     refusal: Refusal | None = None
     """The refusal of each row that the filter refuses without an error, but for its values; None if rows may differ."""
+    score: int | None = None
+    """The score of every node (0..100): the scorer is not called then. None if nodes may differ."""
 
 
 HIGHEST_SCORE: Final = 100

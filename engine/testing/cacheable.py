@@ -31,7 +31,7 @@ def assert_cacheable(plugin: Any, framework: FakeFramework, *steps: Step) -> Non
     or the time. For every cache key
 
     - `vectorized` must return the plugin's results, for all nodes and for some of them;
-    - `refusal` must be that of each refused node;
+    - `refusal` must be that of each refused node, and `score` that of each node;
     - a cached result may have changed only on nodes where something changed that the key names;
     - a key that is stable for the shape must be that of all pods of the shape, `stable_until` a node changes.
 
@@ -128,6 +128,9 @@ class _Check:
         # Results are requested for changed nodes: any number of them, at any rows.
         for some in (rows, rows[::2], rows[1::2], rows[-1:]):
             _same(f"what the plugin says of some nodes, at {about},", names, some, (checks(some), values[some]))
+            if cache_key.score is not None:
+                uniform = np.full(len(some), cache_key.score, np.int64)
+                _same(f"the score of {about}", names, some, (uniform, values[some]))
             said = None if cache_key.vectorized is None else cache_key.vectorized(snapshot, some)
             if said is not None:
                 kinds = [f"{getattr(each, 'dtype', type(each).__name__)}{list(np.shape(each))}" for each in

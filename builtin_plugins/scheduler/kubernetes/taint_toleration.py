@@ -83,7 +83,7 @@ class TaintToleration:
             return None
         if point is Point.FILTER:
             return CacheKey(_question(pod), _PATHS, stable_for_shape=True)
-        return CacheKey(_question(pod), _PATHS, vectorized=_highest, stable_until=_PATHS)
+        return CacheKey(_question(pod), _PATHS, stable_until=_PATHS, score=HIGHEST_SCORE)
 
     def _counts(self, pod: PodInfo, snapshot: Snapshot) -> NDArray[np.int64]:
         """Return the number of untolerated soft taints of each node."""
@@ -113,11 +113,6 @@ class TaintToleration:
     def may_help(self, event: Event, pod: PodInfo) -> bool:
         """Return whether a node came or changed."""
         return node_came_or_changed(event) or is_of(event, pod)
-
-
-def _highest(_: Snapshot, rows: Rows) -> NDArray[np.int64]:
-    """Return the scores where no node has a soft taint that the pod does not tolerate."""
-    return np.full(len(rows), HIGHEST_SCORE, np.int64)
 
 
 class _AnyOf:

@@ -344,11 +344,13 @@ class PluginRunner:
         errors = cached.errors(rows)
         lent = [(place, active, column.lend())
                 for place, active, column in zip(cached.places, cached.actives, cached.columns, strict=True)]
-        size = self.snapshot.size
+        size, uniform = self.snapshot.size, cached.uniform
 
         def work_out() -> Iterable[Scored]:
             answers = {place: (active, Scores(_of_all_rows(*scores, size), errors.get(place, {})))
                        for place, active, scores in lent}
+            for place, active, score in uniform:
+                answers[place] = active, Scores(np.full(size, score, np.int8))
             return (scored(*each) for _, each in sorted((answers | found).items(), key=lambda item: item[0]))
 
         failed = any(errors.values()) or any(scores.errors for _, scores in found.values())

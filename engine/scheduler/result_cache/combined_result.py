@@ -64,10 +64,12 @@ class CombinedResult(CopyOnWriteArray):
         "columns",
         "epochs",
         "no_epochs",
+        "offset",
         "parts",
         "places",
         "stale",
         "uncached",
+        "uniform",
         "weights",
         "whole",
     )
@@ -82,6 +84,10 @@ class CombinedResult(CopyOnWriteArray):
         """The index of each among all plugins of the point."""
         self.uncached = uncached
         """The plugins whose results are not cached, each with its index."""
+        self.uniform: list[tuple[int, Active, int]] = []
+        """The plugins that score all nodes alike: the index of each, and the score."""
+        self.offset = 0
+        """The weighted total of the scores of these."""
         self.weights = np.array([active.weight for active in actives], np.int64)
         self.cache_keys: list[CacheKey] = []
         """The cache keys of the columns."""
@@ -116,7 +122,8 @@ class CombinedResult(CopyOnWriteArray):
             scores = column.scored[1]
             scores = scores if active.weight == 1 else scores * np.int64(active.weight)
             total = scores if total is None else total + scores
-        self._totals = total
+        assert total is not None
+        self._totals = total + np.int64(self.offset) if self.offset else total
         self.cover(rows)
 
     def covers(self, rows: Rows) -> bool:
@@ -190,8 +197,9 @@ def total_of(group: CombinedResult, rows: Rows) -> NDArray[np.int64]:
     if len(rows) <= CHEAP and group.columns:
         # One product: a sum per column costs more than the amounts of a few rows.
         few: NDArray[np.int64] = group.weights @ np.array([column.values[rows] for column in group.columns])
+        few += group.offset
         return few
-    total = np.zeros(len(rows), np.int64)
+    total = np.full(len(rows), group.offset, np.int64)
     for active, column in zip(group.actives, group.columns, strict=True):
         scores = column.values[rows]
         total += scores if active.weight == 1 else scores * np.int64(active.weight)

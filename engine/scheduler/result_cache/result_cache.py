@@ -23,7 +23,7 @@ from koordpolicy.engine.cluster.derived import all_rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import describe, must_be_survived
-from koordpolicy.engine.framework.points import CacheKey, Errors, Point
+from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Errors, Point
 from koordpolicy.engine.framework.scheduler import CycleState
 
 from ..observe.metrics_recorder import PointTimer
@@ -143,7 +143,7 @@ class ResultCache:
     def _cache_key(self, point: Point, active: Active) -> CacheKey | None:
         """Return a plugin's cache key; None if it has none: then it is called uncached."""
         try:
-            cache_key = _checked_key(active.ask.cache_key(point, self._pod, self._snapshot))
+            cache_key = _checked_key(point, active.ask.cache_key(point, self._pod, self._snapshot))
             if cache_key is not None:
                 cache_key = cache_key._replace(key=self._store.key_of(active.ask, point, cache_key.key))
                 self._cluster.logs(cache_key.paths)
@@ -167,11 +167,16 @@ class ResultCache:
     def _grouped(
         self, point: Point, actives: Sequence[Active], keys: Sequence[CacheKey | None], held: list[ResultColumn],
     ) -> CombinedResult:
-        cacheable = [(place, cache_key) for place, cache_key in enumerate(keys) if cache_key is not None]
+        cacheable = [(place, cache_key) for place, cache_key in enumerate(keys)
+                     if cache_key is not None and cache_key.score is None]
         size = self._snapshot.size
         values = np.full(size, -1, np.int16) if point is Point.FILTER else np.zeros(size, np.int64)
         group = CombinedResult(values, [actives[place] for place, _ in cacheable], [place for place, _ in cacheable],
                       [(place, active) for place, active in enumerate(actives) if keys[place] is None])
+        for place, (active, each) in enumerate(zip(actives, keys, strict=True)):
+            if each is not None and each.score is not None:
+                group.uniform.append((place, active, each.score))
+                group.offset += each.score * active.weight
         parts: dict[tuple[Log, ...], DependencyGroup] = {}
         for number, ((_, cache_key), active) in enumerate(zip(cacheable, group.actives, strict=True)):
             group.cache_keys.append(cache_key)
@@ -410,11 +415,18 @@ def _union(found: Sequence[Rows]) -> Rows:
     return np.unique(np.concatenate(found))
 
 
-def _checked_key(said: object) -> CacheKey | None:
-    if said is None or isinstance(said, CacheKey):
-        return said
-    raise TypeError(f"it must be a `CacheKey` or None, not {type(said).__name__}")
+def _checked_key(point: Point, returned: object) -> CacheKey | None:
+    if returned is None:
+        return None
+    if not isinstance(returned, CacheKey):
+        raise TypeError(f"it must be a `CacheKey` or None, not {type(returned).__name__}")
+    score = returned.score
+    if score is not None and (point is not Point.SCORE or type(score) is not int or not 0 <= score <= HIGHEST_SCORE):
+        raise TypeError(f"its `score` must be None or, of scorers, an int of 0..{HIGHEST_SCORE}, not {score!r}")
+    return returned
 
 
 def _key_of(point: Point, skipped: frozenset[str], keys: Sequence[CacheKey | None]) -> Hashable:
-    return point, skipped, tuple([_NOT_CACHED if each is None else each.key for each in keys])
+    # Numbers of keys are not negative.
+    return point, skipped, tuple([_NOT_CACHED if each is None else each.key if each.score is None else ~each.score
+                                  for each in keys])

@@ -39,7 +39,7 @@ class ShapeKeys:
     until: dict[int, tuple[tuple[Log, ...], int]] = field(default_factory=dict)
     """By place, the logs of the changes until which a plugin's key is stable, and their stamp when it returned it."""
     present: list[CacheKey] = field(init=False)
-    """The keys of the plugins that have one."""
+    """The keys of the plugins that have one, without those that score all nodes alike."""
     has_epochs: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class ShapeKeys:
     def update(self, key: Hashable) -> None:
         """Take over what follows from changed keys."""
         self.key = key
-        self.present = [each for each in self.each if each is not None]
+        self.present = [each for each in self.each if each is not None and each.score is None]
         self.has_epochs = any([each.epoch is not None for each in self.present])  # noqa: C419 - a list is faster
 
 

@@ -120,6 +120,13 @@ class Normalized(Empty):
         return CacheKey(None, PODS) if point is Point.SCORE else None
 
 
+class Uniform(Empty):
+    """Says that it scores all nodes alike."""
+
+    def cache_key(self, point, pod, snapshot):
+        return CacheKey(None, frozenset(), score=100) if point is Point.SCORE else None
+
+
 class Fickle(Empty):
     """Has another cache key for each pod, by its name."""
 
@@ -132,6 +139,7 @@ class Fickle(Empty):
 
 @pytest.mark.parametrize(("plugin", "message"), [
     (Buffered(), "the cached result of the cache key of default/q at `filter` is True on a, and the plugin says False"),
+    (Uniform(), "the score of the cache key of default/q at `score` is 100 on a, and the plugin says 99"),
     (Normalized(), "what the plugin says of some nodes, at the cache key of default/q at `score`, is "),
     (
         Fickle(p=CacheKey(None, PODS, stable_for_shape=True), q=None),

@@ -600,6 +600,66 @@ def test_a_key_that_is_stable_until_nodes_change_is_asked_for_again_after_such_a
     assert (asked, decided) == (["a", "c"], [decided[0], decided[0], anew, anew])
 
 
+class Uniform:
+    """Scores all nodes alike, says so, and counts its calls."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def score(self, state, pod, snapshot, rows):
+        self.calls += 1
+        return Scores(np.full(snapshot.size, 30))
+
+    def cache_key(self, point, pod, snapshot):
+        return CacheKey(None, frozenset(), score=30)
+
+
+class FewPods:
+    def score(self, state, pod, snapshot, rows):
+        return Scores(100 - snapshot.pod_count)
+
+    def cache_key(self, point, pod, snapshot):
+        return CacheKey(None, PODS, vectorized=lambda snapshot, rows: 100 - snapshot.pod_count[rows])
+
+
+@pytest.mark.parametrize("following_from", [0, 2_048])
+@pytest.mark.parametrize("others", [(), (FewPods(),)])
+def test_a_scorer_whose_key_has_a_score_is_not_called_and_counts(following_from, others):
+    plugin = Uniform()
+    made = [
+        Plugin(type(each).__name__, Framework.SCHEDULER, (Point.SCORE,), lambda args, handle, each=each: each, "here",
+               "1", default_weight=3 if each is plugin else 1)
+        for each in (plugin, *others)
+    ]
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), cache_results_from=0,
+                      following_from=following_from)
+    scheduler = Scheduler(cluster, Live(Registry.of(made, generation=1)))
+    for number in range(3):
+        verdict = scheduler.schedule(pod(f"p{number}", Random(1)))
+        # The pods before this one are on the first nodes, where they were placed, by name or because they had no pods.
+        others_scored = [99] * number + [100] * (NODES - number)
+        totals = [90 + score for score in others_scored] if others else [90] * NODES
+        scored = {each.plugin: (each.weight, each.scores.values.tolist()) for each in verdict.scores}
+        assert verdict.totals.tolist() == totals
+        assert scored == {"Uniform": (3, [30] * NODES)} | ({"FewPods": (1, others_scored)} if others else {})
+    assert plugin.calls == 0
+
+
+@pytest.mark.parametrize("score", [-1, 101, 3.5, True])
+def test_a_score_of_a_key_that_is_none_is_logged_and_the_scorer_is_called(score, caplog):
+    plugin = Uniform()
+    plugin.cache_key = lambda point, pod, snapshot: CacheKey(None, frozenset(), score=score)
+    registry = Registry.of([Plugin("Uniform", Framework.SCHEDULER, (Point.SCORE,), lambda args, handle: plugin, "here",
+                                   "1")], generation=1)
+    cluster = Cluster((node(number, Random(number)) for number in range(NODES)), cache_results_from=0)
+    scheduler = Scheduler(cluster, Live(registry))
+    for name in "ab":
+        assert scheduler.decide(pod(name, Random(1))).totals.tolist() == [30] * NODES
+    assert plugin.calls == 2
+    message = "the plugin `Uniform` at `score`: its cache key is of no use: TypeError: its `score` must be None or, of "
+    assert [each.getMessage() for each in caplog.records] == [f"{message}scorers, an int of 0..100, not {score!r}"]
+
+
 def test_answers_of_another_epoch_are_asked_for_also_where_there_was_none_before():
     plugin, _, scheduler = counting()
     for number, (epoch, first) in enumerate([(None, 0), (1, 30), (1, 30), (None, 0)]):
