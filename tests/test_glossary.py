@@ -120,3 +120,10 @@ def test_no_two_public_classes_share_a_name_without_a_reason():
                     owners.setdefault(node.name, set()).add(name)
     shared = {name: sorted(of) for name, of in owners.items() if len(of) > 1 and name not in SHARED_CLASSES}
     assert shared == {}
+
+
+def test_no_description_of_a_schema_begins_with_a_relative_clause():
+    clause = re.compile(r'"description": "(?:What|Which|Who|Whose|Whether|Where|Why|How)\b[^"]*')
+    found = [(path.name, match.group()) for path in (ROOT / "schemas").rglob("*.json")
+             for match in clause.finditer(text_of(path))]
+    assert found == []

@@ -59,7 +59,7 @@ _STATUS: Final[Json] = {
             "items": {
                 "type": "object", "required": ["message"],
                 "properties": {
-                    "message": {"type": "string", "description": "What is wrong."},
+                    "message": {"type": "string", "description": "The problem."},
                     "help": {"type": "string", "description": "What to do about it."},
                     "code": {"type": "string", "description": "A stable identifier of the kind of fault."},
                     "field": {"type": "string", "description": "Where it is, such as `spec.filter[0].expression`."},
@@ -77,7 +77,7 @@ _COLUMNS: Final = (
      "description": "Why it is active or not."},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "Message", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Active")].message', "priority": 1,
-     "description": "What is wrong with the newest generation."},
+     "description": "Problems of the observed generation."},
     {"name": "Hash", "type": "string", "jsonPath": ".status.hash", "priority": 1,
      "description": "sha256 of the newest document."},
 )

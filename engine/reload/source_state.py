@@ -109,7 +109,7 @@ class SourceState:
     problems: tuple[Problem, ...] = ()
     """The reasons why the desired version is not active."""
     refused: Mapping[str, Rejection] = field(default_factory=dict)
-    """What the last selection refused, by the full name of each changed file that is not active."""
+    """The refusals of the last selection, by the full name of each changed file that is not active."""
 
     @property
     def path(self) -> str:

@@ -23,7 +23,7 @@ PATHS = {
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
 }
-"""Where the kinds of the manifests are created."""
+"""The paths at which the kinds of the manifests are created."""
 
 
 def manifests(folder: str) -> list[dict[str, Any]]:

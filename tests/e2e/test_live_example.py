@@ -17,7 +17,7 @@ CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/koord-policies"
 
 
 def kustomized() -> list[dict[str, Any]]:
-    """What `kubectl apply -k` creates: the manifests of the scheduler, and the generated ConfigMap."""
+    """The objects that `kubectl apply -k` creates: the manifests of the scheduler, and the generated ConfigMap."""
     kustomization = yaml.safe_load((EXAMPLE / "kustomization.yaml").read_text())
     assert kustomization["resources"] == ["../../deploy/scheduler"]
     (generated,) = kustomization["configMapGenerator"]
