@@ -62,6 +62,7 @@ RESOURCES: Final = (
     ApiResource("PodMigrationJob", "scheduling.koordinator.sh", "v1alpha1", "podmigrationjobs"),
     ApiResource("PodGroup", "scheduling.sigs.k8s.io", "v1alpha1", "podgroups"),
     ApiResource("ElasticQuota", "scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
+    ApiResource("ClusterNetworkTopology", "scheduling.koordinator.sh", "v1alpha1", "clusternetworktopologies"),
     ApiResource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
 )
 BY_KIND: Final[Mapping[str, ApiResource]] = {resource.kind: resource for resource in RESOURCES}

@@ -145,6 +145,7 @@ def test_every_kind_that_the_engine_knows_is_asked_for(cluster: FakeCluster) -> 
         "/apis/scheduling.koordinator.sh/v1alpha1/devices", "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
         "/apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs",
         "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups", "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas",
+        "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies",
         "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies",
     ]
 
