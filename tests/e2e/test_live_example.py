@@ -9,8 +9,8 @@ import yaml
 
 from .control_plane import AdminClient, ControlPlane
 from .nodes import FakeKubelet, add_node
+from .roles import NAMESPACE, account_kubeconfig, create, manifests
 from .scheduler_process import SchedulerProcess, until
-from .test_permissions import NAMESPACE, create, kubeconfig_of, manifests
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "17-live-scheduler"
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/koord-policies"
@@ -67,7 +67,7 @@ def test_the_readme_is_what_happens(own_control_plane: ControlPlane, tmp_path: P
     add_node(admin, "node-1", labels={"example.com/team": "shop"})
     add_node(admin, "node-2", labels={"example.com/team": "shop"})
     with FakeKubelet(admin), SchedulerProcess(
-            kubeconfig_of(own_control_plane, "koord-policy-scheduler", tmp_path), tmp_path,
+            account_kubeconfig(own_control_plane, "koord-policy-scheduler", tmp_path), tmp_path,
             *arguments(admin, tmp_path), leader_elect=True) as process:
         process.until_ready()
         for pod in yaml.safe_load_all((EXAMPLE / "pods.yaml").read_text()):
