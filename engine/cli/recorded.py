@@ -16,11 +16,10 @@ from koordpolicy.engine.flight_recorder.fields import NotRecorded, check_recorde
 from koordpolicy.engine.flight_recorder.figures import Eviction, PodOutcome, RecordedReplay, Span
 from koordpolicy.engine.flight_recorder.recording import FlightRecording, Overview
 from koordpolicy.engine.flight_recorder.replay import replay
-from koordpolicy.engine.flight_recorder.settings import settings_from
+from koordpolicy.engine.flight_recorder.settings import settings_from, with_named_profiles
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.scheduler.profiles import configuration
-from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.engine.source import PolicyError, Problem, in_order, render
 
 from .composition import (
@@ -98,6 +97,7 @@ def settings_of(options: argparse.Namespace, registry: Registry, overview: Overv
     except ValueError as error:
         raise PolicyError([Problem(f"the settings of the recording cannot be used: {error}",
                                    code="recording")]) from None
+    settings = with_named_profiles(settings, registry) if options.config is None else settings
     profiles = settings.profiles
     if options.config is not None:
         need_file(options.config, "`--config` takes a KubeSchedulerConfiguration")
@@ -108,13 +108,7 @@ def settings_of(options: argparse.Namespace, registry: Registry, overview: Overv
     enabled = tuple(map(choice_of, options.enable))
     plugins = registry.of_framework(Framework.SCHEDULER)
     check_enabled((choice.name for choice in enabled), plugins)
-    names = {spec.name for spec in profiles}
-    if settings.foreign_pods and options.config is None:
-        # As for a dump: pods choose among the profiles that policies name.
-        others = sorted({name for plugin in plugins for name in plugin.profiles or ()} - names)
-        profiles += tuple(map(ProfileSpec, others))
-    else:
-        report_idle(registry, names, [choice.name for choice in enabled])
+    report_idle(registry, {spec.name for spec in profiles}, [choice.name for choice in enabled])
     return replace(
         settings, profiles=tuple(replace(spec, enabled=(*spec.enabled, *enabled)) for spec in profiles),
         tie_break=options.tie_break or settings.tie_break,

@@ -17,7 +17,7 @@ from koordpolicy.engine.flight_recorder.fields import NotRecorded, check_recorde
 from koordpolicy.engine.flight_recorder.recording import FlightRecording
 from koordpolicy.engine.flight_recorder.replay import replay
 from koordpolicy.engine.flight_recorder.segments import segments_in
-from koordpolicy.engine.flight_recorder.settings import settings_from
+from koordpolicy.engine.flight_recorder.settings import settings_from, with_named_profiles
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.source import PolicyError, did_you_mean
@@ -125,7 +125,7 @@ def run(task: RecordingExperiment) -> ExperimentOutcome:
     try:
         overview = recording.overview()
         registry = registry_of(task.texts, task.builtins, tuple(params_of(point).items()))
-        settings = settings_from(overview.first.settings)
+        settings = with_named_profiles(settings_from(overview.first.settings), registry)
         seed = point.get(_SEED, settings.seed)
         assert isinstance(seed, int)
         settings = replace(settings, seed=seed, tie_break=str(point.get(_TIE_BREAK, settings.tie_break)))

@@ -132,8 +132,8 @@ class _Replay:
             overview.start, overview.end, overview.segments, tuple(overview.gaps), tuple(overview.notes),
             tuple(self._outcomes.values()), sum(not pod.node for pod in self._pods.values()),
             tuple(self._recorded_evictions), tuple(self._evictions), self._before.mean(), self._after.mean(),
-            self._before.spans(), self._after.spans(), tuple(self._errors.values()), tuple(self._problems), overview.decisions,
-            self._decisions, clock() - begun,
+            self._before.spans(), self._after.spans(), tuple(self._errors.values()), tuple(self._problems),
+            overview.decisions, self._decisions, clock() - begun,
         )
 
     # The recording

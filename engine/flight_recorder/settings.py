@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from koordpolicy.engine.framework.points import Point
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.kubernetes.release import release
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
@@ -46,6 +48,17 @@ def settings_from(recorded: RecordedSettings) -> Settings:
         recorded.binding_timeout, recorded.foreign_pods,
         release(recorded.kubernetes) if recorded.kubernetes else None,
     )
+
+
+def with_named_profiles(settings: Settings, registry: Registry) -> Settings:
+    """Return the settings with the profiles that policies name, too, if pods of any scheduler name are scheduled: as for
+    a dump, where pods choose among them.
+    """
+    if not settings.foreign_pods:
+        return settings
+    known = {spec.name for spec in settings.profiles}
+    named = {name for plugin in registry.of_framework(Framework.SCHEDULER) for name in plugin.profiles or ()}
+    return replace(settings, profiles=(*settings.profiles, *map(ProfileSpec, sorted(named - known))))
 
 
 def _recorded_profile(spec: ProfileSpec) -> RecordedProfile:
