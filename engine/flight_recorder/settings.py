@@ -51,8 +51,9 @@ def settings_from(recorded: RecordedSettings) -> Settings:
 
 
 def with_named_profiles(settings: Settings, registry: Registry) -> Settings:
-    """Return the settings with the profiles that policies name, too, if pods of any scheduler name are scheduled: as for
-    a dump, where pods choose among them.
+    """Return the settings with the profiles that policies name, too, if pods of any scheduler name are scheduled.
+
+    As for a dump, pods choose among them.
     """
     if not settings.foreign_pods:
         return settings
