@@ -29,7 +29,7 @@ _LONGEST: Final = 512
 
 
 class TooLongError(Exception):
-    """The explanation exceeds the time that decisions may be delayed by it; the message suggests what to do."""
+    """The explanation exceeds the time by which it may delay decisions; the message suggests what to do."""
 
 
 class UnknownSubjectError(LookupError):
@@ -63,10 +63,10 @@ def read_explain_request(query: Mapping[str, str], body: bytes | bytearray | Blo
         raise MalformedBody(f"a name has more than {_LONGEST} characters")
     if body is None:
         if not key:
-            raise MalformedBody("which pod? ask `?pod=NAMESPACE/NAME`, or send one with POST")
+            raise MalformedBody("no pod is named: write `?pod=NAMESPACE/NAME`, or send one with POST")
         return ExplainRequest(key, None, node, output == "text")
     if key:
-        raise MalformedBody("`pod` is named and a pod is sent: do one of both")
+        raise MalformedBody("`pod` is named and a pod is sent: remove one of them")
     pod = pod_of(read_pod(body))
     return ExplainRequest(pod.key, pod, node, output == "text")
 
@@ -83,9 +83,9 @@ def answer_explain_request(extender: Extender, request: ExplainRequest, *, secon
         # After the deadline, failures of expressions are errors, not reasons.
         if not deadline.passed:
             return finding
-    raise TooLongError(f"no explanation within {seconds:g} s, for which decisions wait: "
-                       + ("" if request.node else "ask about one node with `node`, or ")
-                       + "run `koord-policy explain`, for which nobody waits")
+    raise TooLongError(f"the explanation exceeds {seconds:g} s, for which it may delay decisions: "
+                       + ("" if request.node else "name one node with `node`, or ")
+                       + "run `koord-policy explain`, which delays none")
 
 
 def _explained(extender: Extender, request: ExplainRequest) -> Finding:
@@ -96,7 +96,7 @@ def _explained(extender: Extender, request: ExplainRequest) -> Finding:
         hint = did_you_mean(request.key, keys) or "send it with POST"
         raise UnknownSubjectError(f"there is no pod `{request.key}` among the {len(keys)} that are known: {hint}")
     if request.node and request.node not in cluster.index:
-        hint = did_you_mean(request.node, cluster.index) or "it has not been heard of"
+        hint = did_you_mean(request.node, cluster.index) or "no request or listing contains it"
         known = f"among the {len(cluster.index)} that are known"
         raise UnknownSubjectError(f"there is no node `{request.node}` {known}: {hint}")
     explained = explain_pod(extender.scheduler.profile_of(pod), pod, extender.snapshot())

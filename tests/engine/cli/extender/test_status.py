@@ -42,7 +42,7 @@ def test_a_pod_that_is_known_or_sent_is_explained_as_data_and_as_text(client):
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "reason"), [
-    ("GET", "/explain", None, 400, "which pod? ask `?pod=NAMESPACE/NAME`, or send one with POST"),
+    ("GET", "/explain", None, 400, "no pod is named: write `?pod=NAMESPACE/NAME`, or send one with POST"),
     (
         "GET", "/explain?pod=shop/gone", None, 404,
         "there is no pod `shop/gone` among the 0 that are known: send it with POST",
@@ -50,7 +50,7 @@ def test_a_pod_that_is_known_or_sent_is_explained_as_data_and_as_text(client):
     ("GET", "/explain?pdo=x", None, 400, "`pdo` is not a parameter: there are `pod`, `node` and `output`"),
     ("GET", "/explain?pod=x&output=xml", None, 400, "`output` is `xml`: say `json` or `text`"),
     ("GET", f"/explain?pod={'x' * 600}", None, 400, "a name has more than 512 characters"),
-    ("POST", "/explain?pod=x", {}, 400, "`pod` is named and a pod is sent: do one of both"),
+    ("POST", "/explain?pod=x", {}, 400, "`pod` is named and a pod is sent: remove one of them"),
     ("POST", "/explain", b"{", 400, None), ("POST", "/explain", b"[]", 400, None),
     ("POST", "/explain", b"[" * 20_000, 400, None),
     ("POST", "/explain", {"metadata": {"name": "p"}, "spec": {"containers": []}}, 400, None),

@@ -188,8 +188,8 @@ def test_an_explanation_ends_before_the_calls_that_wait_for_it_do(monkeypatch):
     server._decider.shutdown()
     assert (decided, reports, answer.status) == ("decided", [], 503)
     assert json.loads(answer.body)["error"] == (
-        "no explanation within 0.1 s, for which decisions wait: ask about one node with `node`, or "
-        "run `koord-policy explain`, for which nobody waits")
+        "the explanation exceeds 0.1 s, for which it may delay decisions: name one node with `node`, or "
+        "run `koord-policy explain`, which delays none")
 
 
 class Slow(Cluster):
