@@ -218,7 +218,6 @@ def _load(
     report_idle(registry, {profile.name for profile in profiles})
 
     def ready(server: LiveServer) -> None:
-        reloader.stage_with(server.stage)
         observed.start(server.scheduler.cluster)
         operations.measure()
         _say_ready(server, policies.live.registry)
@@ -232,6 +231,7 @@ def _load(
                         count=operations.counters, debug=debug, ready=ready, requests=operations.requests,
                         cycle_observers=observed.observers, reads=recorded_reads(options, registry),
                         collections=collections)
+    reloader.stage_with(server.stage)
     operations.follow(server, reloader)
     return _Loaded(server, reloader, vetter, observed)
 

@@ -129,10 +129,11 @@ class LiveServer:
         Raises:
             PolicyError: a plugin cannot be made for a profile.
         """
-        loop = self.scheduler.loop
-        assert loop is not None
         reads = self._reads_of(registry)
         self.feed.require(reads)
+        loop = self.scheduler.loop
+        if loop is None:
+            return  # the first lists are not applied: they have what these policies read too
         deadline = time.monotonic() + _READS_S
         while not self.feed.has(reads) and not self.scheduler.view.stopping:
             if time.monotonic() >= deadline:
