@@ -382,3 +382,22 @@ def test_what_says_where_a_pod_may_run_is_looked_at_when_it_is_read(spec, messag
 def test_a_resource_that_is_absent_reads_zero_and_is_not_added_by_that():
     amounts = ResourceList(cpu=5)
     assert (amounts["x"], amounts) == (0, {"cpu": 5})
+
+
+def test_pods_with_the_same_amounts_share_them_and_a_resize_counts_for_itself():
+    def info(name, node="n", **status):
+        container = {"name": "main", "image": name, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}
+        return PodInfo.of({"kind": "Pod", "metadata": {"name": name, "uid": name}, "status": status,
+                           "spec": {"containers": [container], "nodeName": node}})
+
+    resized = {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "3"}}}]}
+    one, two = info("one"), info("two", qosClass="Burstable")
+    assert one.requests is two.requests
+    assert one.limits is two.limits
+    assert (one.requests, one.limits) == ({"cpu": 1000}, {"cpu": 2000})
+    assert info("three", **resized).requests == {"cpu": 3000}
+    assert info("four", "", **resized).requests == {"cpu": 1000}
+    infeasible = {"conditions": [{"type": "PodResizePending", "reason": "Infeasible", "status": "True"}]}
+    shrunk = {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "500m"}}}]}
+    assert info("five", **shrunk).requests == {"cpu": 1000}
+    assert info("six", **shrunk, **infeasible).requests == {"cpu": 500}
