@@ -99,6 +99,7 @@ class FaultProxy:
             await self._stop.wait()
             self.cut_watches()
             await runner.cleanup()
+        await asyncio.sleep(0.25)  # connections with TLS end later than their session
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         faults, watch = self.faults, "watch" in request.query

@@ -38,12 +38,11 @@ class Interceptor(FaultProxy):
         name = request.path.split("/")[-2] if request.path.endswith("/binding") else ""
         if (change := self.before_binding.pop(name, None)) is not None:
             change()
-        self.faults.reset_after = float(name in self.lost_answers)
-        self.lost_answers.discard(name)
-        try:
-            return await super()._answer(request)
-        finally:
-            self.faults.reset_after = 0.0
+        answer = await super()._answer(request)
+        if name in self.lost_answers:
+            self.lost_answers.discard(name)
+            return self._reset(request, "reset after")
+        return answer
 
     def _note(self, _method: str, path: str, _body: bytes, status: int) -> None:
         if path.endswith("/binding"):
@@ -98,7 +97,7 @@ def test_l23_a_pod_that_another_one_has_bound_leaves_its_room_and_is_not_bound_a
     add_pod(admin, "apps", "b", cpu="900m", nodeSelector={"kubernetes.io/hostname": "one"})
     assert until(lambda: node_of(admin, "b")) == "one"
     add_pod(admin, "apps", "c", cpu="50m", nodeSelector={"kubernetes.io/hostname": "one"})
-    until(lambda: node_of(admin, "c"))
+    until(lambda: node_of(admin, "c") and len(proxy.bindings) == 3)
     assert (node_of(admin, "a"), [pod for pod, _ in proxy.bindings]) == ("two", ["a", "b", "c"])
 
 
@@ -112,7 +111,7 @@ def test_l24_a_binding_whose_answer_is_lost_is_found_by_reading_the_pod_and_not_
     events = "/apis/events.k8s.io/v1/namespaces/apps/events"
     until(lambda: [each for each in admin.get(events)["items"] if each["reason"] == "Scheduled"])
     add_pod(admin, "apps", "b")
-    until(lambda: node_of(admin, "b"))
+    until(lambda: node_of(admin, "b") and len(proxy.bindings) == 2)
     assert (proxy.bindings, proxy.counts["reset after"]) == ([("a", 201), ("b", 201)], 1)
     assert [each["reason"] for each in admin.get(events)["items"]] == ["Scheduled", "Scheduled"]
 
@@ -134,6 +133,7 @@ def test_l25_a_pod_that_is_gone_is_forgotten_and_its_successor_is_bound_by_its_o
     proxy.before_binding["b"] = replace
     add_pod(admin, "apps", "b", cpu="900m")
     assert until(lambda: node_of(admin, "b")) == "one"
+    until(lambda: len(proxy.bindings) == 3)
     assert proxy.bindings == [("a", 404), ("b", 409), ("b", 201)]
 
 

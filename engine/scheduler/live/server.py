@@ -84,6 +84,7 @@ class LiveServer:
         self.settings = server or ServerSettings()
         self.io = IoThread()
         self._ready = ready
+        self._live = live
         self._profiles = settings.profiles
         self._collections = collections
         self._more_reads = tuple(reads)
@@ -168,6 +169,7 @@ class LiveServer:
         return fields_read([*reads, *self._more_reads])
 
     def _begin(self, _: LiveScheduler) -> None:
+        self.feed.require(self._reads_of(self._live.registry))  # a reload may have been faster than the first lists
         self._ready(self)
         if self.election is not None:
             self.election.start()
