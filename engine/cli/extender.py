@@ -28,7 +28,6 @@ from .composition import (
     choice_of,
     cluster_of,
     moment_of,
-    need_policies_path,
     report_idle,
     scheduling_lacks,
     warn_of_lacks,
@@ -37,7 +36,7 @@ from .ending import Ending, leave
 from .exits import Exit, Stop
 from .logs import start_server_logs
 from .numbers import number
-from .reloading import PolicyLoader, load_vetted
+from .reloading import PolicyLoader, check_paths, load_vetted
 from .serving import EXTENDER_ADDRESS, address, tls_of
 from .terminal import warn, write
 
@@ -135,8 +134,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("nothing would decide: name policies with `--policies`, or built-in plugins with `--enable`")
     shadow: str | None = options.shadow
     policies: list[str] = options.policies
-    for path in policies if options.invalid_at_start != "last-good" else ():
-        need_policies_path(path)
+    check_paths(options)
     if shadow is not None and in_cluster(shadow):
         raise Stop(f"`--shadow {shadow}`: policies in the shadow come from a directory or a file")
     for path in policies if shadow is not None else ():

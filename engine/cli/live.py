@@ -20,7 +20,7 @@ from .exits import Exit, Stop
 from .logs import start_server_logs
 from .numbers import number
 from .observing import Observing, observing_of, recorded_reads
-from .reloading import PolicyLoader, load_vetted
+from .reloading import PolicyLoader, check_paths, load_vetted
 from .serving import tls_of
 from .terminal import warn, write
 
@@ -103,6 +103,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                    "its events and logs")
     if options.config is not None and (options.scheduler_name or options.profile):
         raise Stop("`--scheduler-name` and `--profile` go without `--config`: its profiles have names")
+    check_paths(options)
     connect = partial(load_connection, options.cluster.partition(":")[2] or None)
     tls = tls_of(options, certificates_optional=True)
     operations = Operations(counters=Counters(), access=delegation.access_of(options, connect) if _protects(options)

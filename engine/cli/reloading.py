@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from . import cluster_policies
-from .composition import context_of, discovered_plugins
+from .composition import context_of, discovered_plugins, need_policies_path
 from .exits import Stop
 from .numbers import number
 
@@ -64,6 +64,13 @@ def refuse_options(options: argparse.Namespace) -> None:
     for name in OPTIONS:
         if getattr(options, name) is not None:
             raise Stop(f"`--{name.replace('_', '-')}` goes with `--extender`, or a live cluster without `--dry-run`")
+
+
+def check_paths(options: argparse.Namespace) -> None:
+    """Raise `Stop` for a path of `--policies` that does not exist, unless the last good policies may replace it."""
+    if options.invalid_at_start != "last-good":
+        for path in options.policies:
+            need_policies_path(path)
 
 
 def load_vetted(options: argparse.Namespace, load: Callable[[Vetter | None], T]) -> T:

@@ -71,8 +71,8 @@ def test_policies_that_are_invalid_at_start_end_the_command(run, policies, dump)
 def test_a_path_of_policies_that_does_not_exist_is_the_same_usage_error_as_of_other_commands(run, tmp_path, dump):
     missing = tmp_path / "missing"
     message = f"koord-policy: there is no file or directory `{missing}` to read policies from\n"
-    for command in ("scheduler --extender --bind 127.0.0.1:0", "scheduler", "plugins"):
-        cluster = ("--cluster", dump) if command != "plugins" else ()
+    for command in ("scheduler --extender --bind 127.0.0.1:0", "scheduler", "plugins", "scheduler --cluster kube"):
+        cluster = () if command == "plugins" or "kube" in command else ("--cluster", dump)
         done = run(*command.split(), "--policies", missing, *cluster)
         assert (command, done.exit, done.err) == (command, 2, message)
 
