@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import time
 from pathlib import Path
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from .control_plane import AdminClient, ApiError, ControlPlane
 from .nodes import add_node, add_pod
-from .proxy import FaultProxy
 from .scheduler_process import SchedulerProcess, until
 
 APPS = "/api/v1/namespaces/apps/pods"
@@ -22,39 +18,6 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/koord-policy
 LEASE_S = 6
 TIMES = (f"--leader-elect-lease-duration={LEASE_S}s", "--leader-elect-renew-deadline=4s",
          "--leader-elect-retry-period=1s")
-
-
-LAG_S = 5.0
-
-
-class LaggingWatches(FaultProxy):
-    """A proxy through which the changes of pods arrive five seconds late, and those of nodes at once."""
-
-    async def _stream(
-        self, request: web.Request, answer: aiohttp.ClientResponse, headers: dict[str, str],
-    ) -> web.StreamResponse:
-        if request.path != "/api/v1/pods":
-            return await super()._stream(request, answer, headers)
-        response = web.StreamResponse(status=answer.status, headers=headers)
-        await response.prepare(request)
-        late: list[asyncio.Task[None]] = []
-
-        async def write(piece: bytes) -> None:
-            await asyncio.sleep(LAG_S)
-            with contextlib.suppress(ConnectionError):
-                await response.write(piece)
-
-        self._watches.append(request)
-        try:
-            with contextlib.suppress(aiohttp.ClientError, ConnectionError):
-                async for piece in answer.content.iter_any():
-                    late.append(asyncio.create_task(write(piece)))
-                await asyncio.gather(*late)
-        finally:
-            self._watches.remove(request)
-            for each in late:
-                each.cancel()
-        return response
 
 
 @pytest.fixture
@@ -165,31 +128,3 @@ def test_l38_lower_pods_are_tried_again_when_a_nominated_pod_is_deleted(
             f"{APPS}/waits")["status"].get("conditions") or ()))
         admin.delete(f"{APPS}/high?gracePeriodSeconds=0")
         assert until(lambda: node_of(admin, "waits")) == "small"
-
-
-def test_l44_a_new_leader_whose_watches_lag_sees_the_last_bindings_of_the_one_before_it(
-    own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
-):
-    add_node(admin, "small", cpu="1", labels={"size": "small"})
-    small = {"nodeSelector": {"size": "small"}}
-    authority = own_control_plane.certificate_authority
-    first, _ = both(own_control_plane, tmp_path)
-    with LaggingWatches(own_control_plane.url, authority, tmp_path) as proxy:
-        late = own_control_plane.kubeconfig(url=proxy.url, authority=proxy.certificate_authority)
-        second = SchedulerProcess(late, tmp_path / "late", *TIMES, leader_elect=True)
-        with first, second:
-            first.until_ready()
-            leader = until(lambda: holder(admin))
-            second.until_ready()
-            admin.merge("/api/v1/nodes/small", {"spec": {"unschedulable": True}})
-            waiting = [f"w{number}" for number in range(3)]
-            for name in waiting:
-                add_pod(admin, "apps", name, cpu="900m", **small)
-            time.sleep(LAG_S + 1)  # the second one has them in its queue now
-            admin.merge("/api/v1/nodes/small", {"spec": {"unschedulable": False}})
-            until(lambda: any(node_of(admin, name) for name in waiting))
-            assert first.stop()[0] == 0
-            until(lambda: holder(admin) not in {"", leader})
-            add_pod(admin, "apps", "other", cpu="100m", nodeSelector={"kubernetes.io/hostname": "one"})
-            assert until(lambda: node_of(admin, "other")) == "one"
-            assert sorted(node_of(admin, name) for name in waiting) == ["", "", "small"]
