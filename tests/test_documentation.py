@@ -34,11 +34,17 @@ COMMANDS = [
 ]
 
 
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current directory has the project's files, and what a command writes there is removed."""
+    for path in ROOT.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
-def test_a_documented_command_line_works(
-    page: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-):
-    monkeypatch.chdir(ROOT)
+def test_a_documented_command_line_works(page: str, line: str, capsys: pytest.CaptureFixture[str]):
     command, _, note = line.partition("  # exit code ")
     assert cli.main(shlex.split(command)[1:], builtins) == int(note or 0), (page, capsys.readouterr())
     out, err = capsys.readouterr()

@@ -11,7 +11,7 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine import cli
 
 HERE = Path(__file__).parent
-COMMANDS = re.findall(r"```sh\n(.*?)\n```", (HERE / "README.md").read_text(), re.DOTALL)
+COMMANDS = re.findall(r"```bash\n(.*?)\n```", (HERE / "README.md").read_text(), re.DOTALL)
 
 
 def test_the_commands_record_and_replay(
