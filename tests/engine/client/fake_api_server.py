@@ -40,8 +40,8 @@ class FakeApiServer:
         return await answer(request)
 
     async def until(self, requests: int) -> None:
-        """Wait until so many requests have come; 10 s at most."""
-        async with asyncio.timeout(10):
+        """Wait until so many requests have come; a minute at most, as the machine may do a lot else."""
+        async with asyncio.timeout(60):
             while len(self.requests) < requests:
                 await asyncio.sleep(0.001)
 

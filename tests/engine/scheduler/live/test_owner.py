@@ -141,7 +141,7 @@ class Scene:
         self.live.wake()
 
     def until(self, condition):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60  # of a machine that does a lot else; it is 10 ms otherwise
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.002)
@@ -240,10 +240,7 @@ def test_a_stale_pod_is_neither_reported_nor_tried_again_until_a_watchdog_finds_
     made.pass_time(30)
     time.sleep(0.02)
     assert (len(made.client.bound), made.client.reports, len(made.live.loop.queue)) == (1, [], 0)
-    for _ in range(8):
-        made.pass_time(11)
-        time.sleep(0.01)
-    made.until(lambda: len(made.client.bound) == 2)
+    made.until(lambda: len(made.client.bound) > 1 or made.pass_time(1))
     made.until(lambda: made.live.view.lost_pods == 1 or made.pass_time(1))
 
 
@@ -316,12 +313,15 @@ def test_a_bound_pod_that_no_watch_confirms_is_read_and_the_server_is_right(scen
     made.start(node("one"), waiting("a"))
     made.until(lambda: made.live._unconfirmed.next_time() is not None)
     made.pass_time(61)
-    made.until(lambda: made.client.looks)
-    made.pass_time(1)
-    made.until(lambda: (made.cluster.pod("default/a").node_name == on_node and made.client.bound == bound)
-               or made.pass_time(1))
     moved = on_node != "one" or len(bound) == 2
-    made.until(lambda: made.live.view.corrected_bindings == int(moved) or made.pass_time(1))
+
+    def corrected():
+        if made.live._unconfirmed._read:
+            made.pass_time(1)  # what was read is applied with the next look, one second later
+        return (made.client.looks and made.cluster.pod("default/a").node_name == on_node
+                and made.client.bound == bound and made.live.view.corrected_bindings == int(moved))
+
+    made.until(corrected)
 
 
 def test_a_binding_that_the_watch_confirms_is_not_read(scene):
