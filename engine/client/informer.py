@@ -140,7 +140,7 @@ class Informer:
         """The resourceVersion from which the watch goes on; None before the first list."""
         self._version_unavailable = False
         self._paged = False
-        self._attempt: asyncio.Task[float] | None = None
+        self._attempt: asyncio.Task[None] | None = None
         self._watching = False
         self._resume = False
         """True if the next attempt goes on with the watch instead of a list."""
@@ -151,17 +151,15 @@ class Informer:
         current = asyncio.current_task()
         assert current is not None
         while True:
-            self._attempt = asyncio.create_task(self._follow_until_failure())
+            self._attempt = asyncio.create_task(self._follow_and_pause())
             try:
-                delay = await self._attempt
+                await self._attempt
             except asyncio.CancelledError:
                 if current.cancelling():
-                    raise
-                continue  # interrupted by `relist` or `reach`
-            await self._sleep(delay)
+                    raise  # else interrupted by `relist` or `reach`
 
     def relist(self) -> None:
-        """List again now, and deliver all objects, also those that have not changed."""
+        """List again now, also during a pause, and deliver all objects, also those that have not changed."""
         self._redeliver, self._resume = True, False
         self._interrupt()
 
@@ -176,7 +174,7 @@ class Informer:
         self._awaited.append((version, reached))
         try:
             if self._watching:
-                self._resume = True
+                self._resume = not self._redeliver  # the list of a `relist` that has not begun may not be left out
                 self._interrupt()
             await reached
         finally:
@@ -189,6 +187,9 @@ class Informer:
     def _interrupt(self) -> None:
         if self._attempt is not None:
             self._attempt.cancel()
+
+    async def _follow_and_pause(self) -> None:
+        await self._sleep(await self._follow_until_failure())
 
     async def _follow_until_failure(self) -> float:
         """List and watch; return the seconds until the next attempt."""
@@ -342,6 +343,8 @@ class Informer:
                     elif _INITIAL_END in (_BOOKMARK.decode(frame.object).metadata.annotations or {}):
                         self._version_unavailable = False
                         await self._end_list(HEADS.decode(frame.object).metadata.resourceVersion)
+                        if self._awaited:
+                            return  # a watch with a short time limit follows
                         try:
                             await self._follow(frames)
                         except ConnectionFailed as error:

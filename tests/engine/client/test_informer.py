@@ -59,7 +59,7 @@ async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool = False, 
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -262,6 +262,54 @@ def test_a_kind_that_the_server_does_not_have_is_absent_and_gone_when_that_is_sa
         assert delays[:2] == [30.0, 30.0]
         assert seen == [("a", "5", False, None), ("a", None, True, None)]
         assert lists == [0, 0, 1, 1, 2, 2]  # the changes that had been delivered at the end of each list
+
+    asyncio.run(run())
+
+
+def test_a_list_that_is_requested_during_a_pause_does_not_wait_for_its_end():
+    async def run() -> None:
+        async def sleep(seconds: float) -> None:
+            await asyncio.sleep(3600 if seconds == 30.0 else 0)
+
+        listed: list[int] = []
+        async with api_server(refused(404)) as fake, Transport(fake.connection, rate=0) as transport:
+            made = Informer(transport, BY_KIND["Pod"], Seen().deliver, streaming=False, sleep=sleep, absent_s=30.0,
+                            listed=lambda: listed.append(1))
+            task = asyncio.create_task(made.run())
+            await until(lambda: listed)
+            await asyncio.sleep(0.01)
+            made.relist()
+            await until(lambda: len(listed) == 2)
+            assert made.view.absent
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_a_version_that_is_awaited_does_not_replace_a_list_that_was_requested_just_before():
+    async def run() -> None:
+        seen = Seen()
+        async with api_server(pods(10, pod("a", 5)), watched(bookmark(10)), pods(20, pod("a", 5)),
+                              watched(bookmark(30))) as fake, informer(fake, seen) as made:
+            await fake.until(2)
+            await until(lambda: made._watching)
+            made.relist()
+            await made.reach(30)
+        assert seen == [("a", "5", False, None), ("a", "5", False, None)]
+
+    asyncio.run(run())
+
+
+def test_a_version_that_is_awaited_during_a_streamed_list_is_awaited_by_a_short_watch():
+    async def run() -> None:
+        listed = watched(("ADDED", pod("a", 5)), bookmark(10), bookmark(10, initial_end=True))
+        async with api_server(watched(bookmark(10, initial_end=True), ("ERROR", refusal(410, "Expired"))), listed,
+                              watched(bookmark(30))) as fake, informer(fake, Seen(), streaming=True) as made:
+            await until(lambda: made.view.lists == 1 and not made._watching)
+            await made.reach(30)
+        assert [int(query["timeoutSeconds"]) < 10 for query in fake.queries[-1:]] == [True]
+        assert len(fake.queries) == 3
 
     asyncio.run(run())
 
