@@ -53,7 +53,7 @@ def differences(
         item = cluster.object(*key)
         if item is None:
             yield Difference(key, uid, Found.MISSING)
-        elif uid_of(item) != uid or version_of(item) < _number(version):
+        elif uid_of(item) != uid or version_of(item) < number_of(version):
             yield Difference(key, uid, Found.OUTDATED)
         left += 1
         if left % _AT_ONCE == 0:
@@ -106,8 +106,9 @@ def uid_of(item: Mapping[str, Any]) -> str:
 
 def version_of(item: Mapping[str, Any]) -> int:
     """Return the resourceVersion of an object as a number, in which versions are ordered; 0 without one."""
-    return _number(item["metadata"].get("resourceVersion"))
+    return number_of(item["metadata"].get("resourceVersion"))
 
 
-def _number(version: object) -> int:
+def number_of(version: object) -> int:
+    """Return a resourceVersion as a number; 0 for one that is none."""
     return int(version) if isinstance(version, str) and version.isdecimal() else 0

@@ -29,7 +29,7 @@ from koordpolicy.engine.source import PolicyError
 
 from ..cluster import Cluster
 from ..kinds import IDENTITY, FieldSets
-from .comparer import Difference, Found, describe, differences, uid_of, version_of
+from .comparer import Difference, Found, describe, differences, number_of, uid_of, version_of
 from .listing import Key, KindView, apply, key_of
 
 _LOG: Final = logging.getLogger(__name__)
@@ -224,10 +224,9 @@ class Feed:
         self._io.call_soon(self._require, {kind: fields for kind, fields in reads.items() if kind not in unknown})
 
     def has(self, reads: FieldSets) -> bool:
-        """Return whether all objects of these kinds are applied with these fields; in the owner's thread."""
-        projections = self._projections
-        return all(kind in projections and projections[kind].covers(_projection(fields))
-                   for kind, fields in reads.items() if kind not in self._unknown)
+        """Return whether all objects of these kinds are applied with these fields."""
+        known = ((self._projections.get(kind), fields) for kind, fields in reads.items() if kind not in self._unknown)
+        return all(projection is not None and projection.covers(_projection(fields)) for projection, fields in known)
 
     def barrier(self, timeout: float = _BARRIER_S) -> Barrier:
         """Return a barrier over the pods and Reservations as they are now on the API server.
@@ -351,10 +350,14 @@ class Feed:
                     version = await self._newest_version(followed.resource)
                     break
                 except (ApiError, ConnectionFailed, PolicyError, ValueError) as error:
+                    if isinstance(error, ApiError) and error.code == 404:
+                        version = 0  # the server does not have the kind
+                        break
                     _LOG.warning("the newest version of %s cannot be read, trying again: %s",
                                  followed.resource.plural, error)
                     await asyncio.sleep(_BARRIER_RETRY_S)
-            await followed.informer.reach(version)
+            if version:
+                await followed.informer.reach(version)
             self._put(kind, _Reached(barrier, kind))
 
         kinds = [kind for kind in _BARRIER_KINDS if kind in self._followed]
@@ -462,9 +465,7 @@ class Feed:
                     yield
                 self._note_lag(entry)
             case _ReadObject(item):
-                if item.object is not None:
-                    self._healed[item.key] = version_of(item.object)
-                self._apply_item(cluster, item)
+                self._apply_read(cluster, item)
             case _Listed(kind, projection, absent):
                 self._end_list(cluster, kind, projection, absent=absent)
             case _Stopped(kind):
@@ -489,12 +490,11 @@ class Feed:
         known = cluster.object(*key)
         known_uid = "" if known is None else uid_of(known)
         is_other = bool(uid and known_uid and uid != known_uid)
-        healed = self._healed.pop(key, None)
-        if healed is not None and new is not None and not is_other and version_of(new) < healed:
-            self._healed[key] = healed
-            return
         if new is None and is_other:
             return  # what is there now is a later object of the same name
+        if new is not None and version_of(new) < self._healed.get(key, 0):
+            return
+        self._healed.pop(key, None)
         changes: list[tuple[Key, Mapping[str, Any] | None]] = [(key, new)]
         if is_other:
             # Not one change: what others hold of the former object must be dropped.
@@ -502,6 +502,14 @@ class Feed:
         for problem in apply(cluster, changes, self.faults):
             _LOG.warning("%s; it is left out, or as it was", problem.message)
         self._applied += 1
+
+    def _apply_read(self, cluster: Cluster, item: _Item) -> None:
+        """Apply an object that was read beside its informer, which may have delivered a later version already."""
+        known = cluster.object(*item.key)
+        if item.object is None or known is None or version_of(known) < version_of(item.object):
+            self._apply_item(cluster, item)
+            if item.object is not None:
+                self._healed[item.key] = version_of(item.object)
 
     def _end_list(self, cluster: Cluster, kind: str, projection: Projection, *, absent: bool) -> None:
         was_absent = kind in self._absent
@@ -539,6 +547,10 @@ class Feed:
         self, cluster: Cluster, kind: str, known: Mapping[tuple[str, str], tuple[str, str]],
     ) -> Iterator[None]:
         found: list[Difference] = []
+        for (namespace, name), (_, version) in known.items() if self._healed else ():
+            key = kind, f"{namespace}/{name}" if namespace else name
+            if key in self._healed and number_of(version) >= self._healed[key]:
+                del self._healed[key]  # the informer has delivered what was read
         for each in differences(cluster, kind, known):
             if each is None:
                 yield

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.kinds import FieldSets, Read, field_paths, fields_read
-from koordpolicy.engine.cluster.sources.feed import Feed
+from koordpolicy.engine.cluster.sources.feed import Feed, _Batch, _Item, _ReadObject, _Snapshot
 
 from ...client.object_server import ObjectServer
 
@@ -297,6 +298,50 @@ def test_l44_a_barrier_is_passed_when_what_was_accepted_before_is_applied():
             assert barrier.complete
             assert live.cluster.rows[0].requested["cpu"] == 1000
             assert len(server.requested("Pod", watch=False)) == 1
+
+
+def test_a_barrier_does_not_wait_for_a_kind_that_the_server_does_not_have(caplog: pytest.LogCaptureFixture):
+    with ObjectServer(absent=["Reservation"]) as server:
+        server.put(node("a"))
+        with fed(server, fields_read([Read("Reservation", fields=frozenset())])) as live:
+            live.until(lambda: live.feed.synced)
+            barrier = live.feed.barrier(3600.0)
+            live.until(lambda: barrier.complete)
+            live.until(lambda: len(server.requested("Reservation", watch=False)) > 0 and not live.feed.view.waiting)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_more_fields_of_a_kind_that_the_server_does_not_have_are_there_at_once():
+    wider = fields_read([Read("NodeMetric", fields=field_paths("spec.more"))])
+    with ObjectServer(absent=["NodeMetric"]) as server:
+        server.put(node("a"))
+        with fed(server, METRICS) as live:
+            live.until(lambda: live.feed.synced)
+            live.feed.require(wider)
+            live.until(lambda: live.feed.has(wider))
+
+
+def test_an_object_that_was_read_by_itself_is_not_replaced_by_an_older_version_nor_replaces_a_later_one():
+    feed, cluster = Feed(IoThread(), Transport(Connection("http://127.0.0.1:1")), READS), Cluster([node("a")])
+    key = "Pod", "default/one"
+
+    def version(number: int, uid: str = "u") -> _Item:
+        return _Item(key, uid, pod("one", uid=uid, resourceVersion=str(number)))
+
+    def apply(*entries: Any) -> list[Any]:
+        found = []
+        for entry in entries:
+            list(feed._steps(cluster, entry))
+            known = cluster.object(*key)
+            found.append(known and (known["metadata"]["uid"], known["metadata"]["resourceVersion"]))
+        return found
+
+    assert apply(_ReadObject(version(5)), _Batch(0.0, [version(3)]), _Batch(0.0, [version(2, "before")])) == [
+        ("u", "5")] * 3
+    assert apply(_Batch(0.0, [version(7)]), _ReadObject(version(6)), _Batch(0.0, [version(8)])) == [
+        ("u", "7"), ("u", "7"), ("u", "8")]
+    assert apply(_ReadObject(version(9)), _Snapshot("Pod", {("default", "one"): ("u", "9")})) == [("u", "9")] * 2
+    assert feed._healed == {}
 
 
 def test_a_barrier_that_is_not_reached_is_passed_after_its_time(caplog: pytest.LogCaptureFixture):
