@@ -109,7 +109,7 @@ def observing_of(options: argparse.Namespace, live: Live, settings: Settings, cl
     """Return the observers of the options; `clock` is that of the loop.
 
     Raises:
-        Stop: files cannot be written, or fields are malformed.
+        Stop: files cannot be written, fields are malformed, or there are none of that name.
     """
     return Observing(_recorder_of(options, live, settings, clock), _log_of(options, live, clock))
 
@@ -118,7 +118,7 @@ def recorded_reads(options: argparse.Namespace, registry: Registry) -> list[Read
     """Return the reads of `--record-fields`: what a live scheduler has to follow beside what its policies read.
 
     Raises:
-        Stop: fields are malformed.
+        Stop: fields are malformed, or there are none of that name.
     """
     fields = _fields_of(options)
     if fields.kinds is not None:
@@ -128,12 +128,14 @@ def recorded_reads(options: argparse.Namespace, registry: Registry) -> list[Read
 
 
 def _fields_of(options: argparse.Namespace) -> Fields:
-    from koordpolicy.engine.flight_recorder.fields import Fields  # noqa: PLC0415 - few runs record
+    from koordpolicy.engine.flight_recorder.fields import Fields, check_declared  # noqa: PLC0415 - few runs record
 
     try:
-        return Fields.parse(options.record_fields or ())
+        fields = Fields.parse(options.record_fields or ())
+        check_declared(fields)
     except ValueError as error:
         raise Stop(f"`--record-fields`: {error}") from None
+    return fields
 
 
 def _recorder_of(

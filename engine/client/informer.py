@@ -360,8 +360,9 @@ class Informer:
             self._version_unavailable = error.expired or error.too_large_version
             if self._version_unavailable or error.code in {404, 429} or self.view.lists > listed:
                 raise
-            _LOG.info("the server does not stream lists of %s (%s): they are requested page by page",
-                      self._resource.plural, error)
+            if error.code not in {401, 403}:  # if the right to watch is missing, the list or the watch says so
+                _LOG.info("the server does not stream lists of %s (%s): they are requested page by page",
+                          self._resource.plural, error)
             self._streaming = False
             await self._list()
         finally:
@@ -460,8 +461,17 @@ class Informer:
                 if self._is_reached(awaited) and not reached.done():
                     reached.set_result(None)
 
+    def _advised(self, error: BaseException, why: str) -> str:
+        """Return why an attempt failed, and what to do."""
+        plural = self._resource.plural
+        if isinstance(error, ApiError) and error.code == 403:
+            return f"{why}: grant `list` and `watch` on `{plural}`"
+        if isinstance(error, ConnectionFailed):
+            return f"{self._transport.connection.server}: {why}: {error.fault.help}"
+        return why
+
     def _failed(self, error: BaseException) -> None:
         why = str(error) or type(error).__name__
         if why != self.view.fault:
-            _LOG.warning("%s cannot be followed, trying again: %s", self._resource.plural, why)
+            _LOG.warning("%s cannot be followed, trying again: %s", self._resource.plural, self._advised(error, why))
         self.view = replace(self.view, fault=why)

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from koordpolicy.engine.cel.values.types import ObjectType, Type
+from koordpolicy.engine.client.resources import BY_KIND
 from koordpolicy.engine.cluster.kinds import IDENTITY, Read, fields_read
 from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.kubernetes import types
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, full_reads_of
+from koordpolicy.engine.source import did_you_mean
 
 Path: TypeAlias = tuple[str, ...]
 """The names from the object down to a field, without positions in lists."""
@@ -119,6 +123,38 @@ class Projection:
         """Return the recorded part of an object."""
         tree = None if self._trees is None else self._trees[kind]
         return item if tree is None else _part(item, tree)
+
+
+def check_declared(fields: Fields) -> None:
+    """Check that the kinds and fields exist. Keys of maps, and fields of kinds without declarations, are not checked.
+
+    Raises:
+        ValueError: there is no such kind or field; the message is for its author.
+    """
+    declared = types.load()
+    for kind, paths in (fields.kinds or {}).items():
+        if kind not in BY_KIND:
+            raise ValueError(f"there is no kind `{kind}`: {_advice(kind, BY_KIND, 'kinds')}")
+        name = next((name for group in ("kubernetes", "koordinator") if (name := f"{group}.{kind}") in declared), "")
+        for path in sorted(paths or ()):
+            _check_path(kind, path, Type(name), declared)
+
+
+def _check_path(kind: str, path: Path, below: Type, declared: Mapping[str, ObjectType]) -> None:
+    for length, step in enumerate(path, start=1):
+        while below.name == "list":
+            below = below.parameters[0]
+        owner = declared.get(below.name)
+        if owner is None or not owner.fields or (step not in owner.fields and owner.index is not None):
+            return
+        if step not in owner.fields:
+            raise ValueError(f"there is no field `{'.'.join((kind, *path[:length]))}`: "
+                             f"{_advice(step, owner.fields, 'fields there')}")
+        below = owner.fields[step].type
+
+
+def _advice(word: str, known: Iterable[str], plural: str) -> str:
+    return did_you_mean(word, known) or f"the {plural} are {', '.join(f'`{each}`' for each in sorted(known))}"
 
 
 def fields_of(profiles: Iterable[ProfileSpec], registry: Registry) -> Fields:

@@ -114,7 +114,7 @@ class FlightRecording:
             _take_in(found, step)
         if found is None:
             raise _unusable("no segment of the recording can be used: " + "; ".join(self._notes),
-                            "a segment is usable from the moment at which all objects were written")
+                            "replay another recording: of this one no segment holds all objects of its beginning")
         found.segments = len(self._segments)
         found.gaps, found.notes = self._gaps, self._notes
         return found

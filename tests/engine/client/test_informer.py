@@ -389,6 +389,21 @@ def test_an_odd_answer_is_reported_once_and_listed_again_later(odd: Any, caplog:
     asyncio.run(run())
 
 
+def test_a_missing_right_is_reported_once_with_the_right_to_grant(caplog: pytest.LogCaptureFixture):
+    async def run() -> None:
+        delays: list[float] = []
+        forbidden = refused(403, "Forbidden")
+        async with api_server(forbidden, forbidden, forbidden, pods(10, pod("a", 5)), watched()) as fake, \
+                informer(fake, Seen(), delays=delays, streaming=True) as made:
+            await until(lambda: made.view.synced)
+
+    caplog.set_level("INFO", "koordpolicy.engine.client.informer")
+    asyncio.run(run())
+    (message,) = [record.getMessage() for record in caplog.records if record.name.startswith("koordpolicy.")]
+    assert message.startswith("pods cannot be followed, trying again: 403 Forbidden: ")
+    assert message.endswith(": grant `list` and `watch` on `pods`")
+
+
 def test_frames_of_unknown_types_are_skipped():
     async def run() -> None:
         seen = Seen()
