@@ -23,7 +23,7 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.builtin_plugins.scheduler import KOORDINATOR_PLUGINS, PLUGINS
 from koordpolicy.engine.cli.composition import registry_of
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.sources.listing import Listing, apply
+from koordpolicy.engine.cluster.sources.changes import apply, key_of
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.documents import SourceStreaks
 from koordpolicy.engine.descheduler.framework import run_cycle
@@ -418,9 +418,11 @@ def registries():
 
 def decide(objects: list[Any], registries) -> tuple[dict[str, Any], list[str], list[str]]:
     """Return what is decided about each pod, what failed and where, and what is wrong with objects."""
-    cluster, listing = Cluster(), Listing()
-    problems = [problem.message for problem in apply(cluster, listing.changes(objects), listing.faults)]
-    assert apply(cluster, listing.changes(objects), listing.faults) == []  # it is not reported again
+    cluster, faults = Cluster(), dict[Any, str]()
+    changes = sorted(((key, each) for each in objects if (key := key_of(each)) is not None),
+                     key=lambda change: change[0][0] != "Node")
+    problems = [problem.message for problem in apply(cluster, changes, faults)]
+    assert apply(cluster, [change for change in changes if change[0] in faults], faults) == []  # not reported again
     scheduling, descheduling = registries
     loop = SchedulingLoop(cluster, Live(scheduling), Settings((PROFILE,)), clock=lambda: NOW, explained=True)
     decided: dict[str, Any] = {}

@@ -431,7 +431,7 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
 
 def _warn_of_repeats(objects: Objects) -> None:
     """Report objects of one kind and name with unlike contents, of which the last one counts."""
-    from koordpolicy.engine.cluster.sources.listing import Key, key_of  # noqa: PLC0415
+    from koordpolicy.engine.cluster.sources.changes import Key, key_of  # noqa: PLC0415
 
     found: dict[Key, Mapping[str, Any]] = {}
     repeated: dict[Key, None] = {}

@@ -17,8 +17,8 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender
 from koordpolicy.engine.client.leader_election import Leadership, LeaseSettings
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.cluster.sources.feed import LAG_BUCKETS_S, FeedView
-from koordpolicy.engine.cluster.sources.listing import KindView
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.extender.loaded import Loaded

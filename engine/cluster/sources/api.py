@@ -2,14 +2,14 @@
 
 The client finds the cluster and authenticates (kubeconfig with its plugins, or the pod's service account). Objects are
 the JSON of the server, as building the client's models takes several times as long and changes the values of
-expressions. Lists are split into objects without decoding them: of a list that is read again, only changed objects are
-decoded.
+expressions. Each is decoded by itself, so that an odd one costs itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ from koordpolicy.engine.client.resources import BY_KIND, HEADS, RESOURCES, ApiRe
 from koordpolicy.engine.source import PolicyError, Problem
 
 from ..kinds import Objects
-from .listing import Listed, Undecoded
+
+_LOG: Final = logging.getLogger(__name__)
 
 _PAGE: Final = 500
 _TIMEOUT_S: Final = (5.0, 60.0)
@@ -61,22 +62,7 @@ def load(
 
     Raises `PolicyError` if the configuration is wrong, the server cannot be reached, or refuses nodes or pods.
     """
-    listed = list_kinds(context, kinds=kinds, configuration_file=configuration_file, page=page)
-    refuse_without_required(listed)
-    if listed.failed:
-        note(without(listed.failed))
-    return Objects.of(listed.decoded(), frozenset(kinds) - listed.failed.keys())
-
-
-def list_kinds(
-    context: str | None, *, kinds: Sequence[str] = KINDS, configuration_file: str | os.PathLike[str] | None = None,
-    page: int = _PAGE,
-) -> Listed:
-    """Return the objects of these kinds, not decoded yet, and why kinds could not be listed; see `load`.
-
-    Raises `PolicyError` if the configuration is wrong, or the server cannot be reached for any kind.
-    """
-    objects: list[Undecoded] = []
+    objects: list[Mapping[str, Any]] = []
     failed: dict[str, Problem] = {}
     with _client(context, configuration_file) as client:
         for kind in kinds:
@@ -85,20 +71,18 @@ def list_kinds(
                 objects += _listed(client, resource, page)
             except FaultError as error:
                 fault = error.fault
-                if fault.everywhere:
-                    raise PolicyError([Problem(fault.message, help=fault.help, code="cluster")]) from None
                 failed[kind] = Problem(fault.message, help=fault.help, code="cluster")
-    return Listed(objects, failed)
+                if fault.everywhere:
+                    raise PolicyError([failed[kind]]) from None
+    for kind, problem in failed.items():
+        if BY_KIND[kind].required:
+            raise PolicyError([problem])
+    if failed:
+        note(_without(failed))
+    return Objects.of(tuple(objects), frozenset(kinds) - failed.keys())
 
 
-def refuse_without_required(listed: Listed) -> None:
-    """Raise `PolicyError` if a required kind is missing."""
-    problems = [problem for kind, problem in listed.failed.items() if BY_KIND[kind].required]
-    if problems:
-        raise PolicyError(problems[:1])
-
-
-def without(failed: Mapping[str, Problem]) -> str:
+def _without(failed: Mapping[str, Problem]) -> str:
     """Return one line about kinds that could not be listed."""
     absent = [BY_KIND[kind].plural for kind, problem in failed.items() if problem.message.startswith(_ABSENT)]
     others = [problem.message for problem in failed.values() if not problem.message.startswith(_ABSENT)]
@@ -177,26 +161,38 @@ class _List(msgspec.Struct):
 _lists: Final = msgspec.json.Decoder(_List)
 
 
-def _listed(client: Any, resource: ApiResource, page: int) -> list[Undecoded]:
+def _listed(client: Any, resource: ApiResource, page: int) -> list[Mapping[str, Any]]:
+    """Return the objects of a kind; one that cannot be decoded is left out, and logged."""
     for _ in range(_RESTARTS):
-        objects: list[Undecoded] = []
+        objects: list[Mapping[str, Any]] = []
         token: str | None = None
         while True:
             answer = _page(client, resource, page, token)
             if answer is None:
                 break  # the list that was begun has expired
-            try:
-                for item in answer.items or ():
+            for item in answer.items or ():
+                try:
                     head = HEADS.decode(item).metadata
-                    # A copy: an object that is not decoded for a while must not hold its whole page.
-                    objects.append(Undecoded(resource.api_version, resource.kind, head.name, head.namespace, head.uid,
-                                             head.resourceVersion, item.copy()))
-            except (ValueError, RecursionError):
-                raise _no_list(client, resource) from None
+                except (ValueError, RecursionError):
+                    raise _no_list(client, resource) from None
+                try:
+                    objects.append(_decoded(resource, item))
+                except (ValueError, RecursionError) as error:
+                    why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+                    name = f"{head.namespace}/{head.name}" if head.namespace else head.name
+                    _LOG.warning("%s `%s`: it cannot be read, and is left out: %s", resource.kind, name, why)
             token = (answer.metadata.next if answer.metadata is not None else None) or None
             if token is None:
                 return objects
     raise FaultError(ApiFault(f"the list of {resource.plural} expires before it is read", "ask for larger pages"))
+
+
+def _decoded(resource: ApiResource, text: msgspec.Raw) -> Mapping[str, Any]:
+    """Return an object of a list with its `apiVersion` and `kind`, and without `metadata.managedFields`."""
+    item: dict[str, Any] = msgspec.json.decode(text)
+    if isinstance(item.get("metadata"), dict):
+        item["metadata"].pop("managedFields", None)
+    return {"apiVersion": resource.api_version, "kind": resource.kind} | item
 
 
 def _page(client: Any, resource: ApiResource, page: int, token: str | None) -> _List | None:

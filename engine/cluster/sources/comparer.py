@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..cluster import Cluster
-from .listing import Key
+from .changes import Key
 
 _AT_ONCE: Final = 256
 _MOST_NAMES: Final = 10

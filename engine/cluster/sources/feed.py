@@ -29,8 +29,8 @@ from koordpolicy.engine.source import PolicyError
 
 from ..cluster import Cluster
 from ..kinds import IDENTITY, FieldSets
+from .changes import Key, KindView, apply, key_of
 from .comparer import Difference, Found, describe, differences, number_of, uid_of, version_of
-from .listing import Key, KindView, apply, key_of
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 
 from koordpolicy.engine.cluster.kinds import Lack, describe
-from koordpolicy.engine.cluster.sources.listing import KindView
+from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.reload.history import GenerationRecord
 from koordpolicy.engine.serving.access import Access

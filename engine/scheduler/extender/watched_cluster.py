@@ -14,8 +14,8 @@ from koordpolicy.engine.client.resources import BY_KIND
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
+from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.cluster.sources.feed import Feed
-from koordpolicy.engine.cluster.sources.listing import KindView
 from koordpolicy.engine.source import PolicyError, Problem
 
 _LOG: Final = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender
-from koordpolicy.engine.cluster.sources.listing import KindView
+from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.scheduler.extender.server import Server
 
 from ..conftest import node

@@ -15,7 +15,7 @@ import trustme
 import yaml
 
 from koordpolicy.engine.client.faults import of_exception, of_status
-from koordpolicy.engine.cluster.sources.api import Binding, binder, list_kinds, load
+from koordpolicy.engine.cluster.sources.api import Binding, binder, load
 from koordpolicy.engine.source import PolicyError
 
 
@@ -294,19 +294,29 @@ def test_a_plugin_that_brings_no_credentials_is_told(tmp_path, command, message,
 
 
 def test_one_kind_that_fails_costs_no_other(tmp_path):
-    failing = {"/apis/slo.koordinator.sh/v1alpha1/nodemetrics": (500, status_body("said")), "/api/v1/pods": (404, b"")}
+    failing = {"/apis/slo.koordinator.sh/v1alpha1/nodemetrics": (500, status_body("said")),
+               "/apis/scheduling.koordinator.sh/v1alpha1/devices": (404, b"")}
+    notes = []
     with Server(by_path=failing) as server:
-        listed = list_kinds(
-            None, kinds=("Node", "Pod", "NodeMetric", "Device"),
+        found = load(
+            None, kinds=("Node", "Pod", "NodeMetric", "Device"), note=notes.append,
             configuration_file=kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"),
         )
-    assert (list(listed.objects), {kind: problem.message for kind, problem in listed.failed.items()}) == (
-        [],
-        {
-            "Pod": "the cluster has no pods (v1)",
-            "NodeMetric": "nodemetrics cannot be listed: the server fails (500: said)",
-        },
-    )
+    assert (list(found), found.kinds) == ([], {"Node", "Pod"})
+    (note,) = notes
+    assert note == ("the cluster has no devices; nodemetrics cannot be listed: the server fails (500: said); "
+                    "going on without")
+
+
+@pytest.mark.parametrize("text", [b'"\xff"', b"1e999", b"9" * 5000])
+def test_an_object_that_cannot_be_decoded_is_left_out_and_logged(tmp_path, caplog, text):
+    body = b'{"items":[{"metadata":{"name":"odd"},"x":%b},{"metadata":{"name":"fine","managedFields":[]}}]}' % text
+    with Server(by_path={"/api/v1/nodes": (200, body)}) as server:
+        found = load(None, kinds=("Node", "Pod"),
+                     configuration_file=kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
+    assert list(found) == [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "fine"}}]
+    assert [record.getMessage().partition(" left out")[0] for record in caplog.records] == [
+        "Node `odd`: it cannot be read, and is"]
 
 
 BINDING = Binding("shop", "web-1", "u1", "n1")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.cluster.sources.listing import Listing, apply
+from koordpolicy.engine.cluster.sources.changes import apply, key_of
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.registry import Live, Registry
@@ -65,7 +65,7 @@ class World:
     def __init__(self, *objects, seconds=60.0, seed=0, most_bytes=MOST_BYTES):
         self.objects = {(each["kind"], each["metadata"]["name"]): each for each in objects}
         self.timer, self.random = Timer(), random.Random(seed)
-        self.cluster, self.listing = Cluster(objects), Listing(objects)
+        self.cluster, self.listed = Cluster(objects), {key_of(each): each for each in objects}
         scheduler = Scheduler(self.cluster, Live(Registry.of(PLUGINS, generation=1)))
         self.placements = Placements(self.cluster, self.timer, seconds=seconds, most_bytes=most_bytes)
         self.extender = Extender(scheduler, clock=lambda: 0, timer=self.timer, placements=self.placements)
@@ -103,7 +103,9 @@ class World:
 
     def list(self):
         since = self.timer()
-        assert apply(self.cluster, self.listing.changes(list(self.objects.values()))) == []
+        before, self.listed = self.listed, {key_of(each): each for each in self.objects.values()}
+        changes = [(key, each) for key, each in self.listed.items() if before.get(key) is not each]
+        assert apply(self.cluster, [*changes, *((key, None) for key in before if key not in self.listed)]) == []
         self.placements.listed(since)
 
     def place(self, count, listed_every=None):
