@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .composition import need_file
 from .durations import seconds
 from .exits import Stop
 
@@ -47,8 +49,8 @@ def access_of(
     `connect` is the way to the API server without `--authentication-kubeconfig`: with None nobody decides then.
 
     Raises:
-        Stop: the options contradict each other.
-        PolicyError: a kubeconfig is missing or wrong.
+        Stop: the options contradict each other, or there is no such kubeconfig.
+        PolicyError: a kubeconfig is wrong.
     """
     if options.authentication_kubeconfig is None and connect is None:
         for name in OPTIONS:
@@ -59,6 +61,10 @@ def access_of(
 
     times = [CACHE_S if found is None else found for found in (getattr(options, name) for name in _TIMES)]
     paths = options.authorization_always_allow_paths
+    for name in ("authentication_kubeconfig", "authorization_kubeconfig"):
+        file = getattr(options, name)
+        if file not in {None, IN_CLUSTER}:
+            need_file(Path(file), f"`--{name.replace('_', '-')}` takes a kubeconfig")
     authentication = _transports(options.authentication_kubeconfig, connect)
     authorization = None
     if options.authorization_kubeconfig is not None:

@@ -359,7 +359,9 @@ class Journey(RuleBasedStateMachine):
     @rule(name=NAMES, seed=SEEDS)
     def overlay_what_happens(self, name, seed):
         """Decide about an overlay as about a cluster in which the same has happened."""
-        fresh, before = self.fresh(), self.plain.cluster.object("NodeMetric", name)
+        # A plugin with a state decides otherwise in a scheduler without a past.
+        fresh = None if self.carries_out else self.fresh()
+        before = self.plain.cluster.object("NodeMetric", name)
         if fresh is not None and name in self.plain.cluster.index:
             random = Random(seed)
             node = worlds.node(name, random) if random.random() < 0.6 else None
