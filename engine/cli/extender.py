@@ -285,9 +285,10 @@ def loader(
         counters = Counters()
         scheduler = Scheduler(cluster, live, settings, clock=clock, count=counters)
 
-        def stage(into: Scheduler, registry: Registry, other: Registry) -> None:
-            if watched is not None:
-                watched.cover([*_reads(settings, registry), *_reads(settings, other)])
+        def stage(into: Scheduler, registry: Registry) -> None:
+            if watched is not None:  # the new policies may be refused, and the active ones go on
+                watched.cover([
+                    read for each in (registry, live.registry, beside.registry) for read in _reads(settings, each)])
             into.hot_swap.stage(registry)
 
         shadow = None
@@ -299,13 +300,13 @@ def loader(
                 _enabled(plugins, names), check, log=logging.getLogger("koordpolicy.shadow"))
             share = SHARE if options.shadow_share is None else options.shadow_share
             shadow = Shadow(below, beside, live, follows, timer=time.monotonic, share=share)
-            follows.stage_with(lambda registry: stage(below, registry, live.registry))
+            follows.stage_with(lambda registry: stage(below, registry))
             follows.start()
         assumed = options.assume if options.assume is not None else ASSUMED_SECONDS if watched is not None else 0.0
         extender = Extender(scheduler, clock=clock, timer=time.monotonic, shadow=shadow,
                             priorities=Priorities(options.priorities or "MinMax"),
                             placements=Placements(cluster, time.monotonic, seconds=assumed))
-        reloader.stage_with(lambda registry: stage(scheduler, registry, beside.registry))
+        reloader.stage_with(lambda registry: stage(scheduler, registry))
         reloader.start()
         bind = _binder(options.cluster or "") if options.bind_pods else None
         source = options.cluster or "the nodes of the requests"

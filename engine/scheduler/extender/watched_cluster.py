@@ -39,6 +39,8 @@ class WatchedCluster:
         self._wake: Callable[[], None] = threading.Event().set
         self._awaited: FieldSets = fields_read(reads)
         self._covered = threading.Event()
+        self._covering = threading.Lock()
+        """Held by `cover`: the policies that decide and those beside them are reloaded by a thread each."""
         self._feed = Feed(self.io, self._transport, self._awaited, wake=self._arrived)
 
     @property
@@ -105,7 +107,11 @@ class WatchedCluster:
 
         After `timeout` seconds it is logged that decisions go on without the objects that are missing.
         """
-        self._awaited = fields_read(reads)
+        with self._covering:
+            self._cover(fields_read(reads), timeout)
+
+    def _cover(self, reads: FieldSets, timeout: float) -> None:
+        self._awaited = reads
         self._covered.clear()  # only now: `apply` must not find that the former ones are covered
         self._feed.require(self._awaited)
         self._arrived()  # all of it may be there already

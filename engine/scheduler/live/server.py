@@ -130,7 +130,7 @@ class LiveServer:
         Raises:
             PolicyError: a plugin cannot be made for a profile.
         """
-        reads = self._reads_of(registry)
+        reads = self._reads_of(registry, self._live.registry)  # these may be refused, and the active ones go on
         self.feed.require(reads)
         loop = self.scheduler.loop
         if loop is None:
@@ -164,8 +164,9 @@ class LiveServer:
             if self._collections is not None:
                 self._collections.close()
 
-    def _reads_of(self, registry: Registry) -> FieldSets:
-        reads = [read for spec in self._profiles for each in full_reads_of(spec, registry).values() for read in each]
+    def _reads_of(self, *registries: Registry) -> FieldSets:
+        reads = [read for registry in registries for spec in self._profiles
+                 for each in full_reads_of(spec, registry).values() for read in each]
         return fields_read([*reads, *self._more_reads])
 
     def _begin(self, _: LiveScheduler) -> None:
