@@ -140,7 +140,9 @@ class BindingCycle:
 
     def measured(self, active: Active, point: Point, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the call of a plugin, measured if the attempt is sampled."""
-        return call if self.timer is None else self.timer.measured(active.name, point, call)
+        if self.timer is None or self.timer.plugins is None:
+            return call
+        return self.timer.plugins.measured(active.name, point, call)
 
     def reject(self, plugin: str, point: Point, refusal: Refusal) -> None:
         """Record the rejection; the first one counts."""
@@ -585,8 +587,8 @@ def _run(
             binding.failures += failures
             deferred: Callable[[], Any] = result.call
             if result.asynchronous:
-                if binding.timer is not None:
-                    deferred = binding.timer.measured_async(active.name, point, deferred)
+                if binding.timer is not None and binding.timer.plugins is not None:
+                    deferred = binding.timer.plugins.measured_async(active.name, point, deferred)
                 result, failures = yield point, _Coroutine(partial(_call_async, active, point, deferred, kinds))
             else:
                 deferred = binding.measured(active, point, deferred)

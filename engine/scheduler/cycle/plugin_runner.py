@@ -274,7 +274,9 @@ class PluginRunner:
         results = self._results
         # A transformer may have replaced the pod since.
         if results is None or not results.is_about(self.pod, self.snapshot):
-            self._results = results = ResultCache(self.profile, self.state, self.pod, self.snapshot, self.timer)
+            self._results = results = ResultCache(
+                self.profile, self.state, self.pod, self.snapshot,
+                None if self.timer is None else self.timer.plugins)
         return results
 
     def find_feasible_nodes(self, rows: Rows, nominations: Nominations | None) -> tuple[PodRejection | None, Rows]:
@@ -304,13 +306,15 @@ class PluginRunner:
         if not len(rows):
             return None, (), np.zeros(0, np.int64)
         of_shape = self.profile.skipped(Point.PRE_SCORE, self.pod.shape())
-        idle = set(of_shape)
+        idle, timer = set(of_shape), self.timer
         for active in self.profile.at[Point.PRE_SCORE]:
             if active.plugin.name in idle:
                 continue
+            call = active.ask.pre_score
+            if timer is not None and timer.plugins is not None:
+                call = timer.plugins.measured(active.name, Point.PRE_SCORE, call)
             answer = guarded(
-                self.failures, active, Point.PRE_SCORE, self._measured(active, Point.PRE_SCORE, active.ask.pre_score),
-                self.state, self.pod, self.snapshot, rows, kinds=(Skip,),
+                self.failures, active, Point.PRE_SCORE, call, self.state, self.pod, self.snapshot, rows, kinds=(Skip,),
             )
             if isinstance(answer, Skip):
                 idle.add(active.name)
@@ -318,8 +322,8 @@ class PluginRunner:
                     of_shape.add(active.name)
             elif answer is not None:
                 return (active.name, Point.PRE_SCORE, answer), (), np.zeros(len(rows), np.int64)
-        if self.timer is not None:
-            self.timer.end(POINT_NAMES[Point.PRE_SCORE])
+        if timer is not None:
+            timer.end(POINT_NAMES[Point.PRE_SCORE])
         for active in self.profile.having(BeforeScore):
             refusal = self._run_transformer(active, Point.SCORE, "before_score", rows)
             if refusal is not None:
@@ -433,14 +437,13 @@ class PluginRunner:
 
     # Calls of plugins
 
-    def _measured(self, active: Active, point: Point, call: Callable[..., Any]) -> Callable[..., Any]:
-        return call if self.timer is None else self.timer.measured(active.name, point, call)
-
     def _run_pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
         """Run one preFilter; its ignored errors are moved from `errors`, which is empty before and after."""
+        call = active.ask.pre_filter
+        if self.timer is not None and self.timer.plugins is not None:
+            call = self.timer.plugins.measured(active.name, Point.PRE_FILTER, call)
         answer = guarded(
-            self.failures, active, Point.PRE_FILTER, self._measured(active, Point.PRE_FILTER, active.ask.pre_filter),
-            self.state, self.pod, self.snapshot, kinds=(OnlyNodes, Skip),
+            self.failures, active, Point.PRE_FILTER, call, self.state, self.pod, self.snapshot, kinds=(OnlyNodes, Skip),
         )
         if isinstance(answer, Refusal) and answer.error is not None and answer.rule:
             errors.append((answer.rule, answer.error))
@@ -452,7 +455,9 @@ class PluginRunner:
     def _run_filter(self, active: Active, rows: Rows) -> Answer:
         size, point = self.snapshot.size, Point.FILTER  # the point is read off the stack: see `watchdog`
         try:
-            call = self._measured(active, point, active.ask.filter)
+            call = active.ask.filter
+            if self.timer is not None and self.timer.plugins is not None:
+                call = self.timer.plugins.measured(active.name, point, call)
             answer: Answer = call(self.state, self.pod, self.snapshot, rows)
             _check_kind(answer, Answer)
             _check_shape(answer.passed, np.bool_, len(rows), size)
@@ -465,7 +470,9 @@ class PluginRunner:
     def _run_score(self, active: Active, rows: Rows) -> Scores:
         size, point = self.snapshot.size, Point.SCORE  # the point is read off the stack: see `watchdog`
         try:
-            call = self._measured(active, point, active.ask.score)
+            call = active.ask.score
+            if self.timer is not None and self.timer.plugins is not None:
+                call = self.timer.plugins.measured(active.name, point, call)
             scores: Scores = call(self.state, self.pod, self.snapshot, rows)
             _check_kind(scores, Scores)
             _check_shape(scores.values, np.int64, len(rows), size)

@@ -97,7 +97,7 @@ class MetricsRecorder(Protocol):
 class PointTimer:
     """Measures the extension points of one attempt, one after the other."""
 
-    __slots__ = ("_begun", "_name", "_observe", "_profile", "_recorder", "_samples", "_since")
+    __slots__ = ("_begun", "_name", "_observe", "_profile", "_recorder", "_since", "plugins")
 
     def __init__(self, recorder: MetricsRecorder, profile: Profile) -> None:
         """Begin the first point."""
@@ -105,7 +105,8 @@ class PointTimer:
         self._profile = profile
         self._name = profile.name
         self._observe = recorder.point_ended
-        self._samples = recorder.samples_plugins()
+        self.plugins = PluginTimer(recorder) if recorder.samples_plugins() else None
+        """Measures the calls of plugins; None if this attempt is not sampled."""
         self._begun = self._since = perf_counter()
 
     def begin(self) -> None:
@@ -132,10 +133,17 @@ class PointTimer:
         self._recorder.permit_ended(
             SUCCESS if rejection is None else status_of(rejection[2]), perf_counter() - self._since)
 
+
+class PluginTimer:
+    """Measures the calls of plugins of one attempt."""
+
+    __slots__ = ("_recorder",)
+
+    def __init__(self, recorder: MetricsRecorder) -> None:
+        self._recorder = recorder
+
     def measured(self, plugin: str, point: Point, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a call that is measured if this attempt is sampled; it may be made in any thread."""
-        if not self._samples:
-            return call
+        """Return a call that is measured; it may be made in any thread."""
         recorder = self._recorder
 
         def timed(*arguments: Any) -> Any:
@@ -154,9 +162,7 @@ class PointTimer:
     def measured_async(
         self, plugin: str, point: Point, call: Callable[[], Awaitable[Any]],
     ) -> Callable[[], Awaitable[Any]]:
-        """Return an asynchronous call that is measured if this attempt is sampled."""
-        if not self._samples:
-            return call
+        """Return an asynchronous call that is measured."""
         recorder = self._recorder
 
         async def timed() -> Any:

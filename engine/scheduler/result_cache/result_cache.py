@@ -26,7 +26,7 @@ from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, CacheKey, Errors, Point
 from koordpolicy.engine.framework.scheduler import CycleState
 
-from ..observe.metrics_recorder import PointTimer
+from ..observe.metrics_recorder import PluginTimer
 from ..profiles.profile import Active, Profile
 from .columns import ResultColumn
 from .combined_result import CHEAP, NOTHING, CombinedResult, DependencyGroup, Divided, refused_first, total_of
@@ -56,7 +56,7 @@ class ResultCache:
     """The cached results about one pod, for one decision; see the module."""
 
     def __init__(
-        self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot, timer: PointTimer | None = None,
+        self, profile: Profile, state: CycleState, pod: PodInfo, snapshot: Snapshot, timer: PluginTimer | None = None,
     ) -> None:
         """`snapshot` must not be an overlay; `timer` measures calls of plugins."""
         self._timer = timer
