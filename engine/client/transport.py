@@ -36,6 +36,7 @@ RETRIES: Final = 10
 """Repeats of a request at most."""
 _DIAL_S: Final = 30.0
 _SLOW_WAIT_S: Final = 1.0
+_TLS_CLOSE_S: Final = 0.1
 _CERTIFICATES_S: Final = 60.0
 _LONGEST_FRAME: Final = 64 << 20
 
@@ -153,6 +154,9 @@ class Transport:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+            if self.connection.server.startswith("https:"):
+                # aiohttp does not wait for the last messages of TLS connections, which need the event loop.
+                await asyncio.sleep(_TLS_CLOSE_S)
 
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: bytes | None = None,

@@ -37,8 +37,8 @@ class Fed:
         io.on_close(transport.close)
         self.feed = Feed(io, transport, READS, wake=self.woken.set, streaming=streaming)
         self.cluster = Cluster()
-        self.longest_s = 0.0
-        """The processor time of the longest slice of 5 ms."""
+        self.interrupted = 0
+        """The number of slices at whose end there was more to apply."""
         self.feed.start()
 
     def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -46,10 +46,9 @@ class Fed:
         while not condition():
             assert time.monotonic() < deadline, "it does not come about"
             self.woken.clear()
-            start = time.thread_time()
-            more = self.feed.apply(self.cluster, 0.005)
-            self.longest_s = max(self.longest_s, time.thread_time() - start)
-            if not more:
+            if self.feed.apply(self.cluster, 0.005):
+                self.interrupted += 1
+            else:
                 self.woken.wait(0.05)
 
     def pods_of(self, namespace: str) -> list[str]:
@@ -152,10 +151,9 @@ def test_a_list_of_5000_pods_is_applied_in_slices_and_so_is_a_relist(
         list(pool.map(partial(create, admin, namespace, node), [f"pod-{number}" for number in range(MANY)]))
     with fed(cluster, streaming=streaming) as live:
         assert len(live.pods_of(namespace)) == MANY
+        assert live.interrupted > 3
         row = live.cluster.rows[live.cluster.index[node]]
         assert row.requested["cpu"] == 100 * MANY
-        # A slice of 5 ms ends after the change that exceeds it; the bound leaves room for a busy machine.
-        assert live.longest_s < 0.1
         admin.delete(f"/api/v1/namespaces/{namespace}/pods/pod-7?gracePeriodSeconds=0")
         live.feed._io.call_soon(live.feed._followed["Pod"].informer.relist)
         live.until(lambda: live.feed._followed["Pod"].informer.view.lists == 2 and len(live.pods_of(namespace)) < MANY)
