@@ -80,6 +80,8 @@ def listed(paths: Iterable[str | Path], context: str | None) -> Mapping[str, Ver
         follower.close()
     problems = [Problem(f"`{path}` cannot be read: {reading.stamp.reason}", help=reading.stamp.help, code="cluster")
                 for path, reading in readings.items() if reading.version is None]
+    problems += [Problem(warning, help="create it, or name another one", code="cluster")
+                 for reading in readings.values() for warning in reading.warnings]
     if problems:
         raise PolicyError(problems)
     return {path: reading.version for path, reading in readings.items() if reading.version is not None}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -162,7 +163,7 @@ def settings_of(
         pods = cluster.objects("Pod").values()
         named = {DEFAULT_PROFILE, *(str((pod.get("spec") or {}).get("schedulerName")) for pod in pods)}
         for line in dict.fromkeys(line for each in registries for line in _idle(each, named, ())):
-            warn(line)
+            warn(f"warning: {line}")
     elif options.profile not in known:
         raise Stop(f"no policy names the profile `{options.profile}`: {one_of(options.profile, known)}")
     else:
@@ -213,13 +214,19 @@ def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConf
     return found
 
 
-def report_idle(registry: Registry, profiles: Collection[str], enabled: Collection[str] = ()) -> None:
+def report_idle(
+    registry: Registry, profiles: Collection[str], enabled: Collection[str] = (), *,
+    log: logging.Logger | None = None,
+) -> None:
     """Report on standard error the scheduling policies that are active in none of these profiles, but in others.
 
-    Policies in `enabled` are active in every profile.
+    Policies in `enabled` are active in every profile. A server, whose standard error is its log, names its logger.
     """
     for line in _idle(registry, profiles, enabled):
-        warn(line)
+        if log is None:
+            warn(f"warning: {line}")
+        else:
+            log.warning("%s", line)
 
 
 def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str]) -> Iterable[str]:
@@ -233,7 +240,7 @@ def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str
     if len(meant) > 1:  # such as a library of policies, some of them for other profiles
         shown = ", ".join(f"`{name}`" for name in meant[:_SHOWN_IDLE])
         more = f" and {len(meant) - _SHOWN_IDLE} more" if len(meant) > _SHOWN_IDLE else ""
-        yield (f"warning: {len(meant)} policies do nothing, as no pod here has one of their profiles "
+        yield (f"{len(meant)} policies do nothing, as no pod here has one of their profiles "
                f"({', '.join(f'`{name}`' for name in sorted({each for names in others for each in names}))}): "
                f"{shown}{more}")
         idle = {names: plugins for names, plugins in idle.items() if hints[names]}
@@ -241,7 +248,7 @@ def _idle(registry: Registry, profiles: Collection[str], enabled: Collection[str
         hint = hints[names]
         shown = ", ".join(f"`{name}`" for name in plugins)
         does = "does nothing: its" if len(plugins) == 1 else "do nothing: their"
-        yield (f"warning: {shown} {does} `spec.profiles` {'names' if len(names) == 1 else 'name'} "
+        yield (f"{shown} {does} `spec.profiles` {'names' if len(names) == 1 else 'name'} "
                f"{', '.join(f'`{name}`' for name in names)}, and no pod here has "
                f"{'that profile' if len(names) == 1 else 'one of those profiles'}" + (f"; {hint}" if hint else ""))
 

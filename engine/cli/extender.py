@@ -265,7 +265,7 @@ def loader(
                             kubernetes=options.kubernetes)
         check = partial(check_profiles, settings.profiles)
         reloader = policies.begin(_enabled(plugins, names), check)
-        report_idle(live.registry, {settings.profiles[0].name}, names)
+        report_idle(live.registry, {settings.profiles[0].name}, names, log=logging.getLogger(__name__))
         cluster, clock = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns
         watched: WatchedCluster | None = None
         beside = Live()  # the shadow's policies

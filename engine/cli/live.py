@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import ssl
 import sys
@@ -192,7 +193,11 @@ def _listen(
         try:
             url = listener.start()
         except OSError as error:
-            raise Stop(f"cannot listen: {error.strerror or error}: name another address") from None
+            why = error.strerror or str(error)
+            if error.errno is not None and error.errno > 0:  # a failed look-up of a name has a negative one
+                why = os.strerror(error.errno)
+            option = "--bind" if address is options.bind else "--health-bind"
+            raise Stop(f"cannot listen on {host}:{port}: {why.lower()}: name another address with `{option}`") from None
         write(f"listening on {url}")
         sys.stdout.flush()
         found.append(listener)
@@ -216,7 +221,7 @@ def _load(
     written, settings = _settings(options, registry)
     profiles = settings.profiles
     check_profiles(profiles, registry)
-    report_idle(registry, {profile.name for profile in profiles})
+    report_idle(registry, {profile.name for profile in profiles}, log=logging.getLogger(__name__))
 
     def ready(server: LiveServer) -> None:
         observed.start(server.scheduler.cluster)

@@ -33,6 +33,10 @@ CRD: Final = "crd"
 """The value of `--policies` for the objects of our kinds."""
 
 
+_REFUSALS: Final = ("401", "403")
+"""The beginnings of faults of requests that are refused."""
+
+
 class Followed(Protocol):
     """The state of an informer, see `client.informer.InformerView`."""
 
@@ -72,15 +76,15 @@ class ApiSource:
         self._views = views
 
     @property
-    def views(self) -> Sequence[Followed]:
-        """The states of the informers that deliver to this source."""
-        return self._views()
-
-    @property
     def synced(self) -> bool:
         """True once all objects were listed."""
         views = self._views()
         return bool(views) and all(view.synced for view in views)
+
+    @property
+    def refused(self) -> bool:
+        """True if the API server refuses to list the objects, or does not have the kind: waiting does not help."""
+        return any(view.absent or view.fault.startswith(_REFUSALS) for view in self._views())
 
     @property
     def trouble(self) -> str:
@@ -100,7 +104,7 @@ class ApiSource:
         if not self.synced:
             fault = next((view.fault for view in self._views() if view.fault), "")
             return Stamp(Presence.UNREADABLE, reason=fault or "the API server has not answered yet",
-                         help=self._help if fault else "look at the connection to the API server")
+                         help=self._help if self.refused else "look at the connection to the API server")
         return Stamp(Presence.CLUSTER, (self._revision,))
 
     def deliver(self, changes: Sequence[Change]) -> bool:

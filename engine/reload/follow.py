@@ -30,8 +30,6 @@ _LOG: Final = logging.getLogger(__name__)
 SYNC_S: Final = 15.0
 """Seconds that a start waits for the first lists."""
 _POLL_S: Final = 0.01
-_FINAL: Final = ("401", "403")
-"""The beginnings of faults that do not pass by waiting."""
 _AGENT: Final = "koord-policy/policies"
 _CONFIGMAPS: Final = ApiResource("ConfigMap", "", "v1", "configmaps")
 _KINDS: Final = {kind.value: ApiResource(kind.value, GROUP, VERSION.partition("/")[2], plural)
@@ -68,8 +66,7 @@ class PolicyFollower:
         """Wait until all objects are listed, but not for what does not pass by waiting; return whether they are."""
         end = time.monotonic() + seconds
         while not all(source.synced for source in self.sources):
-            if time.monotonic() >= end or any(
-                    view.absent or view.fault.startswith(_FINAL) for source in self.sources for view in source.views):
+            if time.monotonic() >= end or any(source.refused for source in self.sources):
                 return False
             time.sleep(_POLL_S)
         return True

@@ -128,7 +128,8 @@ def is_emptied(
 
 def emptied(source: SourceState) -> Problem:
     """Return the problem with a source that holds no policy."""
-    return Problem(f"`{source.path}` holds no policy", code=EMPTIED,
+    why = "".join(f": {each}" for each in source.read_warnings)
+    return Problem(f"`{source.path}` holds no policy{why}", code=EMPTIED,
                    help="put the policies back, or start with `--allow-empty` where that is meant")
 
 

@@ -365,7 +365,7 @@ def test_commands_that_read_once_list_the_objects(
     code, text = run("lint", "crd")
     assert (code, "crd:SchedulerPlugin/broken: spec.filter[0].expression: error: " in text) == (3, True)
     code, text = run("lint", f"configmap:{namespace}/absent")
-    assert (code, "there is no document in `configmap:" in text) == (3, True)
+    assert (code, "there is no ConfigMap `absent` in the namespace" in text) == (3, True)
 
 
 def test_the_roles_separate_authors_and_suffice_for_the_server(

@@ -160,7 +160,7 @@ def test_what_a_cluster_has_is_compared_with_files(run, tmp_path):
     (objects(), ("plugins", "--policies", "crd"), 3, "there is no policy document in `crd`"),
     (objects(), ("lint", "crd"), 3, "there is no document in `crd`"),
     ({"/api/v1/namespaces/team/configmaps": EMPTY}, ("plugins", "--policies", "configmap:team/p"), 3,
-     "there is no policy document in `configmap:team/p`"),
+     "there is no ConfigMap `p` in the namespace `team`"),
     ({}, ("plugins", "--policies", "configmap:p"), 2, "names no ConfigMap: write `configmap:NAMESPACE/NAME`"),
     ({}, ("plugins", "--policies", "crd", "--policies", "crd"), 2, "`crd` is named twice"),
     ({}, ("scheduler", "--extender", "--policies", "x", "--shadow", "crd"), 2, "policies in the shadow come from"),

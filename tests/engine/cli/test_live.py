@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import socket
+from pathlib import Path
 
 import pytest
 
+from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import live
+from koordpolicy.engine.cli.composition import registry_of, report_idle
 from koordpolicy.engine.client.leader_election import LeaseSettings
+from koordpolicy.engine.scheduler.live.operations import Operations
 from koordpolicy.engine.scheduler.live.server import ServerSettings
+from koordpolicy.engine.scheduler.observe.counters import Counters
 
 from .conftest import Run
 
+POLICIES = Path(__file__).parents[3] / "policies" / "scheduler"
 LIVE = ("--cluster", "kube:nowhere")
 
 
@@ -52,6 +60,31 @@ def test_options_that_mean_nothing_are_refused(run: Run, words: tuple[str, ...],
 def test_times_of_the_lease_that_contradict_each_other_are_refused(words: tuple[str, ...], message: str):
     with pytest.raises(live.Stop, match=message):
         live.server_settings(options(*words))
+
+
+def test_an_address_that_is_taken_is_named_with_its_option():
+    operations = Operations(counters=Counters(), access=None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for option in ("bind", "health_bind"):
+            parsed = argparse.Namespace(**{"bind": None, "health_bind": None, option: ("127.0.0.1", port)})
+            with pytest.raises(live.Stop) as caught:
+                live._listen(parsed, operations, None)
+            assert str(caught.value) == (
+                f"cannot listen on 127.0.0.1:{port}: address already in use: name another address with "
+                f"`--{option.replace('_', '-')}`")
+    operations.endpoints.close()
+
+
+def test_policies_without_effect_are_reported_in_the_log_of_a_server(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture,
+):
+    report_idle(registry_of([POLICIES / "best-fit-packing.yaml"], builtins), {"other"}, log=logging.getLogger("server"))
+    (record,) = caplog.records
+    assert (record.name, record.levelname, record.getMessage()) == (
+        "server", "WARNING",
+        "`best-fit-packing` does nothing: its `spec.profiles` names `packing`, and no pod here has that profile")
+    assert capsys.readouterr().err == ""
 
 
 def test_options_of_the_client_and_the_lease_have_the_defaults_of_kube_scheduler():

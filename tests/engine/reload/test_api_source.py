@@ -111,6 +111,9 @@ def test_a_source_is_unreadable_until_it_was_listed_and_stays_readable_afterward
     assert [(problem.message, problem.help) for problem in caught.value.problems] == [
         ("`configmap:ns/p` cannot be read: 403 Forbidden: no",
          "the server needs the right to list and watch the ConfigMap `p` in the namespace `ns`")]
+    followed(source, InformerView(fault="nobody listens there"))
+    assert (source.read().stamp.reason, source.read().stamp.help) == (
+        "nobody listens there", "look at the connection to the API server")
     followed(source)
     source.deliver([configmap({"a.yaml": POLICY})])
     reloader.begin(time.now)
