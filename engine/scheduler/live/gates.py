@@ -29,8 +29,8 @@ class GateReporter:
         self._clock = clock
         self._seen: dict[str, tuple[str, int]] = {}
         """The last reason, and since when it holds the pod, by the pod's key."""
-        self._written: dict[str, str] = {}
-        """The written conditions, by the pod's key."""
+        self._written: dict[str, tuple[str, str]] = {}
+        """The UID of the pod and the written message, by the pod's key."""
 
     def look(self, loop: SchedulingLoop) -> None:
         """Write the reasons that have held pods for long enough; takes time in proportion to the gated pods."""
@@ -41,20 +41,20 @@ class GateReporter:
             known = before.get(key)
             since = known[1] if known is not None and known[0] == message else now
             self._seen[key] = message, since
-            if now - since >= GATED_S * _SECOND and self._written.get(key) != message:
+            if now - since >= GATED_S * _SECOND:
                 pod = loop.queue.gated(key)
-                if pod is not None and self._may_report(pod):
+                if pod is not None and self._written.get(key) != (pod.uid, message) and self._may_report(pod):
                     self._write(pod, message)
-        self._written = {key: message for key, message in self._written.items() if key in self._seen}
+        self._written = {key: written for key, written in self._written.items() if key in self._seen}
 
     def _may_report(self, pod: PodInfo) -> bool:
         if is_reserve_pod(pod) or (pod.object.get("spec") or {}).get("schedulingGates"):
             return False
         message = _reported(pod.object)
-        return not message or message == self._written.get(pod.key)
+        return not message or (pod.uid, message) == self._written.get(pod.key)
 
     def _write(self, pod: PodInfo, message: str) -> None:
-        self._written[pod.key] = message
+        self._written[pod.key] = pod.uid, message
         self._statuses.write(pod, condition=PodCondition(
             "PodScheduled", "False", "Unschedulable", message,
             observed_generation=(pod.object.get("metadata") or {}).get("generation")))

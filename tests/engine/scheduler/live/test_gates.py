@@ -57,6 +57,16 @@ def test_another_reason_of_a_gate_replaces_the_first_one_and_no_other():
     assert world.look(GATED_S) == []
 
 
+def test_a_pod_that_was_created_again_is_reported_too():
+    world = World()
+    world.gate("a", "too few members")
+    world.look()
+    assert world.look(GATED_S) == [("a", "too few members")]
+    world.pods["default/a"]["metadata"] = {**world.pods["default/a"]["metadata"], "uid": "another"}
+    assert world.look(1) == [("a", "too few members")]
+    assert world.look(1) == []
+
+
 def test_a_pod_that_left_its_gate_in_time_is_not_reported():
     world = World()
     world.gate("a", "too few members")
