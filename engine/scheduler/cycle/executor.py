@@ -183,8 +183,12 @@ class WorkerExecutor:
 
     def _begin_coroutines(self) -> None:
         self._handed_over = False  # before the jobs are taken: the next one is handed over by a call of its own
-        while self._coroutines:
-            task = asyncio.get_running_loop().create_task(self._await(self._coroutines.popleft()))
+        while True:
+            try:
+                job = self._coroutines.popleft()
+            except IndexError:  # `close` drops them in another thread
+                return
+            task = asyncio.get_running_loop().create_task(self._await(job))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -227,7 +231,8 @@ class WorkerExecutor:
             return running or job.state is _State.DONE
 
     def close(self) -> None:
-        """Accept no more jobs, and let idle workers end."""
+        """Accept no more jobs, let idle workers end, and begin none of the coroutines that wait."""
+        self._coroutines.clear()
         with self._lock:
             self._closed = True
             for _ in range(self._threads):

@@ -249,6 +249,26 @@ def test_many_coroutines_under_way_begin_the_next_one_when_one_ends_or_the_owner
         assert sorted(completed(executor, 9)) == list(range(1, 10))
 
 
+def test_coroutines_that_wait_when_the_executor_is_closed_never_begin():
+    begun = []
+
+    def coroutine(number):
+        async def run():
+            begun.append(number)
+            await asyncio.sleep(3600)
+
+        return run
+
+    with IoThread() as io:
+        executor = WorkerExecutor(io=io)
+        for number in range(8):
+            executor.submit_async(coroutine(number))
+        io.submit(asyncio.sleep(0.02)).result(10)
+        executor.submit_async(coroutine(8))
+        executor.close()
+    assert begun == list(range(8))  # not even when the others were cancelled
+
+
 def test_a_coroutine_that_is_abandoned_runs_to_its_end_and_a_queued_one_never():
     gate = asyncio.Event()
 
