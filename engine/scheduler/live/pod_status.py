@@ -75,14 +75,27 @@ class PodStatuses:
             self._writing[uid] = asyncio.get_running_loop().create_task(self._write(uid))
 
     async def _write(self, uid: str) -> None:
+        written: dict[str, Any] = {}  # what watches may not show yet
         try:
             async with self._slots:
                 while (wanted := self._wanted.pop(uid, None)) is not None and self._may_write():
                     result = await self._writer.patch_pod_status(
                         wanted.reference, condition=wanted.condition, nominated_node=wanted.nominated_node,
-                        current=wanted.current)
+                        current={**wanted.current, **written})
+                    if result.done and wanted.nominated_node is not None:
+                        written["nominatedNodeName"] = wanted.nominated_node
+                    if result.done and wanted.condition is not None:
+                        written["conditions"] = [_shown(wanted.condition, wanted.current)]
                     if not result.done and result.status not in {WriteStatus.GONE, WriteStatus.REPLACED}:
                         _LOG.warning("the status of pod %s/%s was not written: %s", wanted.reference.namespace,
                                      wanted.reference.name, result.message)
         finally:
             del self._writing[uid]
+
+
+def _shown(condition: PodCondition, current: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a condition as it is in the status after it was written over a current one."""
+    before: Mapping[str, Any] = next(
+        (each for each in current.get("conditions") or () if each.get("type") == condition.type), {})
+    return {**before, "type": condition.type, "status": condition.status, "reason": condition.reason or None,
+            "message": condition.message or None, "observedGeneration": condition.observed_generation}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -185,6 +186,25 @@ def test_of_the_statuses_that_are_requested_meanwhile_the_last_one_is_written(sc
     scene.io.call_soon(gate.set)
     until(lambda: not scene.client.statuses.pending)
     assert scene.transport.sent == [STATUS, STATUS]
+
+
+@pytest.mark.parametrize(("first", "then", "sent"), [
+    ({"nominated_node": "one"}, {"nominated_node": ""}, 2), ({"nominated_node": "one"}, {"nominated_node": "one"}, 1),
+    ({"condition": replace(CONDITION, message="new")}, {"condition": CONDITION}, 2),
+    ({"condition": replace(CONDITION, message="new")}, {"condition": replace(CONDITION, message="new")}, 1),
+])
+def test_what_was_just_written_counts_before_the_watch_shows_it(scene, first, then, sent):
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no",
+                 "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    known = PodInfo.of({**POD.object, "status": {"conditions": [condition]}})
+    gate = asyncio.Event()
+    scene.answer(STATUS, gate, {})
+    scene.client.statuses.write(known, **first)
+    until(lambda: scene.transport.sent)
+    scene.client.statuses.write(known, **then)
+    scene.io.call_soon(gate.set)
+    until(lambda: not scene.client.statuses.pending)
+    assert scene.transport.sent == [STATUS] * sent
 
 
 def test_a_status_that_changes_nothing_is_not_written(scene):
