@@ -47,7 +47,7 @@ class Credentials(Protocol):
 class FixedCredentials:
     """Credentials that never change."""
 
-    value: str | None = None
+    value: str | None = field(default=None, repr=False)
 
     async def header(self) -> str | None:
         """Return the header."""

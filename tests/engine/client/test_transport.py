@@ -325,3 +325,7 @@ def test_a_request_without_an_answer_is_reported_too():
         return observed
 
     assert asyncio.run(run()).answers == [("POST", 0), ("GET", 0)]
+
+
+def test_a_connection_does_not_show_its_token():
+    assert "secret" not in repr(Connection("https://one", FixedCredentials("Bearer secret")))
