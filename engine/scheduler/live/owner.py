@@ -165,6 +165,8 @@ class LiveScheduler:
         self._dump = False
         self._barrier: FeedBarrier | None = None
         """The barrier of this leadership; None while this process does not lead."""
+        self._takes = False
+        """True if the last round could take a pod."""
         self._next_look = 0
         self._next_comparison = 0
         self._next_settling = 0
@@ -225,7 +227,8 @@ class LiveScheduler:
             loop.scheduler.nominations.withdraw(failed.preemptor)
             loop.queue.activate((failed.preemptor.key,))
         self._look(loop)
-        if not self._may_schedule() or len(loop.scheduler.in_flight) >= self._most_binding:
+        self._takes = self._may_schedule() and len(loop.scheduler.in_flight) < self._most_binding
+        if not self._takes:
             loop.scheduler.process_bindings()
             return more
         return loop.schedule_one() is not None or more
@@ -259,7 +262,10 @@ class LiveScheduler:
         """Return the seconds until there is something to do without a wake-up."""
         if self.loop is None:
             return _LONGEST_WAIT_S
-        times = (self.loop.next_time(), self._unconfirmed.next_time())
+        # What is due and not done in this round is no reason to look again at once.
+        unconfirmed = self._unconfirmed.next_time()
+        times = ((self.loop if self._takes else self.loop.scheduler).next_time(),
+                 None if unconfirmed is None else max(unconfirmed, self._next_look))
         due = min((each for each in times if each is not None), default=None)
         left = _LONGEST_WAIT_S if due is None else (due - self._clock()) / 1e9
         return min(max(left, 0.001), _LONGEST_WAIT_S)

@@ -29,7 +29,7 @@ class Feed:
     """Delivers what a test puts into it."""
 
     def __init__(self):
-        self.synced, self.compared, self.barriers = False, 0, []
+        self.synced, self.compared, self.barriers, self.rounds = False, 0, [], 0
         self.passes = True
         self._inbox = []
 
@@ -40,6 +40,7 @@ class Feed:
         self._inbox.append((kind, key))
 
     def apply(self, cluster, budget):
+        self.rounds += 1
         while self._inbox:
             item = self._inbox.pop(0)
             cluster.delete(*item) if isinstance(item, tuple) else cluster.upsert(item)
@@ -230,6 +231,19 @@ def test_a_refused_binding_is_reported_as_an_error_and_tried_again_after_its_bac
     assert made.live.loop.queue.counts()["backoff"] == 1
     made.pass_time(1.1)
     made.until(lambda: len(made.client.bound) == 2)
+
+
+def test_a_process_that_does_not_lead_does_not_wake_up_for_pods_that_are_due(scene):
+    made = scene()
+    made.client.refusals["a"] = [OSError("etcd is gone")]
+    made.start(node("one"), waiting("a"), waiting("b"))
+    made.until(lambda: len(made.client.reports) == 2 and len(made.client.bound) == 2)
+    made.client.nodes["b"] = OSError("down")
+    made.leading = False
+    made.pass_time(61.5)  # one is due after its back-off, the other one to be read
+    before = made.feed.rounds
+    time.sleep(0.1)
+    assert made.feed.rounds - before < 20
 
 
 def test_a_stale_pod_is_neither_reported_nor_tried_again_until_a_watchdog_finds_it(scene):
