@@ -66,6 +66,9 @@ class Caller:
             connection.request("GET" if body is None else "POST", url.path.rstrip("/") + path,
                                None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
+            if response.status == 404 and "json" not in (response.getheader("Content-Type") or ""):
+                return EndpointAnswer(endpoint, 404, error=(
+                    f"it has no {path}: extenders have; a scheduler of a live cluster reports in its log and /metrics"))
             data = dict(json.loads(response.read(_LARGEST)))
         except TimeoutError:
             return EndpointAnswer(endpoint, error=f"no answer within {self.seconds:g} s")

@@ -58,7 +58,8 @@ examples:
 {live.EXAMPLES}
 {extender.EXAMPLES}
 {observing.EXAMPLES}
-exit codes: 0 whatever was placed, or after SIGTERM, 1 the Lease was lost, 2 usage, 3 policies or the dump are invalid
+exit codes: 0 whatever was placed, or after SIGTERM, 1 the Lease was lost, 2 usage, 3 policies, the dump or the
+kubeconfig are invalid
 """
 
 _NODES_SCORED = 5

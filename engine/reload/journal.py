@@ -16,13 +16,13 @@ _NAMES_SHOWN: Final = 10
 def write_changes(before: ReloadStatus, after: ReloadStatus, registry: Registry, log: logging.Logger) -> None:
     """Log what differs between two statuses; `registry` is the active one of the second.
 
-    A generation that is activated is information, or a warning where it holds no policies; a version that is refused,
-    and a source that cannot be read, are errors.
+    A generation that is activated is information, or a warning where its sources hold no policies; a version that
+    is refused, and a source that cannot be read, are errors.
     """
     changed = (before.generation, before.digest) != (after.generation, after.digest)
     if changed:
         policies = sorted(plugin.name for plugin in registry.plugins.values() if plugin.source)
-        level = logging.INFO if policies else logging.WARNING
+        level = logging.INFO if policies or not after.sources else logging.WARNING
         log.log(level, "generation %d is active: %s", after.generation, _shown(policies))
     known = {source.path: source for source in before.sources}
     for source in after.sources:

@@ -62,6 +62,11 @@ def test_an_edit_that_changes_no_policy_is_logged_as_that(tmp_path: Path, time: 
     assert lines() == [f"INFO {policies} changed, and none of its policies did: generation 1 stays active"]
 
 
+def test_a_server_that_follows_no_policies_is_not_warned(time: Time, live: Live, lines) -> None:
+    begun(live, time)
+    assert lines() == ["INFO generation 1 is active: no policies"]
+
+
 def test_an_empty_directory_is_warned_about_before_and_when_it_takes_effect(
     tmp_path: Path, time: Time, live: Live, lines,
 ) -> None:

@@ -6,8 +6,10 @@ import socket
 import ssl
 
 import pytest
+from aiohttp import web
 
 from koordpolicy.engine.cli.status import describe
+from koordpolicy.engine.serving.listeners import ListenerThread
 
 from .serving import TOKEN, compared, decide, document, question, serving
 
@@ -76,6 +78,17 @@ def test_reload_names_the_servers_that_do_not_run_it_and_why(run, server, polici
     found = run("reload", "--wait", "abcdef", "--endpoints", server.url, "--timeout", "0", "-o", "json").json
     assert (found["reached"], found["endpoints"][0]["generation"]) == (False, 1)
     assert "and abcdef is not in any" in found["endpoints"][0]["reason"]
+
+
+def test_a_server_without_a_status_is_no_extender(run):
+    listener = ListenerThread(web.Application(), "127.0.0.1", 0)
+    url = listener.start()
+    try:
+        done = run("status", "--endpoints", url, "-o", "json")
+    finally:
+        listener.close()
+    assert (done.exit, [each["error"] for each in done.json]) == (6, [
+        "it has no /status: extenders have; a scheduler of a live cluster reports in its log and /metrics"])
 
 
 def test_status_shows_what_runs_and_its_exit_code_whether_that_is_well(run, server, policies):
