@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpolicy.engine.client import pacing
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport
@@ -516,7 +517,9 @@ def state_of(cluster: Cluster) -> Any:
 @settings(max_examples=25, deadline=None)
 @given(STEPS, st.booleans())
 def test_after_any_course_the_cluster_is_a_fresh_one_of_the_servers_objects(steps: list[Any], streaming: bool):
-    with ObjectServer(streaming=streaming, page=2) as server:
+    with pytest.MonkeyPatch.context() as patch, ObjectServer(streaming=streaming, page=2) as server:
+        patch.setattr(pacing, "_FIRST_S", 0.01)  # four failures in a row would pause for up to 12 s otherwise
+        patch.setattr(pacing, "_LONGEST_S", 0.05)
         server.put(node("a"))
         server.put(pod("p"))
         with fed(server, METRICS, streaming=streaming) as live:
