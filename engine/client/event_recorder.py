@@ -23,6 +23,7 @@ from typing import Any, Final
 from koordpolicy.engine.kubernetes.times import rfc3339_micro
 from koordpolicy.engine.source import PolicyError
 
+from .repeats import RepeatedFaults
 from .resources import ApiResource, ObjectReference
 from .transport import MERGE_PATCH, ApiError, ConnectionFailed, Transport
 
@@ -122,6 +123,7 @@ class EventRecorder:
         self._sleep = sleep
         self._jitter = jitter
         self._lock = threading.Lock()
+        self._faults = RepeatedFaults()
         """Of all below, and of the fields of each series."""
         self._series: dict[_Key, _Series] = {}
         self._queue: deque[tuple[_Key, _Series]] = deque()
@@ -259,8 +261,9 @@ class EventRecorder:
             else:
                 self.view = replace(self.view, failed=self.view.failed + 1)
             if error is not None:
-                _LOG.warning("the event %s about %s/%s cannot be written: %s", key.reason, key.regarding.namespace,
-                             key.regarding.name, error)
+                if self._faults.is_due(str(error), key.regarding.name):
+                    _LOG.warning("the event %s about %s/%s cannot be written: %s", key.reason, key.regarding.namespace,
+                                 key.regarding.name, error)
                 if create:
                     if self._series.get(key) is series:
                         del self._series[key]

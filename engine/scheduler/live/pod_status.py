@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.client.resources import ObjectReference, pod_reference
 from koordpolicy.engine.client.writes import ClusterWriter, PodCondition, WriteStatus
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -41,6 +42,7 @@ class PodStatuses:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._wanted: dict[str, _Wanted] = {}
         """The next write by the UID of its pod; for the loop, as all below."""
+        self._faults = RepeatedFaults()
         self._writing: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -86,7 +88,8 @@ class PodStatuses:
                         written["nominatedNodeName"] = wanted.nominated_node
                     if result.done and wanted.condition is not None:
                         written["conditions"] = [_shown(wanted.condition, wanted.current)]
-                    if not result.done and result.status not in {WriteStatus.GONE, WriteStatus.REPLACED}:
+                    if not result.done and result.status not in {WriteStatus.GONE, WriteStatus.REPLACED} and (
+                            self._faults.is_due(result.message, wanted.reference.name)):
                         _LOG.warning("the status of pod %s/%s was not written: %s", wanted.reference.namespace,
                                      wanted.reference.name, result.message)
         finally:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
+from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.client.resources import BY_KIND, ObjectReference, pod_reference
 from koordpolicy.engine.client.writes import PodCondition
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -13,6 +17,8 @@ from ..extensions.reservations import is_reserve_pod, reservation_of
 from ..verdict.verdict import Verdict
 from .client import LiveClient, scheduler_of
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 class AttemptReporter:
     """Reports attempts as kube-scheduler does; for the deciding thread, which never waits here.
@@ -23,6 +29,7 @@ class AttemptReporter:
 
     def __init__(self, client: LiveClient) -> None:
         self._client = client
+        self._faults = RepeatedFaults()
 
     def observe(self, attempt: Attempt) -> None:
         """Report an attempt that has ended."""
@@ -41,6 +48,10 @@ class AttemptReporter:
     def _report_failure(self, pod: PodInfo, verdict: Verdict) -> None:
         message = verdict.message()
         failed = verdict.refusal is not None and verdict.refusal[2].code is Code.ERROR
+        # Without the rights to write conditions and events, nobody would see why pods are not bound.
+        if failed and self._faults.is_due(message, pod.name):
+            _LOG.warning("an attempt to schedule pod %s/%s failed, it is tried again: %s", pod.namespace, pod.name,
+                         message)
         self._record(pod, "Warning", "FailedScheduling", message)
         condition = PodCondition(
             "PodScheduled", "False", "SchedulerError" if failed else "Unschedulable", message,

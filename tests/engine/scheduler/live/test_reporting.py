@@ -48,6 +48,17 @@ def test_a_pod_without_a_node_gets_an_event_and_a_condition():
     assert found.conditions == [("a", "Unschedulable", message, "")]
 
 
+def test_an_error_of_an_attempt_is_logged_once_for_all_pods(caplog):
+    reporter = AttemptReporter(Client())
+    for name in ("a", "b", "a"):
+        failed = PodInfo.of(pod(name, schedulerName="koord-policy"))
+        refusal = ("Binder", Point.BIND, Refusal("Binder", f'pods "{name}" is forbidden', Code.ERROR))
+        verdict = Verdict(failed, "koord-policy", 1, ("one",), None, -1, refusal=refusal)
+        reporter.observe(Attempt(QueuedPod(failed), verdict, 0, failed))
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("an attempt to schedule pod default/a failed, it is tried again: ")
+
+
 def test_a_reservation_gets_events_and_no_condition_of_a_pod():
     reserved = reserve_pod(RESERVATION)
     assert vars(report(reserved)) == {"conditions": [], "events": [
