@@ -269,7 +269,7 @@ def loader(
         cluster, clock = Cluster(kinds=frozenset({"Node", "Pod"})), time.time_ns
         watched: WatchedCluster | None = None
         beside = Live()  # the shadow's policies
-        is_live = options.cluster is not None and options.cluster.partition(":")[0] == LIVE_CLUSTER
+        is_live = (options.cluster or "").partition(":")[0] == LIVE_CLUSTER
         if options.refresh:
             warn("`--refresh` means nothing any more: a live cluster is watched (0 still reads it once)")
         if is_live and options.refresh != 0:

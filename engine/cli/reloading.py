@@ -130,8 +130,8 @@ class PolicyLoader:
             sources.values(), context_of(options.cluster), options.status_lease)
         try:
             reloader = self.reloader(
-                self.live, [sources.get(path, path) for path in options.policies], settings, python_plugins, check,
-                state_dir=options.state_dir, observer=followed)
+                self.live, [sources.get(path, str(path)) for path in options.policies], settings, python_plugins,
+                check, state_dir=options.state_dir, observer=followed)
             if followed is not None:
                 followed.on_change(reloader.wake)
             reloader.begin(time.monotonic())

@@ -60,7 +60,7 @@ class ApiSource:
     """The common part of both: thread-safe storage with a stamp. `deliver` is called with the changes of informers."""
 
     unit: ReloadUnit | None = None
-    consistent: Final = True
+    consistent: bool = True
 
     def __init__(self, path: str, *, limits: SourceLimits | None = None, help: str = "") -> None:  # noqa: A002 - as `Problem` calls it
         """`help` says what to do if the API server refuses to list the objects."""

@@ -137,9 +137,9 @@ class Mount:
     are the operating system's.
     """
 
-    unit: Final = None
-    consistent: Final = False
-    trouble: Final = ""
+    unit: None = None
+    consistent: bool = False
+    trouble: str = ""
 
     def __init__(
         self,
