@@ -91,7 +91,7 @@ async def _measured(control_plane: ControlPlane, nodes: int, settings: Settings)
     rivals: dict[str, Callable[[], list[str]]] = {
         "kube-scheduler": lambda: _kube_scheduler(control_plane),
         "koord-policy": lambda: _koord_policy(control_plane, ()),
-        "koord-policy, ten policies": lambda: _koord_policy(control_plane, (_ROOT / "policies" / "scheduler",)),
+        "koord-policy, policies/scheduler": lambda: _koord_policy(control_plane, (_ROOT / "policies" / "scheduler",)),
     }
     turns: dict[str, list[Turn]] = {name: [] for name in rivals}
     latencies: dict[str, list[float]] = {name: [] for name in rivals}
@@ -120,7 +120,7 @@ def _figures(nodes: int, turns: Mapping[str, Sequence[Turn]], latencies: Mapping
         yield Figure(f"{label}: Scheduled events per pod", median(turn.events for turn in taken), "events")
         ordered = sorted(latencies[name])
         yield Figure(f"{label}: creation to binding, p99", ordered[len(ordered) * 99 // 100] * 1e3, "ms")
-    for name, bound in (("koord-policy", 1.2), ("koord-policy, ten policies", 1.0)):
+    for name, bound in (("koord-policy", 1.2), ("koord-policy, policies/scheduler", 1.0)):
         pairs = zip(turns[name], rival, strict=True)
         ratios = [ours.pods_per_second / theirs.pods_per_second for ours, theirs in pairs]
         yield Figure(f"live, {nodes} nodes, {name} / kube-scheduler: pods bound", median(ratios), "times", bound,
