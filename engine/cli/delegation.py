@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from .composition import need_file
 from .durations import seconds
-from .exits import Stop
+from .exits import refuse_given
 
 if TYPE_CHECKING:
     from koordpolicy.engine.client.connection import Connection
@@ -53,9 +53,7 @@ def access_of(
         PolicyError: a kubeconfig is wrong.
     """
     if options.authentication_kubeconfig is None and connect is None:
-        for name in OPTIONS:
-            if getattr(options, name) is not None:
-                raise Stop(f"`--{name.replace('_', '-')}` goes with `--authentication-kubeconfig`")
+        refuse_given(options, OPTIONS, "goes with `--authentication-kubeconfig`")
         return None
     from koordpolicy.engine.serving.access import ALWAYS_ALLOWED, CACHE_S, CacheTimes, DelegatedAccess  # noqa: PLC0415
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import enum
+from collections.abc import Iterable
 
 
 class Exit(enum.IntEnum):
@@ -27,3 +29,10 @@ class Stop(Exception):
     def __init__(self, message: str, exit: Exit = Exit.USAGE) -> None:  # noqa: A002
         super().__init__(message)
         self.exit = exit
+
+
+def refuse_given(options: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """Raise `Stop` if one of these options is given, None being the default of all; `why` follows its name."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise Stop(f"`--{name.replace('_', '-')}` {why}")

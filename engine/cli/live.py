@@ -17,7 +17,7 @@ from . import delegation
 from .composition import DEFAULT_PROFILE, check_enabled, choice_of, need_file, report_idle
 from .durations import seconds
 from .ending import Ending, leave
-from .exits import Exit, Stop
+from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs
 from .numbers import number
 from .observing import Observing, observing_of, recorded_reads
@@ -87,9 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def refuse_options(options: argparse.Namespace) -> None:
     """Raise `Stop` for options that mean nothing where no pods of a live cluster are bound."""
-    for name in OPTIONS:
-        if getattr(options, name) is not None:
-            raise Stop(f"`--{name.replace('_', '-')}` goes with a live cluster, without `--dry-run` and `--extender`")
+    refuse_given(options, OPTIONS, "goes with a live cluster, without `--dry-run` and `--extender`")
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
@@ -291,9 +289,7 @@ def _lease(options: argparse.Namespace, written: Mapping[str, Any]) -> LeaseSett
 
     elects = written.get("leaderElect", True) if options.leader_elect is None else options.leader_elect
     if not elects:
-        for name in _LEASE_OPTIONS:
-            if getattr(options, name) is not None:
-                raise Stop(f"`--{name.replace('_', '-')}` goes without `--leader-elect=false`")
+        refuse_given(options, _LEASE_OPTIONS, "goes without `--leader-elect=false`")
         return None
     try:
         times = {

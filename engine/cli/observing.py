@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.kinds import Read
 
 from .composition import count
 from .durations import seconds
-from .exits import Stop
+from .exits import Stop, refuse_given
 from .numbers import number
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def refuse_options(options: argparse.Namespace) -> None:
     """Raise `Stop` for options that mean nothing to an extender."""
-    for name in OPTIONS:
-        if getattr(options, name) is not None:
-            raise Stop(f"`--{name.replace('_', '-')}` means nothing with `--extender`: kube-scheduler decides")
+    refuse_given(options, OPTIONS, "means nothing with `--extender`: kube-scheduler decides")
 
 
 class Observing:
@@ -100,9 +98,7 @@ def check_options(options: argparse.Namespace) -> None:
     """Raise `Stop` for options without the one that they belong to."""
     for of, names in (("record", _RECORD_OPTIONS), ("decision_log", _LOG_OPTIONS)):
         if getattr(options, of) is None:
-            for name in names:
-                if getattr(options, name) is not None:
-                    raise Stop(f"`--{name.replace('_', '-')}` goes with `--{of.replace('_', '-')}`")
+            refuse_given(options, names, f"goes with `--{of.replace('_', '-')}`")
 
 
 def observing_of(options: argparse.Namespace, live: Live, settings: Settings, clock: Callable[[], int]) -> Observing:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from . import cluster_policies
 from .composition import context_of, discovered_plugins, need_policies_path
-from .exits import Stop
+from .exits import refuse_given
 from .numbers import number
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def refuse_options(options: argparse.Namespace) -> None:
     """Raise `Stop` for options that mean nothing to a process that ends by itself."""
-    for name in OPTIONS:
-        if getattr(options, name) is not None:
-            raise Stop(f"`--{name.replace('_', '-')}` goes with `--extender`, or a live cluster without `--dry-run`")
+    refuse_given(options, OPTIONS, "goes with `--extender`, or a live cluster without `--dry-run`")
 
 
 def check_paths(options: argparse.Namespace) -> None:

@@ -39,7 +39,7 @@ from .composition import (
     live_of,
     warn_of_lacks,
 )
-from .exits import Exit, Stop
+from .exits import Exit, Stop, refuse_given
 from .numbers import number
 from .pages import check_page
 from .sparks import spark, time_of
@@ -138,9 +138,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.recorded is not None:
         from . import recorded  # noqa: PLC0415 - a trace does without it
 
-        for name in _ONLY_TRACE:
-            if getattr(options, name) is not None:
-                raise Stop(f"`--{name.replace('_', '-')}` goes with `--trace`")
+        refuse_given(options, _ONLY_TRACE, "goes with `--trace`")
         return recorded.run(options, builtins)
     if options.config is not None:
         raise Stop("`--config` goes with `--recorded`: for a trace there is `--enable`")

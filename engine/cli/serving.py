@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from . import delegation
-from .exits import Stop
+from .exits import Stop, refuse_given
 from .logs import add_format_argument
 
 EXTENDER_ADDRESS: Final = "127.0.0.1:8888"
@@ -38,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def refuse_options(options: argparse.Namespace) -> None:
     """Raise `Stop` for options that mean nothing to a process that ends by itself."""
-    for name in OPTIONS:
-        if getattr(options, name) is not None:
-            raise Stop(f"`--{name.replace('_', '-')}` goes with `--extender`, or a live cluster without `--dry-run`")
+    refuse_given(options, OPTIONS, "goes with `--extender`, or a live cluster without `--dry-run`")
 
 
 def tls_of(options: argparse.Namespace, *, certificates_optional: bool = False) -> ssl.SSLContext | None:
