@@ -17,8 +17,8 @@ from koordpolicy.engine.framework.discovery import DiscoveredPlugins, discover_b
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
 
-from .axes import Value
-from .params import vary
+from .axes import Axis, Point, Value, show
+from .params import params_of, vary
 
 if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Plugin
@@ -58,6 +58,8 @@ class Texts:
 
 
 NO_TEXTS: Final = Texts()
+POLICY: Final = "policy"
+"""The name of the axis of policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,25 @@ def registry_of(texts: Texts, builtins: Builtins, params: Sequence[tuple[str, Va
         ValueError: no document has such a param.
     """
     return _registry(texts, builtins, tuple(params))
+
+
+class PolicyTexts:
+    """The policies of each point: those of all, and those at the path on the axis `policy`."""
+
+    def __init__(self, axes: Sequence[Axis], policies: Iterable[str], builtins: Builtins) -> None:
+        """Read all of them; raises `PolicyError` if one cannot be read."""
+        self.builtins = builtins
+        every = Texts.read(policies)
+        by_path = next((axis.values for axis in axes if axis.name == POLICY), (None,))
+        self._texts = {path: every if path is None else every + Texts.read([show(path)]) for path in by_path}
+
+    def at(self, point: Point) -> Texts:
+        """Return the policies of a point."""
+        return self._texts[point.get(POLICY)]
+
+    def check(self, points: Iterable[Point]) -> None:
+        """Compile the policies of all points; raises what `registry_of` raises."""
+        check_all(((self.at(point), tuple(params_of(point).items())) for point in points), self.builtins)
 
 
 def check_all(runs: Iterable[tuple[Texts, tuple[tuple[str, Value], ...]]], builtins: Builtins) -> None:

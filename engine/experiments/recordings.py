@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -19,13 +19,13 @@ from koordpolicy.engine.flight_recorder.replay import replay
 from koordpolicy.engine.flight_recorder.segments import segments_in
 from koordpolicy.engine.flight_recorder.settings import settings_from, with_named_profiles
 from koordpolicy.engine.framework.registry import Live
-from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.source import PolicyError, did_you_mean
 
 from .axes import Axis, Point, Value, show
-from .inputs import Builtins, Texts, check_all, registry_of
+from .axis_checks import ANY, TIE_BREAK, WHOLE_NUMBER, AxisCheck, check_axis
+from .inputs import POLICY, Builtins, PolicyTexts, Texts, registry_of
 from .journal import ExperimentOutcome
-from .params import PREFIX, params_of
+from .params import params_of
 from .runners import NotRun
 
 FIGURES: Final[Mapping[str, str]] = {
@@ -46,7 +46,6 @@ FIGURES: Final[Mapping[str, str]] = {
 }
 
 _RECORDING: Final = "recording"
-_POLICY: Final = "policy"
 _SEED: Final = "seed"
 _TIE_BREAK: Final = "tieBreak"
 _EVERY: Final = "*"
@@ -77,7 +76,7 @@ class Recordings:
             PolicyError: policies cannot be read.
         """
         for axis in axes:
-            _check(axis)
+            check_axis(axis, _CHECKS, "flight recordings")
         known = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir() and segments_in(path)}
         if segments_in(folder):
             known[_ITSELF] = folder
@@ -88,19 +87,16 @@ class Recordings:
         names = next(axis.values for axis in self.axes if axis.name == _RECORDING)
         self._segments = {name: tuple(map(str, FlightRecording.open(known[show(name)]).segments)) for name in names}
         self._digests = {name: _digest(paths) for name, paths in self._segments.items()}
-        self._builtins = builtins
-        every = Texts.read(policies)
-        by_path = next((axis.values for axis in axes if axis.name == _POLICY), (None,))
-        self._texts = {path: every if path is None else every + Texts.read([show(path)]) for path in by_path}
+        self._policies = PolicyTexts(axes, policies, builtins)
 
     def task(self, point: Point) -> RecordingExperiment:
         """Return the experiment at a point."""
-        return RecordingExperiment(point, self._texts[point.get(_POLICY)], self._segments[point[_RECORDING]],
-                                   self._builtins)
+        return RecordingExperiment(point, self._policies.at(point), self._segments[point[_RECORDING]],
+                                   self._policies.builtins)
 
     def inputs(self, point: Point) -> str:
         """Return a fingerprint of everything but the point that determines an experiment's result."""
-        return f"{self._texts[point.get(_POLICY)].digest}/{self._digests[point[_RECORDING]]}"
+        return f"{self._policies.at(point).digest}/{self._digests[point[_RECORDING]]}"
 
     def check(self, points: Iterable[Point]) -> None:
         """Compile the policies of all points.
@@ -109,8 +105,7 @@ class Recordings:
             ValueError: no policy has such a param.
             PolicyError: policies are invalid, as they are or with such params.
         """
-        check_all(((self._texts[point.get(_POLICY)], tuple(params_of(point).items())) for point in points),
-                  self._builtins)
+        self._policies.check(points)
 
 
 def run(task: RecordingExperiment) -> ExperimentOutcome:
@@ -165,22 +160,5 @@ def _expanded(axes: Sequence[Axis], known: Mapping[str, Path], folder: Path) -> 
     return tuple(Axis(_RECORDING, names) if axis is given else axis for axis in axes)
 
 
-_CHECKS: Final[Mapping[str, tuple[Callable[[Value], bool], str]]] = {
-    _RECORDING: (lambda _: True, ""),
-    _POLICY: (lambda _: True, ""),
-    _SEED: (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
-    _TIE_BREAK: (lambda value: value in TIE_BREAKS, f"one of {', '.join(TIE_BREAKS)}"),
-}
-
-
-def _check(axis: Axis) -> None:
-    if axis.name.startswith(PREFIX):
-        return
-    if axis.name not in _CHECKS:
-        hint = did_you_mean(axis.name, [*_CHECKS, f"{PREFIX}NAME"]) or (
-            f"there are {', '.join(f'`{name}`' for name in _CHECKS)} and `{PREFIX}NAME`")
-        raise ValueError(f"there is no axis `{axis.name}` over flight recordings: {hint}")
-    holds, wanted = _CHECKS[axis.name]
-    wrong = next((value for value in axis.values if not holds(value)), None)
-    if wrong is not None:
-        raise ValueError(f"`{axis.name}={show(wrong)}`: expected {wanted}")
+_CHECKS: Final[Mapping[str, AxisCheck]] = {
+    _RECORDING: ANY, POLICY: ANY, _SEED: WHOLE_NUMBER, _TIE_BREAK: TIE_BREAK}

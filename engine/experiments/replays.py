@@ -7,7 +7,7 @@ of `policies/trace`, or a path; a workload is one of the lists of pods in the di
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,18 +17,18 @@ from koordpolicy.engine.cluster.sources.trace import Trace
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 from koordpolicy.engine.scheduler.simulate import simulate
 from koordpolicy.engine.scheduler.trace_profile import trace_profile
 from koordpolicy.engine.source import PolicyError, did_you_mean
 
-from .axes import Axis, Point, Value, show
+from .axes import Axis, Point, show
+from .axis_checks import ANY, TIE_BREAK, WHOLE_NUMBER, AxisCheck, check_axis
 from .frozen_heap import frozen_heap
-from .inputs import NO_TEXTS, Builtins, Packed, Texts, check_all, registry_of
+from .inputs import NO_TEXTS, POLICY, Builtins, Packed, Texts, check_all, registry_of
 from .journal import ExperimentOutcome
-from .params import PREFIX, params_of
+from .params import params_of
 from .runners import NotRun
 
 SHIPPED: Final = Path(__file__).parents[2] / "policies" / "trace"
@@ -129,7 +129,8 @@ class Replays:
         self.axes = (*(axis for axis in default if axis.name not in given), *axes)
         self._builtins, self._limit = builtins, limit
         by_name = {axis.name: axis for axis in self.axes}
-        _check(by_name)
+        for axis in by_name.values():
+            check_axis(axis, _CHECKS, "a trace")
         self._workloads, self.axes = _workloads(folder, nodes, self.axes)
         every = Texts.read(policies)
         self._policies = {}
@@ -203,27 +204,11 @@ def _whole(point: Point, name: str) -> int:
     return value
 
 
-_CHECKS: Final[Mapping[str, tuple[Callable[[Value], bool], str]]] = {
-    "policy": (lambda _: True, ""),
-    "workload": (lambda _: True, ""),
-    "seed": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
-    "tune": (lambda value: isinstance(value, int | float) and 0 <= value <= 100, "a ratio from 0 to 100"),
-    "tieBreak": (lambda value: value in TIE_BREAKS, f"one of {', '.join(TIE_BREAKS)}"),
+_CHECKS: Final[Mapping[str, AxisCheck]] = {
+    POLICY: ANY, "workload": ANY, "seed": WHOLE_NUMBER,
+    "tune": AxisCheck(lambda value: isinstance(value, int | float) and 0 <= value <= 100, "a ratio from 0 to 100"),
+    "tieBreak": TIE_BREAK,
 }
-
-
-def _check(axes: Mapping[str, Axis]) -> None:
-    for axis in axes.values():
-        if axis.name.startswith(PREFIX):
-            continue
-        if axis.name not in _CHECKS:
-            hint = did_you_mean(axis.name, [*_CHECKS, f"{PREFIX}NAME"]) or (
-                f"there are {', '.join(f'`{name}`' for name in _CHECKS)} and `{PREFIX}NAME`")
-            raise ValueError(f"there is no axis `{axis.name}` over a trace: {hint}")
-        holds, expected = _CHECKS[axis.name]
-        wrong = next((value for value in axis.values if not holds(value)), None)
-        if wrong is not None:
-            raise ValueError(f"`{axis.name}={show(wrong)}`: expected {expected}")
 
 
 def _workloads(folder: Path, nodes: Path | None, axes: Sequence[Axis]) -> tuple[dict[str, Packed], tuple[Axis, ...]]:

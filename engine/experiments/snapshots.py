@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,12 +19,13 @@ from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
-from koordpolicy.engine.source import PolicyError, did_you_mean
+from koordpolicy.engine.source import PolicyError
 
-from .axes import Axis, Point, Value, show
-from .inputs import Builtins, Packed, Texts, check_all, registry_of
+from .axes import Axis, Point
+from .axis_checks import ANY, TIE_BREAK, WHOLE_NUMBER, AxisCheck, check_axis
+from .inputs import POLICY, Builtins, Packed, PolicyTexts, Texts, registry_of
 from .journal import ExperimentOutcome
-from .params import PREFIX, params_of
+from .params import params_of
 from .runners import NotRun
 
 FIGURES: Final[Mapping[str, str]] = {
@@ -43,7 +44,6 @@ FIGURES: Final[Mapping[str, str]] = {
     "errors": "kinds of errors in plugins and expressions",
 }
 
-_POLICY: Final = "policy"
 _SEED: Final = "seed"
 _TIE_BREAK: Final = "tieBreak"
 _HOT: Final = "hotPercent"
@@ -75,22 +75,20 @@ class Snapshots:
         """
         self.axes = tuple(axes)
         for axis in axes:
-            _check(axis)
-        self._now, self._builtins = now, builtins
+            check_axis(axis, _CHECKS, "a cluster")
+        self._now = now
         given = list(objects)
         kinds = objects.kinds if isinstance(objects, Objects) else None
         self._objects = Packed.of((given, kinds), json.dumps(given, sort_keys=True, default=str))
-        every = Texts.read(policies)
-        by_path = next((axis.values for axis in axes if axis.name == _POLICY), (None,))
-        self._texts = {path: every if path is None else every + Texts.read([show(path)]) for path in by_path}
+        self._policies = PolicyTexts(axes, policies, builtins)
 
     def task(self, point: Point) -> SnapshotExperiment:
         """Return the experiment at a point."""
-        return SnapshotExperiment(point, self._texts[point.get(_POLICY)], self._objects, self._now, self._builtins)
+        return SnapshotExperiment(point, self._policies.at(point), self._objects, self._now, self._policies.builtins)
 
     def inputs(self, point: Point) -> str:
         """Return a fingerprint of everything but the point that determines an experiment's result."""
-        return f"{self._texts[point.get(_POLICY)].digest}/{self._objects.digest}/{self._now}"
+        return f"{self._policies.at(point).digest}/{self._objects.digest}/{self._now}"
 
     def check(self, points: Iterable[Point]) -> None:
         """Compile the policies of all points.
@@ -99,8 +97,7 @@ class Snapshots:
             ValueError: no policy has such a param.
             PolicyError: policies are invalid, as they are or with such params.
         """
-        check_all(((self._texts[point.get(_POLICY)], tuple(params_of(point).items())) for point in points),
-                  self._builtins)
+        self._policies.check(points)
 
 
 def run(task: SnapshotExperiment) -> ExperimentOutcome:
@@ -145,23 +142,8 @@ def _profiles(registry: Registry) -> tuple[ProfileSpec, ...]:
     return default, *(ProfileSpec(name) for name in sorted(named - {default.name}))
 
 
-_CHECKS: Final[Mapping[str, tuple[Callable[[Value], bool], str]]] = {
-    _POLICY: (lambda _: True, ""),
-    _SEED: (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
-    _TIE_BREAK: (lambda value: value in TIE_BREAKS, f"one of {', '.join(TIE_BREAKS)}"),
-    _HOT: (lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 100,
-           "a whole percentage from 1 to 100"),
+_CHECKS: Final[Mapping[str, AxisCheck]] = {
+    POLICY: ANY, _SEED: WHOLE_NUMBER, _TIE_BREAK: TIE_BREAK,
+    _HOT: AxisCheck(lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 100,
+                    "a whole percentage from 1 to 100"),
 }
-
-
-def _check(axis: Axis) -> None:
-    if axis.name.startswith(PREFIX):
-        return
-    if axis.name not in _CHECKS:
-        hint = did_you_mean(axis.name, [*_CHECKS, f"{PREFIX}NAME"]) or (
-            f"there are {', '.join(f'`{name}`' for name in _CHECKS)} and `{PREFIX}NAME`")
-        raise ValueError(f"there is no axis `{axis.name}` over a cluster: {hint}")
-    holds, expected = _CHECKS[axis.name]
-    wrong = next((value for value in axis.values if not holds(value)), None)
-    if wrong is not None:
-        raise ValueError(f"`{axis.name}={show(wrong)}`: expected {expected}")
