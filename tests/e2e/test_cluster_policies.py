@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from koordpolicy.engine.documents.crd import definitions
 from koordpolicy.engine.documents.objects import PLURALS
 
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
+from .scheduler_process import until
 
 ROOT = Path(__file__).parents[2]
 GROUP = "/apis/policy.koordinator.sh/v1alpha2"
@@ -40,15 +41,6 @@ def path_of(each: Mapping[str, Any], name: str = "") -> str:
 def create(admin: AdminClient, each: Json, *, dry_run: bool = False) -> Json:
     query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
     return dict(admin.create(path_of(each) + query, each))
-
-
-def until(find: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Return the first true result."""
-    end = time.monotonic() + seconds
-    while not (found := find()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture

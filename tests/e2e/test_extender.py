@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .control_plane import ControlPlane
+from .scheduler_process import until
 from .test_control_plane import node
 
 POLICY = """\
@@ -64,13 +64,6 @@ def passing(url: str, names: Sequence[str]) -> list[str]:
     answer = call(url, "/filter", {"Pod": pod, "NodeNames": list(names)})
     found: list[str] = answer["NodeNames"]
     return found
-
-
-def until(fulfilled: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not fulfilled():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_nodes_and_labels_are_known_as_soon_as_they_change(own_control_plane: ControlPlane, tmp_path: Path):

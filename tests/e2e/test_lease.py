@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from koordpolicy.engine.client.connection import load_connection
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
 
 from .control_plane import AdminClient, ControlPlane
+from .scheduler_process import until
 
 HOLDER = """
 import signal, sys, threading
@@ -52,13 +53,6 @@ def until_it_leads(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "leads\n"
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def lease(admin: AdminClient, namespace: str) -> dict[str, Any]:
     spec: dict[str, Any] = admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/scheduler")["spec"]
     return spec
@@ -85,12 +79,12 @@ def test_l18_another_process_takes_over_from_a_killed_leader_after_the_lease_has
         second = election_of(cluster.kubeconfig(), namespace, "second")
         second.start()
         stack.callback(second.stop, 30)
-        until(lambda: second.state.holder == "first")
+        until(lambda: second.state.holder == "first", 60)
         first.kill()
         first.wait()
         left = lease(admin, namespace)
         assert not second.leads()
-        until(second.leads)
+        until(second.leads, 60)
         taken = lease(admin, namespace)
         assert (taken["holderIdentity"], taken["leaseTransitions"]) == ("second", 1)
         assert at(taken["acquireTime"]) - at(left["renewTime"]) >= timedelta(seconds=15)
@@ -101,7 +95,7 @@ def test_l19_a_leader_that_is_stopped_releases_the_lease_and_the_next_one_leads(
 ):
     first = election_of(cluster.kubeconfig(), namespace, "first")
     first.start()
-    until(first.leads)
+    until(first.leads, 60)
     with holder(cluster.kubeconfig(), namespace, "second") as second:
         # A thread that computes all the time must not keep the leader from its renewals.
         renewals = first.state.renewals
