@@ -33,7 +33,7 @@ from .composition import (
     warn_of_lacks,
 )
 from .ending import Ending, leave
-from .exits import Exit, Stop
+from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs
 from .numbers import number
 from .reloading import PolicyLoader, check_paths, load_vetted
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.sources.api import Binding
     from koordpolicy.engine.framework.registry import Plugin, Registry
     from koordpolicy.engine.reload.vet import Vetter
-    from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+    from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
     from koordpolicy.engine.scheduler.extender.admin import AdminToken
     from koordpolicy.engine.scheduler.extender.loaded import Loaded
     from koordpolicy.engine.scheduler.extender.server import Server
@@ -120,9 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def refuse_options(options: argparse.Namespace) -> None:
     """Raise `Stop` for options that mean nothing without `--extender`."""
-    for name in _OPTIONS:
-        if getattr(options, name) is not None:
-            raise Stop(f"`--{name.replace('_', '-')}` goes with `--extender`")
+    refuse_given(options, _OPTIONS, "goes with `--extender`")
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
@@ -254,7 +252,11 @@ def loader(
         from koordpolicy.engine.scheduler.extender.protocol import Extender, Priorities  # noqa: PLC0415
         from koordpolicy.engine.scheduler.extender.shadow import SHARE, Shadow  # noqa: PLC0415
         from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
-        from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, check_profiles  # noqa: PLC0415
+        from koordpolicy.engine.scheduler.profiles.profile import (  # noqa: PLC0415
+            ProfileSpec,
+            all_reads_of,
+            check_profiles,
+        )
 
         policies = PolicyLoader(options, builtins, vetter, settle)
         live, plugins = policies.live, policies.discovered.plugins
@@ -273,7 +275,7 @@ def loader(
         if options.refresh:
             warn("`--refresh` means nothing any more: a live cluster is watched (0 still reads it once)")
         if is_live and options.refresh != 0:
-            watched = _watched(options.cluster, cluster, _reads(settings, live.registry))
+            watched = _watched(options.cluster, cluster, all_reads_of(settings.profiles, live.registry))
             clock = watched.now
         elif options.cluster is not None:
             cluster = cluster_of(options.cluster)
@@ -287,8 +289,7 @@ def loader(
 
         def stage(into: Scheduler, registry: Registry) -> None:
             if watched is not None:  # the new policies may be refused, and the active ones go on
-                watched.cover([
-                    read for each in (registry, live.registry, beside.registry) for read in _reads(settings, each)])
+                watched.cover(all_reads_of(settings.profiles, registry, live.registry, beside.registry))
             into.hot_swap.stage(registry)
 
         shadow = None
@@ -323,12 +324,6 @@ def _watched(source: str, cluster: Cluster, reads: Iterable[Read]) -> WatchedClu
     watched = WatchedCluster(load_connection(source.partition(":")[2] or None), cluster, reads)
     watched.start()
     return watched
-
-
-def _reads(settings: Settings, registry: Registry) -> list[Read]:
-    from koordpolicy.engine.scheduler.profiles.profile import reads_of  # noqa: PLC0415 - as above
-
-    return [read for spec in settings.profiles for reads in reads_of(spec, registry).values() for read in reads]
 
 
 def _binder(source: str) -> Callable[[Binding], None]:

@@ -11,7 +11,7 @@ from koordpolicy.engine.client.resources import BY_KIND
 from koordpolicy.engine.cluster.kinds import IDENTITY, Read, fields_read
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.kubernetes import types
-from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, full_reads_of
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, all_reads_of, full_reads_of
 from koordpolicy.engine.source import did_you_mean
 
 Path: TypeAlias = tuple[str, ...]
@@ -159,8 +159,7 @@ def _advice(word: str, known: Iterable[str], plural: str) -> str:
 
 def fields_of(profiles: Iterable[ProfileSpec], registry: Registry) -> Fields:
     """Return the fields that the active plugins of the profiles read."""
-    by_plugin = (reads for spec in profiles for reads in full_reads_of(spec, registry).values())
-    return Fields.of_reads(read for reads in by_plugin for read in reads)
+    return Fields.of_reads(all_reads_of(profiles, registry))
 
 
 def check_recorded(recorded: Fields, profiles: Iterable[ProfileSpec], registry: Registry) -> None:

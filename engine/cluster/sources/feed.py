@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from bisect import bisect_left
 from collections import Counter, deque
@@ -40,6 +41,7 @@ _NODES_AT_ONCE: Final = 128
 _BARRIER_S: Final = 10.0
 _BARRIER_KINDS: Final = ("Pod", "Reservation")
 _BARRIER_RETRY_S: Final = 0.5
+_COVER_LOOK_S: Final = 0.02
 LAG_BUCKETS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -184,6 +186,8 @@ class Feed:
         self._others: deque[_Entry] = deque()
         self._signalled = False
         self._unknown: frozenset[str] = frozenset()
+        self._covering = threading.Lock()
+        """Held by `cover`: what one thread requires must not be given up for another's while it waits."""
         # In the owner's thread:
         self.faults: dict[Key, str] = {}
         """The objects that could not be applied in their last version, with the error."""
@@ -227,6 +231,23 @@ class Feed:
         """Return whether all objects of these kinds are applied with these fields."""
         known = ((self._projections.get(kind), fields) for kind, fields in reads.items() if kind not in self._unknown)
         return all(projection is not None and projection.covers(_projection(fields)) for projection, fields in known)
+
+    def cover(self, reads: FieldSets, timeout: float, *, ended: Callable[[], bool] = lambda: False) -> None:
+        """Follow what these read, and return when the owner has applied it, or when `ended` returns True.
+
+        For threads that reload policies, which take turns; never for the owner's. After `timeout` seconds it is logged
+        that decisions go on without the objects that are missing.
+        """
+        with self._covering:
+            self.require(reads)
+            deadline = self._clock() + timeout
+            while not self.has(reads) and not ended():
+                if self._clock() >= deadline:
+                    missing = sorted(kind for kind, view in self.views.items() if view.fault and kind in reads)
+                    _LOG.warning("the objects that the new policies read were not all listed within %g s%s: decisions "
+                                 "go on without", timeout, f" ({', '.join(missing)})" if missing else "")
+                    return
+                time.sleep(_COVER_LOOK_S)
 
     def barrier(self, timeout: float = _BARRIER_S) -> Barrier:
         """Return a barrier over the pods and Reservations as they are now on the API server.

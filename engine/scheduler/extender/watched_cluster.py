@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +16,6 @@ from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
 from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.source import PolicyError, Problem
-
-_LOG: Final = logging.getLogger(__name__)
 
 USER_AGENT: Final = "koord-policy/extender"
 _SLICE_S: Final = 0.05
@@ -37,11 +34,8 @@ class WatchedCluster:
         """The thread of all requests to the API server."""
         self._transport = Transport(connection, user_agent=USER_AGENT, rate=0)
         self._wake: Callable[[], None] = threading.Event().set
-        self._awaited: FieldSets = fields_read(reads)
-        self._covered = threading.Event()
-        self._covering = threading.Lock()
-        """Held by `cover`: the policies that decide and those beside them are reloaded by a thread each."""
-        self._feed = Feed(self.io, self._transport, self._awaited, wake=self._arrived)
+        self._initial: FieldSets = fields_read(reads)
+        self._feed = Feed(self.io, self._transport, self._initial, wake=self._arrived)
 
     @property
     def views(self) -> Mapping[str, KindView]:
@@ -87,7 +81,7 @@ class WatchedCluster:
                     for kind in sorted(_REQUIRED & faults.keys())]
         if problems:
             raise PolicyError(problems)
-        missing = {kind: fields for kind, fields in self._awaited.items() if kind not in faults}
+        missing = {kind: fields for kind, fields in self._initial.items() if kind not in faults}
         return len(self.views) >= len(missing) and self._feed.has(missing)
 
     def listen(self, wake: Callable[[], None]) -> None:
@@ -97,28 +91,11 @@ class WatchedCluster:
 
     def apply(self, budget: float) -> bool:
         """Apply changes for about `budget` seconds; return whether there are more."""
-        more = self._feed.apply(self.cluster, budget)
-        if not self._covered.is_set() and self._feed.has(self._awaited):
-            self._covered.set()
-        return more
+        return self._feed.apply(self.cluster, budget)
 
     def cover(self, reads: Iterable[Read], timeout: float = _COVER_S) -> None:
-        """Watch what these read too, and return when it is applied; must not be called in the owner's thread.
-
-        After `timeout` seconds it is logged that decisions go on without the objects that are missing.
-        """
-        with self._covering:
-            self._cover(fields_read(reads), timeout)
-
-    def _cover(self, reads: FieldSets, timeout: float) -> None:
-        self._awaited = reads
-        self._covered.clear()  # only now: `apply` must not find that the former ones are covered
-        self._feed.require(self._awaited)
-        self._arrived()  # all of it may be there already
-        if not self._covered.wait(timeout):
-            missing = sorted(kind for kind, view in self.views.items() if view.fault and kind in self._awaited)
-            _LOG.warning("the objects that the new policies read were not all listed within %g s%s: decisions go on "
-                         "without", timeout, f" ({', '.join(missing)})" if missing else "")
+        """Watch what these read, and return when it is applied; see `Feed.cover`."""
+        self._feed.cover(fields_read(reads), timeout)
 
     def heard_ago(self, kind: str) -> float:
         """Return the seconds since the API server was last heard of a kind; infinite if it is not watched now."""

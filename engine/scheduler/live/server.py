@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
 from ..cycle.schedule_one import Debug, Settings
 from ..observe.cycle_observer import CycleObserver
-from ..profiles.profile import full_reads_of
+from ..profiles.profile import all_reads_of
 from .client import LiveClient
 from .owner import Ended, LiveScheduler, Observer
 
@@ -51,7 +50,6 @@ _BIND_SHARE: Final = 0.9
 """The part of the limit for a binding cycle in which its binding must have ended."""
 _READS_S: Final = 30.0
 """Seconds for which new policies wait for the objects that they read and that were not followed before."""
-_READS_LOOK_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,16 +129,11 @@ class LiveServer:
             PolicyError: a plugin cannot be made for a profile.
         """
         reads = self._reads_of(registry, self._live.registry)  # these may be refused, and the active ones go on
-        self.feed.require(reads)
         loop = self.scheduler.loop
         if loop is None:
+            self.feed.require(reads)
             return  # the first lists are not applied: they have what these policies read too
-        deadline = time.monotonic() + _READS_S
-        while not self.feed.has(reads) and not self.scheduler.view.stopping:
-            if time.monotonic() >= deadline:
-                _LOG.warning("not all objects that the new policies read could be listed within %g s", _READS_S)
-                break
-            time.sleep(_READS_LOOK_S)
+        self.feed.cover(reads, _READS_S, ended=lambda: self.scheduler.view.stopping)
         loop.scheduler.hot_swap.stage(registry)
 
     def run(self) -> Ended:
@@ -165,9 +158,7 @@ class LiveServer:
                 self._collections.close()
 
     def _reads_of(self, *registries: Registry) -> FieldSets:
-        reads = [read for registry in registries for spec in self._profiles
-                 for each in full_reads_of(spec, registry).values() for read in each]
-        return fields_read([*reads, *self._more_reads])
+        return fields_read([*all_reads_of(self._profiles, *registries), *self._more_reads])
 
     def _begin(self, _: LiveScheduler) -> None:
         self.feed.require(self._reads_of(self._live.registry))  # a reload may have been faster than the first lists

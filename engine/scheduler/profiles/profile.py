@@ -267,6 +267,13 @@ def full_reads_of(spec: ProfileSpec, registry: Registry) -> Mapping[str, tuple[R
     return found
 
 
+def all_reads_of(specs: Iterable[ProfileSpec], *registries: Registry) -> list[Read]:
+    """Return `full_reads_of` of all these profiles with each of the registries, together."""
+    specs = tuple(specs)
+    return [read for registry in registries for spec in specs
+            for reads in full_reads_of(spec, registry).values() for read in reads]
+
+
 def _checked(
     spec: ProfileSpec, registry: Registry, problems: list[Problem],
 ) -> Iterable[tuple[PluginChoice, Plugin, Mapping[str, Any]]]:

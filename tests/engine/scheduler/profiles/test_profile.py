@@ -4,10 +4,17 @@ import logging
 
 import pytest
 
+from koordpolicy.engine.cluster.kinds import Read, field_paths
 from koordpolicy.engine.framework.instances import Instances
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.framework.registry import Registry
-from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, Profile, ProfileSpec, check_profiles
+from koordpolicy.engine.scheduler.profiles.profile import (
+    PluginChoice,
+    Profile,
+    ProfileSpec,
+    all_reads_of,
+    check_profiles,
+)
 from koordpolicy.engine.source import PolicyError
 from koordpolicy.plugin import Handle
 
@@ -130,3 +137,9 @@ def test_names_that_say_something_about_no_plugin_are_told(kit, build):
         "error: profile `mine` disables the plugin `Scor`, which does not exist\n  = did you mean `Score`?\n"
         "error: profile `mine` has arguments for the plugin `Socre`, which does not exist\n  = did you mean `Score`?"
     )
+
+
+def test_a_plugin_that_names_no_fields_reads_whole_nodes_and_pods_in_each_registry(kit):
+    names_pods = Read("Pod", fields=field_paths("spec.nodeName"))
+    of = [Registry.of([kit.plugin("a", kit.gives(), reads=reads)], generation=1) for reads in ((), (names_pods,))]
+    assert all_reads_of([ProfileSpec()], *of) == [Read("Node"), Read("Pod"), names_pods, Read("Node")]
