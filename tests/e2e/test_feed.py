@@ -23,6 +23,7 @@ from koordpolicy.engine.cluster.sources.feed import Feed
 
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
 from .nodes import add_node, add_pod
+from .scheduler_process import until
 
 READS: FieldSets = fields_read(read for plugin in PLUGINS if plugin.enabled for read in plugin.reads)
 MANY = 5_000
@@ -37,8 +38,6 @@ class Fed:
         io.on_close(transport.close)
         self.feed = Feed(io, transport, READS, wake=self.woken.set, streaming=streaming)
         self.cluster = Cluster()
-        self.interrupted = 0
-        """The number of slices at whose end there was more to apply."""
         self.feed.start()
 
     def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -46,10 +45,12 @@ class Fed:
         while not condition():
             assert time.monotonic() < deadline, "it does not come about"
             self.woken.clear()
-            if self.feed.apply(self.cluster, 0.005):
-                self.interrupted += 1
-            else:
+            if not self.feed.apply(self.cluster, 0.005):
                 self.woken.wait(0.05)
+
+    def await_list(self, kind: str) -> None:
+        """Wait until the kind's first list has arrived, and apply nothing meanwhile."""
+        until(lambda: (read := self.feed._followed.get(kind)) is not None and read.informer.view.lists == 1, 60)
 
     def pods_of(self, namespace: str) -> list[str]:
         return [key for key in self.cluster.objects("Pod") if key.startswith(f"{namespace}/")]
@@ -57,10 +58,15 @@ class Fed:
 
 @contextmanager
 def fed(cluster: ControlPlane | NamedCluster, *, streaming: bool = True) -> Iterator[Fed]:
-    with IoThread() as io:
-        made = Fed(io, cluster, streaming=streaming)
+    with unsynced(cluster, streaming=streaming) as made:
         made.until(lambda: made.feed.synced)
         yield made
+
+
+@contextmanager
+def unsynced(cluster: ControlPlane | NamedCluster, *, streaming: bool) -> Iterator[Fed]:
+    with IoThread() as io:
+        yield Fed(io, cluster, streaming=streaming)
 
 
 @pytest.fixture
@@ -149,9 +155,14 @@ def test_a_list_of_5000_pods_is_applied_in_slices_and_so_is_a_relist(
 ):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(partial(create, admin, namespace, node), [f"pod-{number}" for number in range(MANY)]))
-    with fed(cluster, streaming=streaming) as live:
+    with unsynced(cluster, streaming=streaming) as live:
+        live.await_list("Node")
+        live.await_list("Pod")
+        while not live.pods_of(namespace):
+            assert live.feed.apply(live.cluster, 0.0001)
+        assert len(live.pods_of(namespace)) < MANY
+        live.until(lambda: live.feed.synced)
         assert len(live.pods_of(namespace)) == MANY
-        assert live.interrupted > 3
         row = live.cluster.rows[live.cluster.index[node]]
         assert row.requested["cpu"] == 100 * MANY
         admin.delete(f"/api/v1/namespaces/{namespace}/pods/pod-7?gracePeriodSeconds=0")
