@@ -7,43 +7,22 @@ files, so that the next round starts from there; the recorded usage does not rea
 from __future__ import annotations
 
 import heapq
-import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
 
-from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
-from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.compile import CompiledQoS
+from koordpolicy.engine.cel.values.values import Timestamp
 from koordpolicy.engine.explanation import plain_or_cut
-from koordpolicy.engine.framework.border import describe, must_be_survived
-from koordpolicy.engine.framework.handle import Handle
-from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.qos import Adjustment
-from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
+from koordpolicy.engine.framework.registry import Registry
 
-from .metric_cache.metrics import MetricsRecording, RecordedReadings, load
 from .qos_manager.documents import (
-    DocumentStrategy,
     RoundError,
     RoundReport,
-    StrategyState,
     ThresholdState,
-    recover_applied,
 )
-
-GATES: Final[Mapping[str, bool]] = {
-    "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
-    "BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False, "CPUBurst": True,
-    "CgroupReconcile": False, "RdtResctrl": True, "BlkIOReconcile": False, "SystemConfig": False,
-}
-"""koordlet's feature gates of the QoS manager with their defaults; a document may name its own gate, which is enabled
-by default."""
-UNKNOWN_GATE: Final = "unknown-gate"
-"""The code of a problem with a feature gate that there is not."""
+from .qos_manager.manager import Manager, Writers
+from .recording import MetricsRecording, RecordedReadings, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,193 +73,6 @@ def _adjustment(each: Adjustment) -> dict[str, object]:
         **({"values": values} if each.values else {}), **({"truncated": True} if cut else {}),
         **({"writes": [{"file": name, "text": text} for name, text in each.writes]} if each.writes else {}),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class RunningStrategy:
-    """An active strategy; `gate` is the feature gate that it depends on."""
-
-    name: str
-    strategy: Any
-    enforcement: Enforcement
-    digest: str
-    gate: str
-
-
-@dataclass(slots=True)
-class Manager:
-    """The active strategies, and the state that survives a change of the registry."""
-
-    gates: Mapping[str, bool] = field(default_factory=dict)
-    """Feature gates that differ from their defaults."""
-    enable: frozenset[str] = frozenset()
-    """Plugins that run although they are not active by default."""
-    memory: StrategyState = field(default_factory=StrategyState)
-    snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot()
-    """Returns the current nodes and pods, for the plugins' handle."""
-    now: int = 0
-    """The time of the latest round, in nanoseconds since the epoch."""
-    idle: Mapping[str, str] = field(default_factory=dict)
-    """Plugins that do not run, with the reason."""
-    _running: dict[str, RunningStrategy] = field(default_factory=dict)
-    _leaving: list[RunningStrategy] = field(default_factory=list)
-
-    def use(self, registry: Registry) -> None:
-        """Activate the plugins of a registry.
-
-        Changes by a plugin that was removed, or set to Warn or Audit, are recovered in the next round. Timers and
-        effects of items with the same text are retained.
-
-        Raises:
-            PolicyError: an unknown gate or plugin, invalid arguments, an action that is not available yet; then the
-                previous plugins stay active.
-        """
-        plugins = registry.of_framework(Framework.QOS)
-        problems = list(self._unknown(plugins))
-        running: dict[str, RunningStrategy] = {}
-        gates = {*GATES, *(plugin.name for plugin in plugins)}
-        idle: dict[str, str] = {}
-        for plugin in plugins:
-            if not plugin.enabled and plugin.name not in self.enable:
-                idle[plugin.name] = "it is not active by itself, and not enabled by name"
-                continue
-            old = self._running.get(plugin.name)
-            try:
-                if old is not None and old.digest == plugin.digest and old.enforcement is plugin.enforcement:
-                    made = old
-                else:
-                    made = self._make(plugin)
-                gates.add(made.gate)
-                if self.gates.get(made.gate, GATES.get(made.gate, True)):
-                    running[plugin.name] = made
-                else:
-                    idle[plugin.name] = f"its feature gate {made.gate} is off"
-            except PolicyError as error:
-                problems += error.problems
-            except BaseException as error:
-                must_be_survived(error)
-                problems.append(Problem(f"plugin `{plugin.name}`: {error}", plugin.span, code="invalid-plugin"))
-        problems += (
-            Problem(f"there is no feature gate `{gate}`, and no document names it", help=did_you_mean(gate, gates),
-                    code=UNKNOWN_GATE)
-            for gate in sorted(self.gates.keys() - gates)
-        )
-        if problems:
-            raise PolicyError(problems)
-        self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
-        self._running, self.idle = running, idle
-
-    def _make(self, plugin: Plugin) -> RunningStrategy:
-        args: Mapping[str, Any] = plugin.check_args({}) if plugin.check_args is not None else {}
-        # koordlet has no profiles.
-        log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
-        made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log))
-        gate = made.spec.feature_gate if isinstance(made, CompiledQoS) else plugin.name
-        # A plugin that is not enforced has no effects, so none must be recorded.
-        memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else StrategyState()
-        strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
-        interval = strategy.interval
-        if type(interval) is not int or interval <= 0:
-            raise ValueError(f"its interval must be a whole number of nanoseconds above 0, not {interval!r}")
-        return RunningStrategy(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
-
-    def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:
-        names = [plugin.name for plugin in plugins]
-        for name in sorted(self.enable - set(names)):
-            yield Problem(f"there is no QoS plugin `{name}`", help=did_you_mean(name, names), code="unknown-plugin")
-
-    @property
-    def running(self) -> Mapping[str, RunningStrategy]:
-        """The active strategies, by name."""
-        return self._running
-
-    @property
-    def intervals(self) -> Mapping[str, int]:
-        """The active strategies with their intervals in nanoseconds."""
-        return {name: running.strategy.interval for name, running in self._running.items()}
-
-    def run(self, name: str, readings: RecordedReadings) -> tuple[RoundReport, bool]:
-        """Run one round of a strategy; return its report and whether it is enforced."""
-        running, self.now = self._running[name], readings.now
-        return _ask(running, readings), running.enforcement is Enforcement.ENFORCE
-
-    def recover_leaving(self, readings: RecordedReadings) -> Iterator[tuple[str, RoundReport]]:
-        """Recover, on one node, the changes of strategies that are no longer active; yield name and report of each."""
-        self.now = readings.now
-        kept = {
-            key for running in self._running.values() if running.enforcement is Enforcement.ENFORCE
-            and isinstance(running.strategy, DocumentStrategy) for key in running.strategy.action_keys
-        }
-        for old in self._leaving:
-            if isinstance(old.strategy, DocumentStrategy):
-                keys = old.strategy.action_keys - kept
-                found = RoundReport(recover_applied(self.memory, keys, readings, "its document went away or changed"))
-            else:
-                found = _recover(old, readings)
-            if found.adjustments or found.errors:
-                yield old.name, found
-
-    def left(self) -> None:
-        """Drop strategies that are no longer active, after they were recovered on every node."""
-        self._leaving.clear()
-
-
-@dataclass(slots=True)
-class Writers:
-    """The strategy that wrote each control group file of each node and has not recovered it."""
-
-    _owners: dict[tuple[str, str], str] = field(default_factory=dict)
-    _reported: set[tuple[str, frozenset[str]]] = field(default_factory=set)
-
-    def note(
-        self, node: str, plugin: str, adjustments: Iterable[Adjustment], active: Collection[str],
-    ) -> tuple[RoundError, ...]:
-        """Record the writes of a strategy; return conflicts with other active strategies, once for each node.
-
-        Both continue to write the same files; the error asks users to disable one of them.
-        """
-        found: list[RoundError] = []
-        for adjustment in adjustments:
-            for file, _ in adjustment.writes:
-                owner = self._owners.get((node, file), plugin)
-                pair = node, frozenset((owner, plugin))
-                if owner != plugin and owner in active and pair not in self._reported:
-                    self._reported.add(pair)
-                    found.append(RoundError(
-                        adjustment.item, adjustment.subject,
-                        f"`{owner}` writes `{file}` too, and each undoes what the other does: turn one of them off",
-                        "Conflict",
-                    ))
-            for file, _ in adjustment.writes:
-                if adjustment.recovers:
-                    self._owners.pop((node, file), None)
-                else:
-                    self._owners[node, file] = plugin
-        return tuple(found)
-
-
-def _ask(running: RunningStrategy, readings: RecordedReadings) -> RoundReport:
-    try:
-        if isinstance(running.strategy, DocumentStrategy):
-            return running.strategy.run(readings)
-        return RoundReport(tuple(running.strategy.adjust(readings)))
-    except EvaluationError as error:
-        return RoundReport(errors=(RoundError("", _name(readings), error.message, error.reason),))
-    except BaseException as error:  # one strategy's fault must not stop the others; nothing is done
-        must_be_survived(error)
-        return RoundReport(errors=(RoundError("", _name(readings), describe(error)),))
-
-
-def _recover(running: RunningStrategy, readings: RecordedReadings) -> RoundReport:
-    try:
-        return RoundReport(tuple(running.strategy.recover(readings)))
-    except BaseException as error:  # one strategy's fault must not stop the others
-        must_be_survived(error)
-        return RoundReport(errors=(RoundError("", _name(readings), f"recovering failed: {describe(error)}"),))
-
-
-def _name(readings: RecordedReadings) -> str:
-    return str(readings.node["metadata"]["name"])
 
 
 def replay(

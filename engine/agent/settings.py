@@ -17,7 +17,7 @@ from koordpolicy.engine.kubernetes.unread import WHOLE, FieldPath, UnreadField, 
 from koordpolicy.engine.kubernetes.vocabulary import SLO_CONFIG
 from koordpolicy.engine.source import Problem, Severity, Span
 
-from .replay import Manager
+from .qos_manager.manager import Manager
 
 NODE_SLO: Final = "NodeSLO"
 

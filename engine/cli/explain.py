@@ -171,8 +171,8 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
 
 
 def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
-    from koordpolicy.engine.agent.metric_cache.metrics import load  # noqa: PLC0415
     from koordpolicy.engine.agent.qos_manager.explanation import explain_round  # noqa: PLC0415
+    from koordpolicy.engine.agent.recording import load  # noqa: PLC0415
     from koordpolicy.engine.cluster.kinds import lacking  # noqa: PLC0415
     from koordpolicy.engine.documents import parse_duration  # noqa: PLC0415 - as above
 

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from koordpolicy.engine.agent.metric_cache.metrics import load
-from koordpolicy.engine.agent.replay import UNKNOWN_GATE, ReplayedRound, replay
+from koordpolicy.engine.agent.qos_manager.manager import UNKNOWN_GATE
+from koordpolicy.engine.agent.recording import load
+from koordpolicy.engine.agent.replay import ReplayedRound, replay
 from koordpolicy.engine.cluster.kinds import lacking
 from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.framework.points import Framework

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.agent.metric_cache.metrics import MetricSeries, MetricsRecording, RecordedReadings
+from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.qos_manager.documents import RoundReport
+from koordpolicy.engine.agent.qos_manager.manager import Manager
 from koordpolicy.engine.agent.qos_manager.suppression import (
     CPUSET_FILE,
     QUOTA_FILE,
@@ -22,7 +23,7 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     format_cpuset,
     read_processors,
 )
-from koordpolicy.engine.agent.replay import Manager
+from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReadings
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledQoS

@@ -1,4 +1,9 @@
-"""Protocols of QoS manager plugins, their inputs and their results."""
+"""Protocols of QoS manager plugins, their inputs and their results.
+
+A strategy is a function of readings: it returns adjustments, and never writes or evicts by itself. So one strategy runs
+on a live node, in a dry run, over a recording and in a test, and what it changed can be recorded, explained and
+recovered.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +33,59 @@ class Adjustment:
     recovers: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A logical CPU and its position in the topology."""
+
+    cpu: int
+    core: int
+    socket: int
+    numa_node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The block devices of a node: the numbers (`MAJ:MIN`) of disks, by the names that policies use.
+
+    A volume group's disk is its physical one; `mounts` has the disk of each mount point, `claims` the name of the
+    volume that a claim (`namespace/name`) is bound to.
+    """
+
+    devices: Mapping[str, str] = field(default_factory=dict)
+    volume_groups: Mapping[str, str] = field(default_factory=dict)
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    claims: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The facts of a machine that do not change while it runs.
+
+    `processors` are in the kernel's order; empty if unknown. `cbm_mask` is the full mask of the last-level cache, in
+    hexadecimal without a prefix, and empty where the kernel has no resctrl. `page_size` is in bytes.
+    """
+
+    processors: tuple[Processor, ...] = ()
+    vendor: str = ""
+    flags: frozenset[str] = frozenset()
+    cbm_mask: str = ""
+    l3_caches: tuple[int, ...] = ()
+    cgroup_version: int = 1
+    page_size: int = 4096
+    storage: Storage = field(default_factory=Storage)
+
+
 class Readings(Protocol):
     """The state of one node at one time: its objects, the measurements until then, and its control group files.
 
     Usages are in canonical units (cpu in milli-cores, all else in base units). `statistic` is `avg`, `p50`, `p90`,
     `p95`, `p99`, `last` or `count`; `window` reaches back from `now`, in nanoseconds (0: two collection intervals). A
     usage that was not measured within the window raises `EvaluationError` with reason `NoMetric`: it is never 0.
+
+    Files have logical names: a directory, and the file's name and unit in control groups v1 on both versions
+    (`besteffort/cpu.cfs_quota_us`). Directories are `guaranteed`, `burstable`, `besteffort` (Kubernetes' QoS classes),
+    below them pods and containers as `directory` names them, and `applications/NAME`; files outside of control groups
+    are `resctrl/GROUP/FILE`, `proc/...` and `sys/...`. A file that does not exist is not in the mapping.
     """
 
     @property
@@ -52,8 +104,17 @@ class Readings(Protocol):
         ...
 
     @property
+    def host(self) -> Host:
+        """The machine."""
+        ...
+
+    @property
     def files(self) -> Mapping[str, str]:
-        """The control group files by logical name (`besteffort/cpu.cfs_quota_us`) with their text."""
+        """The files by logical name with their text, without the final line break; each is read when looked up."""
+        ...
+
+    def directory(self, pod: PodInfo, container: str = "") -> str:
+        """Return the logical directory of a pod, or of the container of that name (`besteffort/podUID/main`)."""
         ...
 
     def object(self, kind: str) -> Mapping[str, Any] | None:
@@ -68,8 +129,19 @@ class Readings(Protocol):
         """Return the pod's usage."""
         ...
 
+    def container_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
+        """Return the usage of a container (`namespace/pod/container`).
+
+        The resource `throttled` is the share of CFS periods in which it was throttled, 0 to 1.
+        """
+        ...
+
     def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
         """Return the usage of a declared host application."""
+        ...
+
+    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float:
+        """Return the CPU of the best-effort tier in milli-cores: its `usage`, `request` or `real-limit`."""
         ...
 
 

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.agent.metric_cache.metrics import MetricSeries, MetricsRecording
+from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.qos_manager.documents import RoundError
+from koordpolicy.engine.agent.recording import MetricsRecording
 from koordpolicy.engine.agent.replay import ReplayedRound, replay
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.compile import CompiledQoS

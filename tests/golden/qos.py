@@ -19,7 +19,7 @@ from koordpolicy.builtin_plugins.qos.be_cpu_suppress.plugin import (
     split_usage,
     suppress_amount,
 )
-from koordpolicy.engine.agent.metric_cache.metrics import last, percentile
+from koordpolicy.engine.agent.metric_cache.series import last, percentile
 from koordpolicy.engine.agent.qos_manager.actions import eviction_allowed, request_of
 from koordpolicy.engine.agent.qos_manager.suppression import (
     Processor,

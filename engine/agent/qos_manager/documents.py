@@ -35,7 +35,8 @@ from koordpolicy.engine.evaluation.sort_order import sort_key
 from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.kubernetes.vocabulary import BE, QOS_CLASSES
 
-from ..metric_cache.metrics import STATISTICS, RecordedReadings
+from ..metric_cache.series import STATISTICS
+from ..readings import NodeReadings
 from .actions import ActionRound, evict, eviction_allowed, recover_cpu, refuse_unavailable, suppress_cpu
 
 _EVICTED_FOR: Final = 120_000_000_000
@@ -121,9 +122,7 @@ class StrategyState:
 
 
 class DocumentStrategy:
-    """A compiled QoSPlugin: a strategy that needs `RecordedReadings`, not only the protocol
-    `framework.qos.Readings`.
-    """
+    """A compiled QoSPlugin: a strategy that needs `NodeReadings`."""
 
     def __init__(self, compiled: CompiledQoS, memory: StrategyState | None = None) -> None:
         refuse_unavailable(compiled)
@@ -150,15 +149,15 @@ class DocumentStrategy:
         """The state between rounds."""
         return self._memory
 
-    def subjects(self, readings: RecordedReadings) -> Iterator[QoSSubject]:
+    def subjects(self, readings: NodeReadings) -> Iterator[QoSSubject]:
         """Yield the subjects of thresholds and actions, with their variables; for explanations."""
         yield from _View(self._compiled, readings).subjects()
 
-    def bindings_of_pod(self, readings: RecordedReadings, pod: PodInfo) -> Mapping[str, object]:
+    def bindings_of_pod(self, readings: NodeReadings, pod: PodInfo) -> Mapping[str, object]:
         """Return the variables of an eviction's expressions for a pod; for explanations."""
         return _View(self._compiled, readings).of_pod(pod)
 
-    def is_meant(self, readings: RecordedReadings) -> bool:
+    def is_meant(self, readings: NodeReadings) -> bool:
         """Return whether the document matches the node."""
         match, node = self._compiled.spec.match.nodes, readings.node["metadata"]
         return match is None or match.accepts(node["name"], node.get("labels") or {})
@@ -168,11 +167,11 @@ class DocumentStrategy:
         """The keys of its actions' effects."""
         return frozenset(action.key for action in self._compiled.actions)
 
-    def adjust(self, readings: RecordedReadings) -> Sequence[Adjustment]:
+    def adjust(self, readings: NodeReadings) -> Sequence[Adjustment]:
         """Return the adjustments of this round."""
         return self.run(readings).adjustments
 
-    def run(self, readings: RecordedReadings) -> RoundReport:
+    def run(self, readings: NodeReadings) -> RoundReport:
         """Evaluate thresholds and actions for every subject of the node."""
         if not self.is_meant(readings):
             return RoundReport()
@@ -182,13 +181,13 @@ class DocumentStrategy:
             round_.ask(subject)
         return RoundReport(tuple(round_.adjustments), tuple(round_.thresholds), tuple(round_.errors))
 
-    def recover(self, readings: RecordedReadings) -> Sequence[Adjustment]:
+    def recover(self, readings: NodeReadings) -> Sequence[Adjustment]:
         """Revert all changes on the node, except those of actions that hold."""
         return recover_applied(self._memory, self.action_keys, readings, "the plugin is removed")
 
 
 def recover_applied(
-    memory: StrategyState, keys: Iterable[str], readings: RecordedReadings, reason: str,
+    memory: StrategyState, keys: Iterable[str], readings: NodeReadings, reason: str,
 ) -> tuple[Adjustment, ...]:
     """Revert the changes that the actions of these keys have made on the node, and drop their state."""
     node, chosen = readings.node["metadata"]["name"], frozenset(keys)
@@ -201,7 +200,7 @@ def recover_applied(
     return tuple(found)
 
 
-def _undo(action: ActionProgram, subject: str, readings: RecordedReadings, reason: str) -> tuple[Adjustment, ...]:
+def _undo(action: ActionProgram, subject: str, readings: NodeReadings, reason: str) -> tuple[Adjustment, ...]:
     if isinstance(action.effect, SuppressCPUProgram):
         return recover_cpu(action.effect, action.name, subject, readings, reason)
     return ()  # an eviction cannot be reverted
@@ -234,7 +233,7 @@ class _RoundBindings(dict[str, object]):
 class _View:
     """The variables of expressions for one node in one round."""
 
-    def __init__(self, compiled: CompiledQoS, readings: RecordedReadings) -> None:
+    def __init__(self, compiled: CompiledQoS, readings: NodeReadings) -> None:
         self.compiled = compiled
         self.readings = readings
         self.node = str(readings.node["metadata"]["name"])

@@ -22,10 +22,11 @@ from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Registry
 
-from ..metric_cache.metrics import MetricsRecording, RecordedReadings
-from ..replay import Manager, ReplayedRound, RunningStrategy, rounds
+from ..recording import MetricsRecording, RecordedReadings
+from ..replay import ReplayedRound, rounds
 from .actions import eviction_allowed
 from .documents import DocumentStrategy, QoSSubject, Timer
+from .manager import Manager, RunningStrategy
 
 _WIDTH: Final = 10
 _MOST_PODS: Final = 5

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.framework.qos import Processor
 from koordpolicy.engine.kubernetes.vocabulary import (
     CPU_MANAGER_POLICY_ANNOTATION,
     CPU_TOPOLOGY_ANNOTATION,
@@ -41,16 +42,6 @@ _SMALLEST_CPUSET: Final = 2
 _SMALLEST_QUOTA: Final = 2_000
 _LARGEST_STEP: Final = 0.1  # of the node per round, upwards
 _DEAD_BAND: Final = 0.01  # of the node
-
-
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """A logical CPU and its position in the topology."""
-
-    cpu: int
-    core: int
-    socket: int
-    numa_node: int
 
 
 def parse_cpuset(text: str) -> frozenset[int]:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from koordpolicy.engine.agent.metric_cache.metrics import MetricsRecording
-from koordpolicy.engine.agent.metric_cache.metrics import load as load_recording
+from koordpolicy.engine.agent.recording import MetricsRecording
+from koordpolicy.engine.agent.recording import load as load_recording
 from koordpolicy.engine.compile.plugins import compile_documents
 from koordpolicy.engine.documents.loader import load
 from koordpolicy.engine.framework.registry import Registry

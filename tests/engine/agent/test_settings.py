@@ -11,7 +11,8 @@ import pytest
 
 from koordpolicy.builtin_plugins.qos import PLUGINS
 from koordpolicy.builtin_plugins.qos.be_cpu_suppress.plugin import BECPUSuppress
-from koordpolicy.engine.agent.metric_cache.metrics import MetricSeries, MetricsRecording, RecordedReadings, load
+from koordpolicy.engine.agent.metric_cache.series import MetricSeries
+from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReadings, load
 from koordpolicy.engine.agent.settings import fields_read, running_reads, settings_without_effect
 from koordpolicy.engine.cel.values.types import Type
 from koordpolicy.engine.cluster.kinds import Read

@@ -14,7 +14,7 @@ from koordpolicy.builtin_plugins.qos.be_cpu_suppress.plugin import (
     split_usage,
     suppress_amount,
 )
-from koordpolicy.engine.agent.metric_cache.metrics import RecordedReadings, load
+from koordpolicy.engine.agent.recording import RecordedReadings, load
 from koordpolicy.engine.agent.replay import replay
 from koordpolicy.engine.compile.plugins import compile_documents
 from koordpolicy.engine.documents.loader import load_paths

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.agent.metric_cache.metrics import load
 from koordpolicy.engine.agent.qos_manager.explanation import explain_round
+from koordpolicy.engine.agent.recording import load
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load as load_documents
 from koordpolicy.engine.framework.registry import Registry

@@ -6,20 +6,22 @@ A recording is YAML (one mapping) or, if the file's name ends in `.jsonl`, JSON 
     start: 2026-01-01T00:00:00Z      # what the samples' times are counted from; default 1970
     objects: [Node, Pod, NodeSLO, NodeResourceTopology, ...]  # as the API server serves them
     files: {node: {besteffort/cpu.cfs_quota_us: "-1"}}        # control group files at the start, by logical name
+    hosts: {node: {processors: [[0, 0, 0, 0]], cgroupVersion: 1}}   # CPU, core, socket, NUMA node
     samples:
-    - {time: 0s, node: n, usage: {cpu: 7, memory: 20Gi}, pods: {shop/web: {cpu: 4}}, applications: {backup: {cpu: 1}}}
+    - {time: 0s, node: n, usage: {cpu: 7, memory: 20Gi}, pods: {shop/web: {cpu: 4}}, applications: {backup: {cpu: 1}},
+       containers: {shop/web/main: {cpu: 4, throttled: 0.1}}, bestEffort: {usage: 2, request: 4, real-limit: 3}}
 
-Usages are quantities; a container is named `namespace/pod/container`. In JSON lines every line is an object (it has a
-`kind`), a sample (it has a `time`), or one with `interval`, `start` or `files`. Reading a value that was not measured
-is an error with reason `NoMetric`, never 0.
+Usages are quantities; a container is named `namespace/pod/container`, its `throttled` is a share from 0 to 1. In
+JSON lines every line is an object (it has a `kind`), a sample (it has a `time`), or one with `interval`, `start`,
+`files` or `hosts`. Reading a value that was not measured is an error with reason `NoMetric`, never 0.
 """
 
 from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -31,70 +33,31 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode, read, read_file, to_plain
+from koordpolicy.engine.framework.qos import Host, Processor, Storage
+from koordpolicy.engine.kubernetes.vocabulary import kubernetes_qos_class
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
+
+from .metric_cache.series import STATISTICS, MetricSeries
 
 _SECOND: Final = 1_000_000_000
 _LARGEST: Final = 256 * 1024 * 1024
 _WITH_PLACES: Final = frozenset({"NodeSLO", "ConfigMap"})
 """Kinds whose fields are settings, which problems may be about."""
-_KEYS: Final = ("interval", "start", "objects", "files", "samples")
-_SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applications")
+_KEYS: Final = ("interval", "start", "objects", "files", "hosts", "samples")
+_SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applications", "bestEffort")
+_THROTTLED: Final = "throttled"
+_UNKNOWN_HOST: Final = Host()
+_TIERS: Final[Mapping[str, str]] = {"Guaranteed": "guaranteed", "Burstable": "burstable", "BestEffort": "besteffort"}
 
 
-def percentile(values: Sequence[float], fraction: float) -> float:
-    """Return a percentile as koordlet computes it: the value at int(float32(n) * fraction) - 1 of the sorted ones.
+def logical_directory(pod: PodInfo, container: str = "") -> str:
+    """Return the logical directory of a pod or of one of its containers: `besteffort/podUID/CONTAINER`.
 
-    Raises:
-        ValueError: there are no values, or the fraction is outside (0, 1] or has more than three decimals.
+    The class is Kubernetes' (never the label's), as kubelet places the pod.
     """
-    import numpy as np  # noqa: PLC0415 - only for the rounding of a 32-bit product
-
-    if not 0 < fraction <= 1 or abs(fraction * 1000 - round(fraction * 1000)) > 1e-6:
-        raise ValueError(f"`{fraction}` is not a percentile: it must be above 0 and at most 1, with at most 3 decimals")
-    if not values:
-        raise ValueError("there are no values")
-    index = int(np.float32(len(values)) * np.float32(fraction)) - 1
-    return sorted(values)[max(index, 0)]
-
-
-def last(samples: Sequence[tuple[int, float]]) -> float:
-    """Return the value with the largest time of (time, value) pairs; raise `ValueError` if there are none."""
-    if not samples:
-        raise ValueError("there are no values")
-    return max(samples, key=lambda sample: sample[0])[1]
-
-
-STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
-    "avg": lambda values: sum(values) / len(values),
-    "p50": lambda values: percentile(values, 0.5),
-    "p90": lambda values: percentile(values, 0.9),
-    "p95": lambda values: percentile(values, 0.95),
-    "p99": lambda values: percentile(values, 0.99),
-    "last": lambda values: values[-1],
-}
-"""Aggregations of the values of a window, in order of time."""
-
-
-@dataclass(slots=True)
-class MetricSeries:
-    """One metric over time; times in nanoseconds, ascending."""
-
-    times: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-
-    def add(self, time: int, value: float) -> None:
-        """Append a value; values may come out of order."""
-        if self.times and time < self.times[-1]:
-            at = bisect.bisect_right(self.times, time)
-            self.times.insert(at, time)
-            self.values.insert(at, value)
-        else:
-            self.times.append(time)
-            self.values.append(value)
-
-    def between(self, start: int, end: int) -> list[float]:
-        """Return the values measured from `start` to `end`, both included."""
-        return self.values[bisect.bisect_left(self.times, start) : bisect.bisect_right(self.times, end)]
+    uid = (pod.object.get("metadata") or {}).get("uid") or pod.key.replace("/", "_")
+    of_pod = f"{_TIERS[kubernetes_qos_class(pod.object)]}/pod{uid}"
+    return f"{of_pod}/{container}" if container else of_pod
 
 
 @dataclass(slots=True)
@@ -107,7 +70,8 @@ class MetricsRecording:
     objects: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     files: dict[str, dict[str, str]] = field(default_factory=dict)
     series: dict[tuple[str, str, str], dict[str, MetricSeries]] = field(default_factory=dict)
-    """The series by (node, `node`, `pod`, `container` or `application`, its name), and then by resource."""
+    """The series by (node, `node`, `pod`, `container`, `application` or `bestEffort`, name), and then by resource."""
+    hosts: dict[str, Host] = field(default_factory=dict)
     written: dict[tuple[str, str], YamlNode] = field(default_factory=dict)
     """The nodes of NodeSLOs and ConfigMaps in their file, by kind and name, as in `objects`."""
     times: list[int] = field(default_factory=list)
@@ -225,7 +189,7 @@ class _Builder:
             if part[0] not in _KEYS:
                 self._complain(part, f"unknown key, known are {', '.join(f'`{key}`' for key in _KEYS)}")
         for key, take in (("interval", self._take_interval), ("start", self._take_start), ("objects", self._object),
-                          ("files", self._take_files), ("samples", self._sample)):
+                          ("files", self._take_files), ("hosts", self._take_hosts), ("samples", self._sample)):
             for part in gathered.get(key, ()):
                 try:
                     take(part)
@@ -275,6 +239,9 @@ class _Builder:
         for node, files in part[1].items():
             self._recording.files[node] = {str(name): str(text) for name, text in files.items()}
 
+    def _take_hosts(self, part: _Part) -> None:
+        self._recording.hosts |= {str(node): host_of(facts) for node, facts in part[1].items()}
+
     def _sample(self, part: _Part) -> None:
         value = part[1]
         unknown = sorted(set(value) - set(_SAMPLE_KEYS))
@@ -289,8 +256,13 @@ class _Builder:
         for what in ("container", "application"):
             amounts += [(what, key, used) for key, used in (value.get(f"{what}s") or {}).items()]
         read = [
-            ((node, what, name), resource, canonical_amount(resource, quantity, f"{name}.{resource}"))
+            ((node, what, name), resource,
+             float(quantity) if resource == _THROTTLED else canonical_amount(resource, quantity, f"{name}.{resource}"))
             for what, name, used in amounts for resource, quantity in used.items()
+        ]
+        read += [
+            ((node, "bestEffort", node), allocation, canonical_amount("cpu", quantity, f"bestEffort.{allocation}"))
+            for allocation, quantity in (value.get("bestEffort") or {}).items()
         ]
         for key, resource, amount in read:
             self._recording.series.setdefault(key, {}).setdefault(resource, MetricSeries()).add(time, amount)
@@ -309,8 +281,31 @@ def _moment(value: Any) -> int:
         raise ValueError(error.message) from None
 
 
+def host_of(facts: Mapping[str, Any]) -> Host:
+    """Return a machine from plain data: the fields of `Host` in camel case; raise `ValueError` for others."""
+    known = {_camel(each.name): each for each in fields(Host)}
+    unknown = sorted(facts.keys() - known)
+    if unknown:
+        raise ValueError(f"unknown key `{unknown[0]}`, known are {', '.join(f'`{key}`' for key in known)}")
+    values: dict[str, Any] = {known[key].name: value for key, value in facts.items()}
+    if "processors" in values:
+        values["processors"] = tuple(Processor(*(int(number) for number in row)) for row in values["processors"])
+    if "storage" in values:
+        parts = {_camel(each.name): each.name for each in fields(Storage)}
+        values["storage"] = Storage(**{parts[key]: dict(names) for key, names in values["storage"].items()})
+    for name, made in (("flags", frozenset), ("l3_caches", tuple)):
+        if name in values:
+            values[name] = made(values[name])
+    return Host(**values)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.capitalize() for each in others)
+
+
 class RecordedReadings:
-    """One node of a recording at one time (implements `framework.qos.Readings`).
+    """One node of a recording at one time (implements `NodeReadings`).
 
     `files` is owned and updated by the caller.
     """
@@ -341,6 +336,15 @@ class RecordedReadings:
         """The current control group files."""
         return self._files
 
+    @property
+    def host(self) -> Host:
+        """The machine; without facts if none were recorded."""
+        return self._recording.hosts.get(self._node, _UNKNOWN_HOST)
+
+    def directory(self, pod: PodInfo, container: str = "") -> str:
+        """Return the logical directory of a pod or of one of its containers."""
+        return logical_directory(pod, container)
+
     def object(self, kind: str) -> Mapping[str, Any] | None:
         """Return the object of that kind with the node's name, if there is one."""
         return self._recording.objects.get((kind, self._node))
@@ -356,6 +360,14 @@ class RecordedReadings:
     def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
         """Return the usage of a declared host application."""
         return self._usage("application", name, resource, statistic, window)
+
+    def container_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
+        """Return the usage of a container."""
+        return self._usage("container", key, resource, statistic, window)
+
+    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float:
+        """Return the CPU of the best-effort tier."""
+        return self._usage("bestEffort", self._node, allocation, statistic, window)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.agent.metric_cache.metrics import RecordedReadings, load, percentile
+from koordpolicy.engine.agent.metric_cache.series import percentile
+from koordpolicy.engine.agent.recording import RecordedReadings, load
 from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.framework.qos import Host, Processor, Storage
 from koordpolicy.engine.source import PolicyError
 
 YAML = """\
@@ -57,6 +59,22 @@ def test_objects_files_and_the_age_of_the_last_sample_are_at_hand(recording):
     assert readings.measured("container", "d/p/c", "avg", 10**10) == {"cpu": 400}
 
 
+def test_the_machine_the_best_effort_tier_and_throttling_are_recorded(tmp_path):
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        "objects: [{kind: Node, metadata: {name: n}}]\n"
+        "hosts: {n: {processors: [[0, 1, 2, 3]], flags: [mba], l3Caches: [0], storage: {devices: {/dev/vda: '8:0'}}}}\n"
+        "samples:\n"
+        "- {time: 0s, node: n, containers: {d/p/c: {throttled: 0.25}}, bestEffort: {usage: 2, real-limit: 3}}\n",
+    )
+    recording = load(path)
+    readings = RecordedReadings(recording, "n", recording.start, {})
+    assert readings.host == Host((Processor(0, 1, 2, 3),), flags=frozenset({"mba"}), l3_caches=(0,),
+                                 storage=Storage({"/dev/vda": "8:0"}))
+    assert (readings.container_usage("d/p/c", "throttled"), readings.best_effort_cpu("usage"),
+            readings.best_effort_cpu("real-limit", "count")) == (0.25, 2000, 1)
+
+
 def test_every_fault_of_a_recording_is_told_with_its_place(tmp_path):
     path = tmp_path / "m.yaml"
     path.write_text(
@@ -70,8 +88,9 @@ def test_every_fault_of_a_recording_is_told_with_its_place(tmp_path):
         (3, "`objects[1]`: `spec.containers` is missing or empty: a pod has at least one container"),
         (5, "`samples[0]`: there is no node `x` among the objects"),
         (6, "`samples[1]`: `n.cpu`: `12Zi` is not a quantity: write a number and a suffix, like `500m` or `1.5Gi`"),
-        (7, "`samples[2]`: unknown key `use`, known are `time`, `node`, `usage`, `pods`, `containers`, `applications`"),
-        (8, "`what`: unknown key, known are `interval`, `start`, `objects`, `files`, `samples`"),
+        (7, ("`samples[2]`: unknown key `use`, known are `time`, `node`, `usage`, `pods`, `containers`, "
+             "`applications`, `bestEffort`")),
+        (8, "`what`: unknown key, known are `interval`, `start`, `objects`, `files`, `hosts`, `samples`"),
     ]
 
 
