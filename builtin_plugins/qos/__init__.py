@@ -38,7 +38,7 @@ def _plugin(name: str, module: str, description: str, *, enabled: bool, reads: t
 
 
 PLUGINS: Final[tuple[Plugin, ...]] = (
-    _plugin("BECPUSuppress", "be_cpu_suppress.plugin",
+    _plugin("BECPUSuppress", "cpu_suppress.plugin",
             "Keeps a node's CPU usage near a threshold by bounding all best-effort pods together.", enabled=False,
             reads=(Read("NodeSLO", fields=_SUPPRESSION),)),
 )

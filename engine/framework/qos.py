@@ -84,8 +84,9 @@ class Readings(Protocol):
 
     Files have logical names: a directory, and the file's name and unit in control groups v1 on both versions
     (`besteffort/cpu.cfs_quota_us`). Directories are `guaranteed`, `burstable`, `besteffort` (Kubernetes' QoS classes),
-    below them pods and containers as `directory` names them, and `applications/NAME`; files outside of control groups
-    are `resctrl/GROUP/FILE`, `proc/...` and `sys/...`. A file that does not exist is not in the mapping.
+    below them pods and containers as `directory` names them, `applications/NAME`, and `root` (the root of all control
+    groups); files outside of control groups are `resctrl/GROUP/FILE`, `proc/...` and `sys/...`. A file that does not
+    exist is not in the mapping.
     """
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from koordpolicy.builtin_plugins.qos.be_cpu_suppress.plugin import (
+from koordpolicy.builtin_plugins.qos.cpu_suppress.plugin import (
     BECPUSuppress,
     application_counts,
     pod_counts,

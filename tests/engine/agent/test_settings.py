@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from koordpolicy.builtin_plugins.qos import PLUGINS
-from koordpolicy.builtin_plugins.qos.be_cpu_suppress.plugin import BECPUSuppress
+from koordpolicy.builtin_plugins.qos.cpu_suppress.plugin import BECPUSuppress
 from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReadings, load
 from koordpolicy.engine.agent.settings import fields_read, running_reads, settings_without_effect

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.builtin_plugins.qos import PLUGINS
-from koordpolicy.builtin_plugins.qos.be_cpu_suppress.plugin import (
+from koordpolicy.builtin_plugins.qos.cpu_suppress.plugin import (
     BECPUSuppress,
     UsageSplit,
     check_args,
