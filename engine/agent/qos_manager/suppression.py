@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -26,6 +25,9 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     raw_qos_class,
 )
 
+from ..cpuset import format_cpuset as format_cpuset  # noqa: PLC0414 - exported again
+from ..cpuset import parse_cpuset as parse_cpuset  # noqa: PLC0414 - exported again
+
 Writes: TypeAlias = tuple[tuple[str, str], ...]
 """Control group files to write, in order, each with its text."""
 
@@ -36,35 +38,10 @@ UNLIMITED: Final = -1
 PERIOD: Final = 100_000
 """The period of the CFS quota, in microseconds."""
 
-_CPUS: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
-_LARGEST_CPU: Final = 65_535  # Linux is built for 8,192 at most
 _SMALLEST_CPUSET: Final = 2
 _SMALLEST_QUOTA: Final = 2_000
 _LARGEST_STEP: Final = 0.1  # of the node per round, upwards
 _DEAD_BAND: Final = 0.01  # of the node
-
-
-def parse_cpuset(text: str) -> frozenset[int]:
-    """Return the CPUs of a list such as `0,4-5`; raise `ValueError` for any other text."""
-    cpus: set[int] = set()
-    for part in filter(None, (each.strip() for each in text.strip().split(","))):
-        found = _CPUS.fullmatch(part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if not first <= last <= _LARGEST_CPU:
-            raise ValueError(f"`{part}` is neither a CPU nor a range of CPUs from 0 to {_LARGEST_CPU}")
-        cpus.update(range(first, last + 1))
-    return frozenset(cpus)
-
-
-def format_cpuset(cpus: Iterable[int]) -> str:
-    """Return CPUs as sorted ranges (`0,4-5`), as the kernel prints them."""
-    ranges: list[list[int]] = []
-    for cpu in sorted(set(cpus)):
-        if ranges and cpu == ranges[-1][1] + 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def choose_cpus(count: int, processors: Sequence[Processor]) -> list[int]:
