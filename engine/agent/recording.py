@@ -33,7 +33,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode, read, read_file, to_plain
-from koordpolicy.engine.framework.qos import Host, Processor, Storage
+from koordpolicy.engine.framework.qos import Evictions, Host, Processor, Storage
 from koordpolicy.engine.kubernetes.vocabulary import kubernetes_qos_class
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
 
@@ -47,6 +47,7 @@ _KEYS: Final = ("interval", "start", "objects", "files", "hosts", "samples")
 _SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applications", "bestEffort")
 _THROTTLED: Final = "throttled"
 _UNKNOWN_HOST: Final = Host()
+_NO_EVICTIONS: Final = Evictions()
 _TIERS: Final[Mapping[str, str]] = {"Guaranteed": "guaranteed", "Burstable": "burstable", "BestEffort": "besteffort"}
 
 
@@ -307,14 +308,18 @@ def _camel(name: str) -> str:
 class RecordedReadings:
     """One node of a recording at one time (implements `NodeReadings`).
 
-    `files` is owned and updated by the caller.
+    `files` is owned and updated by the caller, who also says which pods were evicted before.
     """
 
-    def __init__(self, recording: MetricsRecording, node: str, now: int, files: Mapping[str, str]) -> None:
+    def __init__(
+        self, recording: MetricsRecording, node: str, now: int, files: Mapping[str, str],
+        evictions: Evictions = _NO_EVICTIONS,
+    ) -> None:
         self._recording = recording
         self._node = node
         self._now = now
         self._files = files
+        self._evictions = evictions
 
     @property
     def now(self) -> int:
@@ -340,6 +345,11 @@ class RecordedReadings:
     def host(self) -> Host:
         """The machine; without facts if none were recorded."""
         return self._recording.hosts.get(self._node, _UNKNOWN_HOST)
+
+    @property
+    def evictions(self) -> Evictions:
+        """The earlier evictions on the node."""
+        return self._evictions
 
     def directory(self, pod: PodInfo, container: str = "") -> str:
         """Return the logical directory of a pod or of one of its containers."""

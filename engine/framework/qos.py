@@ -21,7 +21,8 @@ class Adjustment:
 
     `values` are the numbers that led to it, for people. `writes` are the control group files to write, in this order,
     each with its text; an empty tuple for actions that write none. An eviction's `subject` is the pod's key. `recovers`
-    marks an action that reverts an earlier adjustment.
+    marks an action that reverts an earlier adjustment. An eviction with `past_budget` deletes the pod if a
+    PodDisruptionBudget refuses its eviction.
     """
 
     kind: str
@@ -31,6 +32,20 @@ class Adjustment:
     values: Mapping[str, object] = field(default_factory=dict)
     writes: tuple[tuple[str, str], ...] = ()
     recovers: bool = False
+    past_budget: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evictions:
+    """The evictions on one node that were requested before a round, by UID of the pod (its key, if it has no UID).
+
+    `leaving` were evicted within the last two minutes, or their request has no answer yet: strategies count them as
+    released and do not evict them again. `refused` cannot be evicted now, with the reason: strategies take the next
+    candidate instead.
+    """
+
+    leaving: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +127,11 @@ class Readings(Protocol):
     @property
     def files(self) -> Mapping[str, str]:
         """The files by logical name with their text, without the final line break; each is read when looked up."""
+        ...
+
+    @property
+    def evictions(self) -> Evictions:
+        """The earlier evictions on the node, by whichever strategy."""
         ...
 
     def directory(self, pod: PodInfo, container: str = "") -> str:

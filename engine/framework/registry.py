@@ -55,6 +55,10 @@ class Plugin:
     """Validates args and fills in defaults; raises `ValueError` or `PolicyError`."""
     ignored_args: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
     """Returns the reasons why valid args have no effect, by path; None if all have one."""
+    gates: tuple[str, ...] = ()
+    """The feature gates of a QoS plugin in Python, of which one must be on; empty: the gate of its own name.
+
+    Those that are on are its argument `features`."""
     reads: tuple[Read, ...] = ()
     """The kinds of objects that it reads, with their fields. It gets whole nodes and pods unless it names these too."""
 

@@ -25,6 +25,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Framework, Refusal
+from koordpolicy.engine.framework.qos import Evictions
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.kubernetes.release import release_of
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
@@ -383,10 +384,11 @@ class FakeReadings:
     def __init__(
         self, node: Json, *, usage: Mapping[str, str] | None = None, pods: Iterable[Json] = (),
         pod_usage: Mapping[str, Mapping[str, str]] | None = None, files: Mapping[str, str] | None = None,
-        objects: Iterable[Json] = (), now: int = NOW,
+        objects: Iterable[Json] = (), now: int = NOW, evictions: Evictions | None = None,
     ) -> None:
         self.node = node
         self.now = now
+        self.evictions = evictions or Evictions()
         self.pods = tuple(map(PodInfo.of, pods))
         self.files: Mapping[str, str] = dict(files or {})
         self._usage = _amounts(usage or {})

@@ -96,6 +96,7 @@ from koordpolicy.engine.framework.points import (
 )
 from koordpolicy.engine.framework.qos import (
     Adjustment,
+    Evictions,
     Readings,
     Strategy,
 )
@@ -202,6 +203,7 @@ __all__ = [
     "Events",
     "Evict",
     "EvictionFilter",
+    "Evictions",
     "Evictor",
     "ExplainsNode",
     "ExplainsRound",

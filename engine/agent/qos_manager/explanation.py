@@ -105,8 +105,8 @@ def _plugin(running: RunningStrategy, last: ReplayedRound, readings: RecordedRea
     found = heading(f"{running.name} {did} at {elapsed}{watched}", parts or (_said("idle", "it says no more"),),
                     kind="plugin")
     return replace(found, facts={
-        "plugin": running.name, "gate": running.gate, "enforcement": running.enforcement.value, "outcome": did,
-        "elapsedSeconds": last.elapsed / 1e9,
+        "plugin": running.name, "gate": ", ".join(running.gates), "enforcement": running.enforcement.value,
+        "outcome": did, "elapsedSeconds": last.elapsed / 1e9,
     })
 
 

@@ -40,13 +40,13 @@ UNKNOWN_GATE: Final = "unknown-gate"
 
 @dataclass(frozen=True, slots=True)
 class RunningStrategy:
-    """An active strategy; `gate` is the feature gate that it depends on."""
+    """An active strategy; `gates` are the feature gates of which one must be on."""
 
     name: str
     strategy: Any
     enforcement: Enforcement
     digest: str
-    gate: str
+    gates: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -92,11 +92,13 @@ class Manager:
                     made = old
                 else:
                     made = self._make(plugin)
-                gates.add(made.gate)
-                if self.gates.get(made.gate, GATES.get(made.gate, True)):
+                gates.update(made.gates)
+                if any(map(self._is_on, made.gates)):
                     running[plugin.name] = made
+                elif len(made.gates) == 1:
+                    idle[plugin.name] = f"its feature gate {made.gates[0]} is off"
                 else:
-                    idle[plugin.name] = f"its feature gate {made.gate} is off"
+                    idle[plugin.name] = f"its feature gates {', '.join(made.gates)} are off"
             except PolicyError as error:
                 problems += error.problems
             except BaseException as error:
@@ -113,18 +115,22 @@ class Manager:
         self._running, self.idle = running, idle
 
     def _make(self, plugin: Plugin) -> RunningStrategy:
-        args: Mapping[str, Any] = plugin.check_args({}) if plugin.check_args is not None else {}
+        given: dict[str, Any] = {"features": list(filter(self._is_on, plugin.gates))} if plugin.gates else {}
+        args: Mapping[str, Any] = plugin.check_args(given) if plugin.check_args is not None else given
         # koordlet has no profiles.
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
         made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log))
-        gate = made.spec.feature_gate if isinstance(made, CompiledQoS) else plugin.name
+        gates = (made.spec.feature_gate,) if isinstance(made, CompiledQoS) else plugin.gates or (plugin.name,)
         # A plugin that is not enforced has no effects, so none must be recorded.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else StrategyState()
         strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
         interval = strategy.interval
         if type(interval) is not int or interval <= 0:
             raise ValueError(f"its interval must be a whole number of nanoseconds above 0, not {interval!r}")
-        return RunningStrategy(plugin.name, strategy, plugin.enforcement, plugin.digest, gate)
+        return RunningStrategy(plugin.name, strategy, plugin.enforcement, plugin.digest, gates)
+
+    def _is_on(self, gate: str) -> bool:
+        return self.gates.get(gate, GATES.get(gate, True))
 
     def _unknown(self, plugins: Iterable[Plugin]) -> Iterator[Problem]:
         names = [plugin.name for plugin in plugins]
