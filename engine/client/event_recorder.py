@@ -61,7 +61,7 @@ class RecorderView:
     refused: int = 0
     """Writes that the server refused; they are not repeated."""
     failed: int = 0
-    """Writes that were given up after 12 failed connections."""
+    """Writes that were given up after 12 failed connections or an unexpected error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +214,13 @@ class EventRecorder:
                 with self._lock:
                     self._queue.appendleft((key, series))
                 raise
+            except Exception:
+                _LOG.exception("an event about %s/%s is lost", key.regarding.namespace, key.regarding.name)
+                with self._lock:
+                    series.queued = False
+                    self.view = replace(self.view, failed=self.view.failed + 1)
+                    if self._series.get(key) is series:
+                        del self._series[key]
 
     def _look(self) -> None:
         """Queue the series to refresh, and those that have ended, which are forgotten."""

@@ -64,6 +64,20 @@ class IoThread:
                 raise RuntimeError(f"`{self._thread.name}` is not running")
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
+    def spawn(self, coroutine: Coroutine[Any, Any, object], what: str) -> Future[object]:
+        """Submit a coroutine whose result nobody awaits; an exception is logged with `what` it was for.
+
+        Raises `RuntimeError` before `start` and after `close`.
+        """
+        future: Future[object] = self.submit(coroutine)
+
+        def log(ended: Future[object]) -> None:
+            if not ended.cancelled() and (error := ended.exception()) is not None:
+                _LOG.error("%s failed", what, exc_info=error)
+
+        future.add_done_callback(log)
+        return future
+
     def call_soon(self, callback: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call a function in the loop, which it must not block; its exception is logged.
 

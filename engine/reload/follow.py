@@ -6,11 +6,10 @@ One process of those that follow the same objects writes their status: the holde
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Final
 
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.informer import Change, Informer, InformerView
@@ -24,8 +23,6 @@ from koordpolicy.engine.documents.objects import PLURALS
 
 from .api_source import ApiSource, ConfigMapSource
 from .object_status import Patch
-
-_LOG: Final = logging.getLogger(__name__)
 
 SYNC_S: Final = 15.0
 """Seconds that a start waits for the first lists."""
@@ -60,7 +57,7 @@ class PolicyFollower:
                          for resource, namespace, selector in _parts(source)]
             source.follow(_views(informers))
             for informer in informers:
-                self._io.submit(informer.run()).add_done_callback(_log_failure)
+                self._io.spawn(informer.run(), "to follow policies")
 
     def wait(self, seconds: float = SYNC_S) -> bool:
         """Wait until all objects are listed, but not for what does not pass by waiting; return whether they are."""
@@ -77,7 +74,7 @@ class PolicyFollower:
 
     def elect(self, settings: LeaseSettings) -> None:
         """Take part in the election of the process that writes status."""
-        self._io.submit(self._take_part(settings)).add_done_callback(_log_failure)
+        self._io.spawn(self._take_part(settings), "the election of the writer of status")
 
     def leads(self) -> bool:
         """Return True while this process is the one that writes status."""
@@ -105,11 +102,6 @@ class PolicyFollower:
             await self._elector.run()
             # Leadership was given up: writes of status are not harmed by that, so it is tried again.
             await asyncio.sleep(settings.retry_s)
-
-
-def _log_failure(future: Future[Any]) -> None:
-    if not future.cancelled() and (error := future.exception()) is not None:
-        _LOG.error("following policies failed", exc_info=error)
 
 
 def _parts(source: ApiSource) -> list[tuple[ApiResource, str, str | None]]:

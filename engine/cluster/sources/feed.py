@@ -257,7 +257,7 @@ class Feed:
         deadline = self._clock() + timeout
         barrier = Barrier([kind for kind in _BARRIER_KINDS if kind in self._projections and kind not in self._absent],
                           deadline, self._clock)
-        self._io.submit(self._raise_barrier(barrier, deadline))
+        self._io.spawn(self._raise_barrier(barrier, deadline), "to wait for the newest pods")
         return barrier
 
     def compare(self) -> None:
@@ -581,7 +581,7 @@ class Feed:
                 if each.found is Found.REDUNDANT:
                     self._apply_item(cluster, _Item(each.key, "", None))
                 else:
-                    self._io.submit(self._read(each.key, each.uid))
+                    self._io.spawn(self._read(each.key, each.uid), "to read an object again")
         self._comparisons += 1
         if found:
             _LOG.error("Cache mismatch: %s", describe(found))

@@ -195,7 +195,7 @@ class LiveClient:
             **((known or pod.object).get("metadata") or {}), "deletionTimestamp": rfc3339(self._clock())}}
         if known is not None:
             self._cluster.upsert(marked)
-        self._start(self._preempt(Preemption(preemptor, node, pod, marked)))
+        self._io.spawn(self._preempt(Preemption(preemptor, node, pod, marked)), f"the preemption of {pod.key}")
 
     async def _preempt(self, preemption: Preemption) -> None:
         pod, preemptor = preemption.victim, preemption.preemptor
@@ -333,9 +333,6 @@ class LiveClient:
                 chain.popleft()
         finally:
             del self._chains[key]
-
-    def _start(self, coroutine: Any) -> None:
-        self._io.submit(coroutine)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)

@@ -95,7 +95,7 @@ class UnconfirmedBindings:
         while self._bound and (self._bound[0].deadline <= self._clock() or _is_settled(cluster, self._bound[0])):
             bound = self._bound.popleft()
             if not _is_settled(cluster, bound):
-                self._io.submit(self._look_up(bound))
+                self._io.spawn(self._look_up(bound), f"to read the node of {bound.pod.key}")
         while self._read:
             self._apply(loop, *self._read.popleft())
 

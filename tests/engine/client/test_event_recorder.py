@@ -326,6 +326,28 @@ def test_an_event_that_expired_is_created_again():
     play(script, FINE, refused(404, "NotFound"), FINE)
 
 
+def test_an_unexpected_error_costs_one_event_only(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    async def script(scene: Scene) -> None:
+        own = scene.recorder._event
+
+        def fail_for_pods(key: Any, state: Any) -> Any:
+            if key.regarding == POD:
+                raise LookupError("no")
+            return own(key, state)
+
+        monkeypatch.setattr(scene.recorder, "_event", fail_for_pods)
+        scene.record()
+        scene.record(regarding=NODE)
+        assert [body["regarding"]["kind"] for _, _, body in await scene.flush()] == ["Node"]
+        monkeypatch.setattr(scene.recorder, "_event", own)
+        scene.record()
+        assert [body["regarding"]["kind"] for _, _, body in await scene.flush()] == ["Pod"]
+
+    scene = play(script)
+    assert scene.recorder.view == RecorderView(recorded=3, written=2, failed=1)
+    assert [record.message for record in caplog.records] == ["an event about team/a is lost"]
+
+
 def test_an_event_whose_write_was_cut_off_is_written_by_the_last_flush():
     async def script(scene: Scene) -> None:
         async def hang(_request: web.Request) -> web.StreamResponse:

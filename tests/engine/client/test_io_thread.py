@@ -88,6 +88,22 @@ def test_a_closer_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureF
     assert [record.message for record in caplog.records] == ["a connection could not be closed"]
 
 
+def test_a_failure_that_nobody_awaits_is_logged_with_its_purpose(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise LookupError("no")
+
+    async def wait() -> None:
+        await asyncio.sleep(60)
+
+    with caplog.at_level(logging.ERROR), IoThread() as io:
+        cancelled = io.spawn(wait(), "to wait")
+        cancelled.cancel()
+        with pytest.raises(LookupError):
+            io.spawn(fail(), "to read the node of default/web").result(10)
+    assert [(record.message, str(record.exc_info[1])) for record in caplog.records if record.exc_info] == [
+        ("to read the node of default/web failed", "no")]
+
+
 def test_close_gives_up_after_its_time_limit_and_succeeds_later() -> None:
     begun, release = threading.Event(), threading.Event()
 
