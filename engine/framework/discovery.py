@@ -20,7 +20,7 @@ from koordpolicy.engine.source import Problem
 from .border import must_be_survived
 from .descheduler import Balance, Deschedule, EvictionFilter, PreEvictionFilter
 from .points import Framework, Point, functions
-from .qos import Strategy
+from .qos import GreyControl, LivingStrategy, QoSExtension, Strategy
 from .registry import Plugin
 from .scheduler import (
     ApplyPatch,
@@ -60,7 +60,9 @@ PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
     Point.PRE_BIND: (PreBind, PreBindReservation, ApplyPatch),
     Point.BIND: (Bind,),
     Point.POST_BIND: (PostBind,),
-    Point.STRATEGY: (Strategy,),
+    Point.STRATEGY: (Strategy, LivingStrategy),
+    Point.EXTENSION: (QoSExtension,),
+    Point.GREY_CONTROL: (GreyControl,),
     Point.DESCHEDULE: (Deschedule,),
     Point.BALANCE: (Balance,),
     Point.EVICTION_FILTER: (EvictionFilter, PreEvictionFilter),
@@ -72,7 +74,7 @@ FRAMEWORKS: Final[Mapping[Framework, tuple[Point, ...]]] = {
         Point.PRE_ENQUEUE, Point.QUEUE_SORT, Point.PRE_FILTER, Point.FILTER, Point.POST_FILTER, Point.PRE_SCORE,
         Point.SCORE, Point.RESERVE, Point.PERMIT, Point.PRE_BIND, Point.BIND, Point.POST_BIND,
     ),
-    Framework.QOS: (Point.STRATEGY,),
+    Framework.QOS: (Point.STRATEGY, Point.EXTENSION, Point.GREY_CONTROL),
     Framework.DESCHEDULER: (Point.DESCHEDULE, Point.BALANCE, Point.EVICTION_FILTER),
 }
 """The points at which Python plugins are called, in the order of a cycle."""

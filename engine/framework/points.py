@@ -73,6 +73,8 @@ class Point(enum.Enum):
     BIND = "bind"
     POST_BIND = "postBind"
     STRATEGY = "strategy"
+    EXTENSION = "extension"
+    GREY_CONTROL = "greyControl"
     DESCHEDULE = "deschedule"
     BALANCE = "balance"
     EVICTION_FILTER = "evictionFilter"
@@ -543,6 +545,9 @@ POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
         _Q, "Adjusts values on the node; called once per interval.",
         (Slot.THRESHOLD, Slot.WHEN, Slot.TARGET, Slot.RELEASE, Slot.QOS_CRITERIA, Slot.QOS_SORT),
     ),
+    Point.EXTENSION: PointSpec(_Q, "Runs beside the strategies, with flags and a feature gate of its own.",
+                               available=False),
+    Point.GREY_CONTROL: PointSpec(_Q, "Gives policies to pods that declare none.", available=False),
     Point.DESCHEDULE: PointSpec(_D, "Evicts single pods that violate a policy.", (Slot.CRITERIA, Slot.SORT)),
     Point.BALANCE: PointSpec(
         _D, "Evicts pods to balance nodes.",

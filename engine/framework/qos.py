@@ -3,15 +3,23 @@
 A strategy is a function of readings: it returns adjustments, and never writes or evicts by itself. So one strategy runs
 on a live node, in a dry run, over a recording and in a test, and what it changed can be recorded, explained and
 recovered.
+
+Plugins that cannot be such a function have koordlet's life: a `LivingStrategy` and a `QoSExtension` run in a thread of
+their own, a `GreyControl` gives pods policies that they do not declare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import enum
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import argparse
+    import logging
+    import threading
+
     from koordpolicy.engine.cluster.objects.pods import PodInfo
 
 
@@ -181,4 +189,111 @@ class Strategy(Protocol):
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Return the actions that revert all changes of this strategy on the node; idempotent."""
+        ...
+
+
+class Applies(Protocol):
+    """Writes adjustments to the node's control group files."""
+
+    def apply(self, adjustments: Sequence[Adjustment]) -> object:
+        """Write the files of the adjustments, in order; a file that has its text already is not written.
+
+        A failed write is logged, and stops neither the next one nor the caller. May be called from any thread. In a dry
+        run nothing is written.
+        """
+        ...
+
+
+class EvictsPods(Protocol):
+    """Evicts pods by the API server's eviction, so that disruption budgets are respected."""
+
+    def evict(self, pod: PodInfo, reason: str, message: str = "") -> bool:
+        """Evict a pod; return whether it is leaving. May be called from any thread. In a dry run nothing is evicted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyContext:
+    """The access of plugins with a life of their own to the node.
+
+    `readings` returns the node's current readings, and raises `EvaluationError` before the first ones are there.
+    `strategies` are the active strategies by name. `options` has the values of the flags that extensions declare.
+    `only_evict_by_api` is always true: containers are never killed through the container runtime.
+    """
+
+    node: str
+    readings: Callable[[], Readings]
+    executor: Applies
+    evictor: EvictsPods
+    strategies: Mapping[str, object]
+    log: logging.Logger
+    options: argparse.Namespace
+    only_evict_by_api: bool = True
+
+
+@runtime_checkable
+class LivingStrategy(Protocol):
+    """A QoS strategy with a life of its own, as koordlet's are; a `Strategy` is preferred wherever it suffices.
+
+    Its writes and evictions are not recorded and cannot be replayed. A method `recover(readings)` like that of
+    `Strategy` is called, if there is one, after it was stopped.
+    """
+
+    def enabled(self) -> bool:
+        """Return whether it is to run; called once, when the node's objects are known."""
+        ...
+
+    def setup(self, context: StrategyContext) -> None:
+        """Prepare to run; called once, only if it is enabled. If it raises, the strategy does not run."""
+        ...
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set, or start that and return at once; called once, in a thread of its own."""
+        ...
+
+
+@runtime_checkable
+class QoSExtension(Protocol):
+    """An extension of the QoS manager: code with flags and a feature gate of its own, off by default."""
+
+    def init_flags(self, parser: argparse._ArgumentGroup) -> None:
+        """Declare the command line flags of the extension; called whatever its gate is."""
+        ...
+
+    def setup(self, context: StrategyContext) -> None:
+        """Prepare to run; called once, only if the gate is on. If it raises, the extension does not run."""
+        ...
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set, or start that and return at once; called once, in a thread of its own."""
+        ...
+
+
+class PodPolicy(enum.StrEnum):
+    """A policy that a `GreyControl` may give to a pod."""
+
+    CPU_BURST = "CPUBurst"
+    """The content of the annotation `koordinator.sh/cpuBurst`."""
+    MEMORY_QOS = "MemoryQOS"
+    """The content of the annotation `koordinator.sh/memoryQOS`."""
+
+
+@runtime_checkable
+class GreyControl(Protocol):
+    """Gives policies to pods that declare none, for example to try one on a share of the pods."""
+
+    def setup(self, context: StrategyContext) -> None:
+        """Prepare to run; called once. If it raises, the plugin is left out."""
+        ...
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set, or start that and return at once; called once, in a thread of its own."""
+        ...
+
+    def inject_pod_policy(self, pod: PodInfo, policy: PodPolicy) -> Mapping[str, Any] | None:
+        """Return the policy of that kind for the pod, as plain data; None to give none.
+
+        Called once a round for each pod without an annotation of that kind, in the thread of the rounds. The first
+        plugin, by order and name, that gives one decides; one that raises is logged and skipped.
+        """
         ...

@@ -13,8 +13,8 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.handle import Handle
-from koordpolicy.engine.framework.points import Enforcement, Framework
-from koordpolicy.engine.framework.qos import Adjustment
+from koordpolicy.engine.framework.points import Enforcement, Framework, Point
+from koordpolicy.engine.framework.qos import Adjustment, LivingStrategy, Strategy
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
@@ -47,6 +47,8 @@ class RunningStrategy:
     enforcement: Enforcement
     digest: str
     gates: tuple[str, ...]
+    lives: bool = False
+    """True if it has a life of its own (`LivingStrategy`), and so no rounds."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ class Manager:
     """Returns the current nodes and pods, for the plugins' handle."""
     now: int = 0
     """The time of the latest round, in nanoseconds since the epoch."""
+    on_node: bool = False
+    """True on a node, where strategies with a life of their own run; nothing else can run them."""
     idle: Mapping[str, str] = field(default_factory=dict)
     """Plugins that do not run, with the reason."""
     _running: dict[str, RunningStrategy] = field(default_factory=dict)
@@ -77,7 +81,7 @@ class Manager:
             PolicyError: an unknown gate or plugin, invalid arguments, an action that is not available yet; then the
                 previous plugins stay active.
         """
-        plugins = registry.of_framework(Framework.QOS)
+        plugins = [each for each in registry.of_framework(Framework.QOS) if Point.STRATEGY in each.points]
         problems = list(self._unknown(plugins))
         running: dict[str, RunningStrategy] = {}
         gates = {*GATES, *(plugin.name for plugin in plugins)}
@@ -93,7 +97,9 @@ class Manager:
                 else:
                     made = self._make(plugin)
                 gates.update(made.gates)
-                if any(map(self._is_on, made.gates)):
+                if made.lives and not self.on_node:
+                    idle[plugin.name] = "it has a life of its own, and runs only on a node"
+                elif any(map(self._is_on, made.gates)):
                     running[plugin.name] = made
                 elif len(made.gates) == 1:
                     idle[plugin.name] = f"its feature gate {made.gates[0]} is off"
@@ -124,6 +130,8 @@ class Manager:
         # A plugin that is not enforced has no effects, so none must be recorded.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else StrategyState()
         strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made
+        if not isinstance(strategy, Strategy) and isinstance(strategy, LivingStrategy):
+            return RunningStrategy(plugin.name, strategy, plugin.enforcement, plugin.digest, gates, lives=True)
         interval = strategy.interval
         if type(interval) is not int or interval <= 0:
             raise ValueError(f"its interval must be a whole number of nanoseconds above 0, not {interval!r}")
@@ -144,8 +152,8 @@ class Manager:
 
     @property
     def intervals(self) -> Mapping[str, int]:
-        """The active strategies with their intervals in nanoseconds."""
-        return {name: running.strategy.interval for name, running in self._running.items()}
+        """The active strategies that have rounds, with their intervals in nanoseconds."""
+        return {name: running.strategy.interval for name, running in self._running.items() if not running.lives}
 
     def run(self, name: str, readings: NodeReadings) -> tuple[RoundReport, bool]:
         """Run one round of a strategy; return its report and whether it is enforced."""
@@ -160,6 +168,8 @@ class Manager:
             and isinstance(running.strategy, DocumentStrategy) for key in running.strategy.action_keys
         }
         for old in self._leaving:
+            if old.lives and not hasattr(old.strategy, "recover"):
+                continue
             if isinstance(old.strategy, DocumentStrategy):
                 keys = old.strategy.action_keys - kept
                 found = RoundReport(recover_applied(self.memory, keys, readings, "its document went away or changed"))
