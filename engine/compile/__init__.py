@@ -5,6 +5,7 @@ Nothing here runs per decision: frameworks run the entries. Commands that only c
 
 from __future__ import annotations
 
+from .effects import settings_of as settings_of
 from .plugins import check_names as check_names
 from .plugins import compile_documents as compile_documents
 from .programs import ActionProgram as ActionProgram

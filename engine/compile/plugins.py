@@ -23,15 +23,13 @@ from koordpolicy.engine.documents import (
     PodMatch,
     QoSSpec,
     SchedulerSpec,
-    SortKey,
-    Subject,
-    SuppressCPU,
 )
 from koordpolicy.engine.framework.points import Framework, Point, Slot
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.kubernetes.vocabulary import NAMESPACE_NAME_LABEL
 from koordpolicy.engine.source import Problems
 
+from .effects import compile_effect, compile_sort
 from .expressions import Expressions
 from .params import ParamsSchema, gather, override, type_of
 from .programs import (
@@ -40,11 +38,7 @@ from .programs import (
     CompiledDescheduler,
     CompiledQoS,
     CompiledScheduler,
-    EffectProgram,
-    EvictProgram,
     ScoreProgram,
-    SortProgram,
-    SuppressCPUProgram,
     ThresholdProgram,
 )
 
@@ -216,11 +210,6 @@ def _compile_scheduler(
     )
 
 
-def _sort(expressions: Expressions, keys: Iterable[SortKey], slot: Slot) -> tuple[SortProgram, ...]:
-    found = [(key, expressions.program(key.expression, slot)) for key in keys]
-    return tuple(SortProgram(program, key.order) for key, program in found if program is not None)
-
-
 def _key(document: Document, *parts: str) -> str:
     """Return the key of an item's state: it is the same while document, item and text are the same."""
     return hashlib.sha256("\0".join((document.kind.value, document.name, *parts)).encode()).hexdigest()[:16]
@@ -256,7 +245,7 @@ def _compile_qos(
     actions = []
     for action in spec.actions:
         when = expressions.optional(action.when, Slot.WHEN)
-        effect = _effect(action.effect, spec, expressions)
+        effect = compile_effect(action.effect, spec, expressions)
         if effect is not None:
             key = _key(document, action.name, repr(plain_actions[action.name]))
             actions.append(ActionProgram(action.name, effect, when, action.otherwise, action.span, key))
@@ -271,25 +260,6 @@ def _compile_qos(
                 expressions=expressions),
         compiled,
     )
-
-
-def _effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectProgram | None:
-    if isinstance(effect, SuppressCPU):
-        target = expressions.program(effect.target, Slot.TARGET)
-        if spec.for_each is not Subject.NODE:
-            expressions.problems.add(
-                "`suppressCPU` bounds a whole node", effect.target.span,
-                help="write `forEach: node`", code="invalid-value",
-            )
-        return None if target is None else SuppressCPUProgram(target, effect.policy)
-    if isinstance(effect, EvictAction):
-        release = effect.release
-        amount = expressions.program(release.amount, Slot.RELEASE) if release is not None else None
-        return EvictProgram(
-            expressions.rules(effect.criteria, Slot.QOS_CRITERIA), _sort(expressions, effect.sort, Slot.QOS_SORT),
-            release, amount,
-        )
-    return None
 
 
 def _compile_descheduler(
@@ -311,7 +281,7 @@ def _compile_descheduler(
         expressions.optional(spec.nodes.target, Slot.DESTINATION),
         _key(document, "anomaly", source.text if source is not None else ""),
         expressions.rules(spec.criteria, Slot.CRITERIA),
-        _sort(expressions, spec.sort, Slot.SORT),
+        compile_sort(expressions, spec.sort, Slot.SORT),
         expressions.optional(spec.until, Slot.UNTIL),
     )
     expressions.finish()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.values.values import EvaluationError
-from koordpolicy.engine.compile import ActionProgram, EvictProgram, SuppressCPUProgram, ThresholdProgram
+from koordpolicy.engine.compile import ActionProgram, EvictProgram, SuppressCPUProgram, ThresholdProgram, settings_of
 from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.evaluation.distances import distances_to
 from koordpolicy.engine.explanation import Finding, Mark, counted, heading, left_out, listed, plain, shortened, shown
@@ -25,8 +25,10 @@ from koordpolicy.engine.framework.registry import Registry
 from ..recording import MetricsRecording, RecordedReadings
 from ..replay import ReplayedRound, rounds
 from .actions import eviction_allowed
-from .documents import DocumentStrategy, QoSSubject, Timer
+from .documents import DocumentStrategy
 from .manager import Manager, RunningStrategy
+from .strategy_state import StateKey, Timer
+from .subjects import QoSSubject
 
 _WIDTH: Final = 10
 _MOST_PODS: Final = 5
@@ -160,6 +162,10 @@ class _Look:
     last: ReplayedRound
     whose: str
 
+    def key(self, item: str) -> StateKey:
+        """Return the key of an item's state for the subject."""
+        return item, str(self.readings.node["metadata"]["name"]), self.subject.name
+
 
 def _threshold(look: _Look, threshold: ThresholdProgram) -> Finding:
     strategy, subject, readings, last = look.strategy, look.subject, look.readings, look.last
@@ -172,7 +178,7 @@ def _threshold(look: _Look, threshold: ThresholdProgram) -> Finding:
                      Mark.ERROR)
     state = next((each for each in last.thresholds
                   if each.name == threshold.rule.name and each.subject == subject.name), None)
-    timer = strategy.memory.timers.get((threshold.key, subject.name)) or Timer()
+    timer = strategy.memory.timers.get(look.key(threshold.key)) or Timer()
     word, text = _timing(threshold, timer, readings.now)
     facts = {
         "threshold": threshold.rule.name, "subject": subject.name, "true": bool(state and state.true),
@@ -203,7 +209,7 @@ def _timing(threshold: ThresholdProgram, timer: Timer, now: int) -> tuple[str, s
 def _action(look: _Look, action: ActionProgram) -> Finding:
     strategy, subject, last = look.strategy, look.subject, look.last
     name, bindings = f"{look.whose}{action.name}", _with_thresholds(subject, last)
-    applied = (action.key, subject.name) in strategy.memory.applied
+    applied = look.key(action.key) in strategy.memory.applied
     facts: dict[str, Any] = {"action": action.name, "subject": subject.name, "applied": applied}
     stays = "; what it did before stays" if applied else ""
     mine = tuple(_adjustment(each, brief=True) for each in last.adjustments
@@ -236,7 +242,10 @@ def _effect(
                 if isinstance(value, int | float) and not isinstance(value, bool) and "." in text and " " not in text]
         part = Finding("target", f"from {', '.join(dict.fromkeys(read))} (milli-cores)") if read else None
         return (part,) if part else (), f": best-effort pods may use {shown(target, 'milli-cores')}, by {effect.policy}"
-    return _eviction(look, effect, bindings)
+    if isinstance(effect, EvictProgram):
+        return _eviction(look, effect, bindings)
+    values = {name: program.evaluate(bindings) for name, program in settings_of(effect).items()}
+    return (), f": {', '.join(f'{name} {plain(value)}' for name, value in values.items())}" if values else ""
 
 
 def _eviction(

@@ -23,9 +23,9 @@ from .documents import (
     DocumentStrategy,
     RoundError,
     RoundReport,
-    StrategyState,
     recover_applied,
 )
+from .strategy_state import StrategyState
 
 GATES: Final[Mapping[str, bool]] = {
     "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,

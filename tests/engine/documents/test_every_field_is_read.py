@@ -6,19 +6,18 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from koordpolicy import engine
-from koordpolicy.engine.agent.qos_manager.actions import AVAILABLE
 from koordpolicy.engine.documents import Kind, conversion, specs, suite_conversion, suites
 from koordpolicy.engine.documents.validation import schema
 from koordpolicy.engine.testing import fixtures
 
 ROOT = Path(engine.__file__).parent
 READERS = "".join(Path(each.__file__ or "").read_text() for each in (conversion, suite_conversion, fixtures))
-REFUSED = set(get_args(specs.Effect)) - AVAILABLE.keys()
+REFUSED = {each.type for each in conversion.EFFECTS if not each.available}
 """Kinds of actions that are refused where a document has them."""
 
 

@@ -1,0 +1,61 @@
+"""The state of documents' strategies between rounds: timers of thresholds, effects of actions, leaving pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from koordpolicy.engine.compile import ActionProgram, ThresholdProgram
+
+_EVICTED_FOR: Final = 120_000_000_000
+"""The time for which an evicted pod counts as leaving (as in koordlet's evictor)."""
+
+StateKey: TypeAlias = tuple[str, str, str]
+"""The key of a threshold or action, the node's name and the subject's name."""
+
+
+@dataclass(slots=True)
+class Timer:
+    """The timer of a threshold: since when its expression is true, whether it holds, and when it last ceased to hold
+    (in ns).
+    """
+
+    since: int | None = None
+    holds: bool = False
+    ceased: int | None = None
+
+    def update(self, true: bool, threshold: ThresholdProgram, now: int) -> bool:
+        """Update the timer with the expression's value; return whether the threshold holds."""
+        if not true:
+            if self.holds:
+                self.ceased = now
+            self.since, self.holds = None, False
+            return False
+        if self.since is None:
+            self.since = now
+        cold = self.ceased is None or now - self.ceased >= threshold.cool_down_ns
+        self.holds = self.holds or (now - self.since >= threshold.for_ns and cold)
+        return self.holds
+
+
+@dataclass(slots=True)
+class AppliedAction:
+    """An action that has an effect on a node: `originals` are the texts of its files before its first change."""
+
+    action: ActionProgram
+    originals: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StrategyState:
+    """The state that survives generations: timers of thresholds, effects of actions, leaving pods."""
+
+    timers: dict[StateKey, Timer] = field(default_factory=dict)
+    applied: dict[StateKey, AppliedAction] = field(default_factory=dict)
+    evicted: dict[str, int] = field(default_factory=dict)
+    failing: dict[StateKey, int] = field(default_factory=dict)
+
+    def on_their_way_out(self, now: int) -> frozenset[str]:
+        """Return the keys of recently evicted pods."""
+        self.evicted = {pod: time for pod, time in self.evicted.items() if now - time < _EVICTED_FOR}
+        return frozenset(self.evicted)

@@ -1,0 +1,199 @@
+"""The subjects of a document's thresholds and actions on one node in one round, with their variables."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from koordpolicy.engine.cel.values.values import Timestamp
+from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
+from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.compile import CompiledQoS
+from koordpolicy.engine.documents import Subject
+from koordpolicy.engine.evaluation.aggregation import Facts, summarize_rows
+from koordpolicy.engine.evaluation.selection import accepts_pod
+from koordpolicy.engine.kubernetes.vocabulary import BE, QOS_CLASSES
+
+from ..metric_cache.series import STATISTICS
+from ..readings import NodeReadings
+
+_NODE: Final = ("node", "nodeInfo", "allocatable", "requested")
+_TIERS: Final[Mapping[str, str]] = {"BE": "besteffort", "LS": "burstable", "LSR": "guaranteed"}
+"""The directories of Kubernetes' QoS classes, by the class whose settings they have; the others have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class QoSSubject:
+    """A subject of thresholds and actions: its name for messages, its variables, and its pods."""
+
+    name: str
+    bindings: Mapping[str, object]
+    pods: tuple[PodInfo, ...]
+    directory: str = ""
+    """The logical directory of its control groups: of a pod, a container or a tier; empty for the node's root."""
+
+
+class RoundBindings(dict[str, object]):
+    """Variables by name, each computed when it is first read."""
+
+    def __init__(self, values: Mapping[str, object], readers: Mapping[str, Callable[[], object]]) -> None:
+        super().__init__(values)
+        self._readers = readers
+
+    def __missing__(self, name: str) -> object:
+        value = self[name] = self._readers[name]()
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self._readers
+
+
+class RoundView:
+    """The variables of expressions for one node in one round."""
+
+    def __init__(self, compiled: CompiledQoS, readings: NodeReadings) -> None:
+        self.compiled = compiled
+        self.readings = readings
+        self.node = str(readings.node["metadata"]["name"])
+        self._snapshot = readings.snapshot
+        self._row = self._snapshot.index[self.node]
+        self._frame = self._snapshot.frame({})
+        self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(readings.now)}
+
+    @functools.cached_property
+    def pods(self) -> tuple[PodInfo, ...]:
+        """The pods that the document matches."""
+        match = self.compiled.spec.match.pods
+        return tuple(pod for pod in self.readings.pods if accepts_pod(match, pod, self._snapshot))
+
+    def subjects(self) -> Iterator[QoSSubject]:
+        """Yield the document's subjects."""
+        match self.compiled.spec.for_each:
+            case Subject.NODE:
+                yield QoSSubject(self.node, self.of_node(), self.pods)
+            case Subject.POD:
+                for pod in self.pods:
+                    yield QoSSubject(pod.key, self.of_pod(pod), (pod,), self.readings.directory(pod))
+            case Subject.CONTAINER:
+                for pod in self.pods:
+                    for container in (pod.object.get("spec") or {}).get("containers") or ():
+                        yield self._container(pod, container)
+            case Subject.QOS_CLASS:
+                for name in QOS_CLASSES:
+                    yield self._qos_class(name)
+
+    def of_node(self) -> RoundBindings:
+        """Return the variables of the node."""
+        return RoundBindings(self._values, self._readers)
+
+    def of_pod(self, pod: PodInfo) -> RoundBindings:
+        """Return the variables of a pod and the node."""
+        values = {**self._values, **pod_values(pod), "podUsage": self._measured("pod", pod.key)}
+        return RoundBindings(values, self._readers)
+
+    def _container(self, pod: PodInfo, container: Mapping[str, Any]) -> QoSSubject:
+        name = f"{pod.key}/{container.get('name', '')}"
+        bindings = self.of_pod(pod)
+        bindings |= {"container": container, "containerUsage": self._measured("container", name)}
+        directory = self.readings.directory(pod, str(container.get("name", "")))
+        return QoSSubject(name, bindings, (pod,), directory)
+
+    def _qos_class(self, name: str) -> QoSSubject:
+        pods = tuple(pod for pod in self.pods if pod.qos_class == name)
+        requests = ResourceList()
+        for pod in pods:
+            for resource, amount in pod.requests.items():
+                requests[resource] += amount
+        bindings = self.of_node()
+        bindings |= {"qosClass": name, "classRequests": requests, "classUsage": self._sum(pods)}
+        return QoSSubject(name, bindings, pods, _TIERS.get(name, ""))
+
+    @functools.cached_property
+    def _readers(self) -> Mapping[str, Callable[[], object]]:
+        rows: dict[str, Callable[[], object]] = {name: functools.partial(self._row_value, name) for name in _NODE}
+        return {
+            **rows, "usage": self._usage, "metricAge": self._metric_age, "nodeSLO": self._node_slo,
+            "bestEffortUsage": self._best_effort, "nonBestEffortUsage": self._non_best_effort,
+            "systemUsage": self._system, "aggregates": self._aggregates,
+        }
+
+    def _row_value(self, name: str) -> object:
+        value = self._frame.row_value(name, self._row)
+        if name == "nodeInfo":
+            info: Any = value
+            return {**info, "measured": not isinstance(self._usage(), Unmeasured)}
+        return value
+
+    @functools.cached_property
+    def _node_usage(self) -> Mapping[str, object]:
+        usage = self._measured("node", self.node)
+        if isinstance(usage, Unmeasured):
+            return usage
+        statistics = {name: self._measured("node", self.node, name) for name in STATISTICS if name != "last"}
+        return MeasuredList({**usage, **statistics})
+
+    def _usage(self) -> Mapping[str, object]:
+        return self._node_usage
+
+    def _measured(self, what: str, name: str, statistic: str = "avg") -> Mapping[str, object]:
+        """Return the measured amounts over the window, by resource."""
+        amounts = self.readings.measured(what, name, statistic, self.compiled.spec.window_ns)
+        if not amounts:
+            return Unmeasured(f"no sample of {what} `{name}` in the window")
+        return MeasuredList({resource: int(amount) for resource, amount in amounts.items()})
+
+    def _metric_age(self) -> int:
+        return self.readings.age() // 1_000_000_000
+
+    def _node_slo(self) -> Mapping[str, Any]:
+        return self.readings.object("NodeSLO") or Unmeasured(f"node `{self.node}` has no NodeSLO")
+
+    def _sum(self, pods: Iterable[PodInfo]) -> Mapping[str, object]:
+        """Return the total usage of pods; a pod without a sample counts as 0."""
+        node = self._usage()
+        if isinstance(node, Unmeasured):
+            return node
+        total = {resource: 0 for resource, amount in node.items() if isinstance(amount, int)}
+        for pod in pods:
+            used = self.readings.measured("pod", pod.key, "avg", self.compiled.spec.window_ns)
+            for resource, amount in used.items():
+                total[resource] = total.get(resource, 0) + int(amount)
+        return MeasuredList(total)
+
+    def _split(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]] | Unmeasured:
+        """Return the usage of the node, of its best-effort pods and of its other pods."""
+        node = self._usage()
+        if isinstance(node, Unmeasured):
+            return node
+        best = self._sum(pod for pod in self.readings.pods if pod.qos_class == BE)
+        others = self._sum(pod for pod in self.readings.pods if pod.qos_class != BE)
+        amounts = {resource: amount for resource, amount in node.items() if isinstance(amount, int)}
+        return amounts, cast("Mapping[str, int]", best), cast("Mapping[str, int]", others)
+
+    def _best_effort(self) -> Mapping[str, object]:
+        return self._sum(pod for pod in self.readings.pods if pod.qos_class == BE)
+
+    def _non_best_effort(self) -> Mapping[str, object]:
+        split = self._split()
+        if isinstance(split, Unmeasured):
+            return split
+        node, best, others = split
+        # The pods' measured usage counts, even if the node's own sample is smaller.
+        return MeasuredList({name: max(used - best[name], others[name]) for name, used in node.items()})
+
+    def _system(self) -> Mapping[str, object]:
+        split = self._split()
+        if isinstance(split, Unmeasured):
+            return split
+        node, best, others = split
+        return MeasuredList({name: max(used - best[name] - others[name], 0) for name, used in node.items()})
+
+    def _aggregates(self) -> Facts:
+        return self._facts
+
+    @functools.cached_property
+    def _facts(self) -> Facts:
+        return summarize_rows(self.compiled.aggregates, lambda _: map(self.of_pod, self.pods))
