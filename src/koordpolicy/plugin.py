@@ -170,6 +170,12 @@ from koordpolicy.engine.framework.scheduler import (
     TopologyHints,
     Wait,
 )
+from koordpolicy.engine.framework.states import (
+    CallbackTarget,
+    StateCallback,
+    States,
+    StateType,
+)
 
 __all__ = [
     "HIGHEST_SCORE",
@@ -193,6 +199,7 @@ __all__ = [
     "Bind",
     "CacheKey",
     "Cacheable",
+    "CallbackTarget",
     "Changed",
     "Client",
     "Closeable",
@@ -278,6 +285,9 @@ __all__ = [
     "Skip",
     "Snapshot",
     "Startable",
+    "StateCallback",
+    "StateType",
+    "States",
     "Storage",
     "Strategy",
     "StrategyContext",

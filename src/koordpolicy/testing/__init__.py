@@ -20,6 +20,7 @@ from koordpolicy.engine.testing.kit import (
     pod,
     schedule,
 )
+from koordpolicy.engine.testing.states import FakeStates
 
 __all__ = [
     "NOW",
@@ -31,6 +32,7 @@ __all__ = [
     "FakeNominator",
     "FakeQueue",
     "FakeReadings",
+    "FakeStates",
     "FakeWaiting",
     "assert_cacheable",
     "assert_placed",
