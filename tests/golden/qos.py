@@ -37,6 +37,7 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import priority_band, qos_class
 
+from . import qos_slo
 from .result import Result
 from .suites import read_cases
 
@@ -276,4 +277,5 @@ RUNNERS: Mapping[str, Callable[[Case], dict[str, Any]]] = {
     "metric_last": _metric_last,
     "evict_policy_allowed": _evict_policy_allowed,
     "evict_pod_request": _evict_pod_request,
+    **qos_slo.RUNNERS,
 }
