@@ -18,7 +18,6 @@ JSON lines every line is an object (it has a `kind`), a sample (it has a `time`)
 
 from __future__ import annotations
 
-import bisect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -37,7 +36,8 @@ from koordpolicy.engine.framework.qos import Evictions, Host, Processor, Storage
 from koordpolicy.engine.kubernetes.vocabulary import kubernetes_qos_class
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
 
-from .metric_cache.series import STATISTICS, MetricSeries
+from .metric_cache.readings import MetricReadings
+from .metric_cache.series import MetricSeries
 
 _SECOND: Final = 1_000_000_000
 _LARGEST: Final = 256 * 1024 * 1024
@@ -305,7 +305,7 @@ def _camel(name: str) -> str:
     return first + "".join(each.capitalize() for each in others)
 
 
-class RecordedReadings:
+class RecordedReadings(MetricReadings):
     """One node of a recording at one time (implements `NodeReadings`).
 
     `files` is owned and updated by the caller, who also says which pods were evicted before.
@@ -315,16 +315,10 @@ class RecordedReadings:
         self, recording: MetricsRecording, node: str, now: int, files: Mapping[str, str],
         evictions: Evictions = _NO_EVICTIONS,
     ) -> None:
+        super().__init__(node, now, recording.interval)
         self._recording = recording
-        self._node = node
-        self._now = now
         self._files = files
         self._evictions = evictions
-
-    @property
-    def now(self) -> int:
-        """The time, in nanoseconds since the epoch."""
-        return self._now
 
     @property
     def node(self) -> Mapping[str, Any]:
@@ -359,56 +353,10 @@ class RecordedReadings:
         """Return the object of that kind with the node's name, if there is one."""
         return self._recording.objects.get((kind, self._node))
 
-    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return the node's usage."""
-        return self._usage("node", self._node, resource, statistic, window)
-
-    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return the pod's usage."""
-        return self._usage("pod", key, resource, statistic, window)
-
-    def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return the usage of a declared host application."""
-        return self._usage("application", name, resource, statistic, window)
-
-    def container_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float:
-        """Return the usage of a container."""
-        return self._usage("container", key, resource, statistic, window)
-
-    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float:
-        """Return the CPU of the best-effort tier."""
-        return self._usage("bestEffort", self._node, allocation, statistic, window)
-
     @property
     def snapshot(self) -> Snapshot:
         """The recorded objects as a cluster, without measurements."""
         return self._recording.snapshot
 
-    def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:
-        """Return all resources measured within the window of a `node`, `pod`, `container` or `application`."""
-        found = {}
-        for resource, series in self._recording.of(self._node, what, name).items():
-            values = series.between(self._now - window, self._now)
-            if values:
-                found[resource] = STATISTICS[statistic](values)
-        return found
-
-    def age(self) -> int:
-        """Return the age of the node's last sample, in nanoseconds; raise `EvaluationError` if there is none."""
-        times = [
-            series.times[at - 1] for series in self._recording.of(self._node, "node", self._node).values()
-            if (at := bisect.bisect_right(series.times, self._now)) > 0
-        ]
-        if not times:
-            raise EvaluationError(f"no sample of node `{self._node}` yet", reason="NoMetric")
-        return self._now - max(times)
-
-    def _usage(self, what: str, name: str, resource: str, statistic: str, window: int) -> float:
-        series = self._recording.of(self._node, what, name).get(resource)
-        start = self._now - (window or 2 * self._recording.interval)
-        values = series.between(start, self._now) if series is not None else []
-        if statistic == "count":
-            return len(values)
-        if not values:
-            raise EvaluationError(f"no sample of {resource} of {what} `{name}` in the window", reason="NoMetric")
-        return STATISTICS[statistic](values)
+    def _series(self, what: str, name: str) -> Mapping[str, MetricSeries]:
+        return self._recording.of(self._node, what, name)

@@ -1,0 +1,135 @@
+"""The metric cache: the measurements of a node of the last minutes, in memory of a fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from .readings import MetricReadings
+from .series import Series, WindowStatistics
+from .table import SeriesTable
+
+_SECOND: Final = 1_000_000_000
+_MINUTE: Final = 60 * _SECOND
+
+RETENTION: Final[Mapping[str, int]] = {
+    "node": 30 * _MINUTE, "system": 30 * _MINUTE, "bestEffort": 30 * _MINUTE, "pod": 5 * _MINUTE,
+    "container": 5 * _MINUTE, "application": 5 * _MINUTE,
+}
+"""The longest window by kind of subject, in nanoseconds: NodeMetric reports percentiles of a node over 5, 10 and 30
+minutes, and averages of its pods over 5. Other kinds (`numaNode`, `resctrl`, ...) have that of a pod."""
+_FEW: Final = frozenset({"node", "system", "bestEffort"})
+_EXACT_ROWS: Final = 600
+"""Of many subjects, longer series are rounded to 32 bits: a thousand series of half an hour would need 18 MB."""
+
+
+class MetricCache:
+    """The series of one node by kind of subject, name and resource; for one thread.
+
+    `what` is `node`, `system`, `bestEffort`, `pod`, `container`, `application`, `numaNode`, `systemNumaNode` or
+    `resctrl`. A pod's name is its key, a container's `namespace/pod/container`; the node, its system and its
+    best-effort tier have the node's name. Amounts are in canonical units: cpu in milli-cores, `throttled` from 0 to 1,
+    pressures in percent, all else in bytes.
+
+    Each sample is stored as it was measured, so percentiles are exact. Memory is bounded by the retention of each kind,
+    the interval of collection, and the number of subjects.
+    """
+
+    def __init__(self, node: str, interval: int = _SECOND, retention: Mapping[str, int] = RETENTION) -> None:
+        """`interval` is that of the collection, `retention` the longest window by kind, both in nanoseconds."""
+        self.node = node
+        self.interval = interval
+        self._retention = {**RETENTION, **retention}
+        self._tables: dict[str, dict[str, SeriesTable]] = {}
+        self._intervals: dict[tuple[str, str], int] = {}
+
+    def require(self, what: str, window: int) -> None:
+        """Keep samples of a kind for at least that long, in nanoseconds; never shortens a retention."""
+        if window <= self.retention(what):
+            return
+        self._retention[what] = window
+        for resource, table in self._tables.get(what, {}).items():
+            table.resize(self._rows(what, resource))
+
+    def retention(self, what: str) -> int:
+        """Return how long samples of a kind are kept, in nanoseconds."""
+        return self._retention.get(what, self._retention["pod"])
+
+    def table(self, what: str, resource: str, interval: int = 0) -> SeriesTable:
+        """Return the series of a resource of all subjects of a kind, for a collector that appends to them.
+
+        `interval` is the collector's, in nanoseconds (0: the cache's), and has its effect on the first call.
+        """
+        tables = self._tables.setdefault(what, {})
+        found = tables.get(resource)
+        if found is None:
+            self._intervals[what, resource] = interval or self.interval
+            rows = self._rows(what, resource)
+            found = tables[resource] = SeriesTable(rows, single=what not in _FEW and rows > _EXACT_ROWS)
+        return found
+
+    def append(self, what: str, name: str, resource: str, time: int, value: float) -> None:
+        """Append a measurement; raise `ValueError` if it is not finite."""
+        self.table(what, resource).append(time, name, value)
+
+    def forget(self, what: str, name: str) -> None:
+        """Drop all series of a subject, which is gone or is another one of the same name."""
+        for table in self._tables.get(what, {}).values():
+            table.forget(name)
+
+    def names(self, what: str) -> frozenset[str]:
+        """Return the subjects of a kind that have series."""
+        return frozenset(name for table in self._tables.get(what, {}).values() for name in table.names())
+
+    def aggregate(self, what: str, name: str, resource: str, start: int, end: int) -> WindowStatistics | None:
+        """Return all statistics of a series from `start` to `end`, both included; None without a sample."""
+        table = self._tables.get(what, {}).get(resource)
+        return WindowStatistics.of(*table.samples(name, start, end)) if table is not None else None
+
+    def series(self, what: str, name: str) -> dict[str, Series]:
+        """Return the series of a subject by resource."""
+        return {
+            resource: _Column(table, name)
+            for resource, table in self._tables.get(what, {}).items() if name in table
+        }
+
+    def at(self, now: int) -> MetricReadings:
+        """Return the statistics half of a node's readings at a time, in nanoseconds since the epoch."""
+        return _CacheReadings(self, now)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all series."""
+        return sum(table.size for table in self._all())
+
+    def _all(self) -> Iterable[SeriesTable]:
+        return (table for tables in self._tables.values() for table in tables.values())
+
+    def _rows(self, what: str, resource: str) -> int:
+        # Both ends of a window are included, and collections come some milliseconds early or late.
+        return self.retention(what) // self._intervals[what, resource] + 2
+
+
+class _Column:
+    """One series of a table (a `Series`)."""
+
+    __slots__ = ("_name", "_table")
+
+    def __init__(self, table: SeriesTable, name: str) -> None:
+        self._table = table
+        self._name = name
+
+    def between(self, start: int, end: int) -> Sequence[float]:
+        return self._table.between(self._name, start, end)
+
+    def newest(self, end: int) -> int | None:
+        return self._table.newest(self._name, end)
+
+
+class _CacheReadings(MetricReadings):
+    def __init__(self, cache: MetricCache, now: int) -> None:
+        super().__init__(cache.node, now, cache.interval)
+        self._cache = cache
+
+    def _series(self, what: str, name: str) -> Mapping[str, Series]:
+        return self._cache.series(what, name)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordpolicy.engine.agent.metric_cache.series import STATISTICS
+from koordpolicy.engine.agent.metric_cache.table import SeriesTable
+
+NAMES = "abc"
+ROWS = st.lists(st.tuples(
+    st.integers(1, 5), st.dictionaries(st.sampled_from(NAMES), st.floats(0, 1e12), max_size=3)), max_size=80)
+"""The distance to the row before, and its values."""
+
+
+def filled(rows, size: int = 10, *, single: bool = False) -> tuple[SeriesTable, list[tuple[int, dict[str, float]]]]:
+    table, model, time = SeriesTable(size, single=single), [], 0
+    for distance, values in rows:
+        time += distance
+        table.append_all(time, values)
+        model.append((time, values))
+    return table, model
+
+
+@given(ROWS, st.integers(0, 9))
+def test_a_window_within_the_rows_has_exactly_the_values_that_were_appended(rows, reach: int):
+    table, model = filled(rows)
+    end = model[-1][0] if model else 0
+    start = model[max(len(model) - 1 - reach, 0)][0] if model else 0
+    for name in NAMES:
+        expected = [values[name] for time, values in model if name in values and start <= time <= end]
+        assert list(table.between(name, start, end)) == expected
+        times, values = table.samples(name, start, end)
+        assert (list(values), [time for time, values in model if name in values and start <= time <= end]) == (
+            expected, times)
+
+
+@given(ROWS)
+def test_the_newest_value_within_the_rows_is_found(rows):
+    table, model = filled(rows)
+    for name in NAMES:
+        # A series without a value for longer than the rows reach may be dropped, or not yet.
+        recent = [time for time, values in model[-10:] if name in values]
+        if recent:
+            assert table.newest(name, model[-1][0]) == recent[-1]
+            assert table.newest(name, recent[-1] - 1) != recent[-1]
+        elif not any(name in values for _, values in model):
+            assert table.newest(name, 10**9) is None
+
+
+@given(ROWS)
+def test_memory_does_not_depend_on_the_number_of_rows(rows):
+    table, _ = filled(rows)
+    bare = SeriesTable(10)
+    bare.append_all(1, dict.fromkeys(table.names(), 1.0))
+    assert (table.size, table.capacity) == (bare.size, 12)
+
+
+@given(ROWS)
+def test_averages_equal_recomputed_ones(rows):
+    table, model = filled(rows)
+    for name in NAMES:
+        kept = [values[name] for _, values in model[-10:] if name in values]
+        if kept:
+            found = STATISTICS["avg"](table.between(name, model[-10:][0][0], model[-1][0]))
+            assert math.isclose(found, math.fsum(kept) / len(kept), rel_tol=1e-9)
+
+
+@given(ROWS)
+def test_single_precision_is_off_by_less_than_one_in_ten_million(rows):
+    table, model = filled(rows, single=True)
+    for name in NAMES:
+        exact = [values[name] for _, values in model[-10:] if name in values]
+        found = list(table.between(name, model[-10:][0][0] if model else 0, 10**9))
+        assert all(math.isclose(one, other, rel_tol=1e-7, abs_tol=1e-37)
+                   for one, other in zip(found, exact, strict=True))
+
+
+def test_a_clock_that_is_set_back_drops_what_is_later():
+    table, _ = filled([(1, {"a": float(number), "b": 1.0}) for number in range(8)])
+    table.append(4, "a", 40.0)
+    assert (list(table.between("a", 0, 99)), list(table.between("b", 0, 99))) == ([0, 1, 2, 40], [1, 1, 1, 1])
+    table.append_all(2, {"a": 20.0})
+    table.append(3, "b", 30.0)
+    assert (table.samples("a", 0, 99), table.samples("b", 0, 99)) == (([1, 2], [0, 20]), ([1, 2, 3], [1, 1, 30]))
+    table.append(0, "a", 5.0)
+    assert (table.samples("a", -9, 99), table.samples("b", -9, 99)) == (([0], [5]), ([], []))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_refused(value: float):
+    table = SeriesTable(3)
+    with pytest.raises(ValueError, match="is not a measurement"):
+        table.append(1, "a", value)
+    assert table.samples("a", 0, 9) == ([], [])
+
+
+def test_a_series_without_values_is_dropped_once_its_last_one_is_beyond_the_rows():
+    table = SeriesTable(4)
+    table.append_all(0, {"gone": 1.0, "stays": 1.0})
+    for time in range(1, 12):
+        table.append_all(time, {"stays": 1.0})
+    assert (list(table.names()), len(table), "gone" in table) == (["stays"], 1, False)
+
+
+@given(ROWS, st.integers(1, 30))
+def test_other_rows_keep_the_newest_values(rows, size: int):
+    table, model = filled(rows)
+    table.resize(size)
+    for name in NAMES:
+        kept = [values[name] for _, values in model[-min(size, 10):] if name in values]
+        start = model[-min(size, 10):][0][0] if model else 0
+        assert list(table.between(name, start, 10**9)) == kept
+    table.append(10**6, "a", 7.0)
+    assert (table.newest("a", 10**9), table.rows) == (10**6, size)
+
+
+def test_a_table_has_rows():
+    with pytest.raises(ValueError, match="at least one row"):
+        SeriesTable(0)
