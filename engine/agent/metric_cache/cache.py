@@ -24,7 +24,7 @@ _EXACT_ROWS: Final = 600
 
 
 class MetricCache:
-    """The series of one node by kind of subject, name and resource; for one thread.
+    """The series of one node by kind of subject, name and resource; one thread appends, any thread reads.
 
     `what` is `node`, `system`, `bestEffort`, `pod`, `container`, `application`, `numaNode`, `systemNumaNode` or
     `resctrl`. A pod's name is its key, a container's `namespace/pod/container`; the node, its system and its
@@ -79,7 +79,7 @@ class MetricCache:
 
     def names(self, what: str) -> frozenset[str]:
         """Return the subjects of a kind that have series."""
-        return frozenset(name for table in self._tables.get(what, {}).values() for name in table.names())
+        return frozenset(name for table in tuple(self._tables.get(what, {}).values()) for name in table.names())
 
     def aggregate(self, what: str, name: str, resource: str, start: int, end: int) -> WindowStatistics | None:
         """Return all statistics of a series from `start` to `end`, both included; None without a sample."""
@@ -90,7 +90,7 @@ class MetricCache:
         """Return the series of a subject by resource."""
         return {
             resource: _Column(table, name)
-            for resource, table in self._tables.get(what, {}).items() if name in table
+            for resource, table in tuple(self._tables.get(what, {}).items()) if name in table
         }
 
     def at(self, now: int) -> MetricReadings:

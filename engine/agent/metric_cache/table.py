@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +17,12 @@ class SeriesTable:
 
     It holds the last `rows` times at least and a quarter more at most, whatever is appended. A subject without a value
     at a time has none there. Appending costs nothing that grows with the rows; a query costs the rows of its window.
+    May be used from any thread.
     """
 
     def __init__(self, rows: int, *, single: bool = False) -> None:
         """`single` rounds values to 32 bits: 24 significant ones, relative error at most 6e-8."""
+        self._lock = threading.Lock()
         self._code = "f" if single else "d"
         self._allocate(rows)
         self._columns: dict[str, array[float]] = {}
@@ -56,22 +59,19 @@ class SeriesTable:
         """
         if not math.isfinite(value):
             raise ValueError(f"`{value}` of `{name}` is not a measurement")
-        row = self._row(time)
-        column = self._columns.get(name)
-        if column is None:
-            column = self._columns[name] = self._empty[:]
-        column[row] = value
+        self.append_all(time, {name: value})
 
     def append_all(self, time: int, values: Mapping[str, float]) -> None:
         """Append the values of several subjects at one time; they must be finite."""
-        row = self._row(time)
-        columns = self._columns
-        for name, value in values.items():
-            try:
-                columns[name][row] = value
-            except KeyError:
-                columns[name] = self._empty[:]
-                columns[name][row] = value
+        with self._lock:
+            row = self._row(time)
+            columns = self._columns
+            for name, value in values.items():
+                try:
+                    columns[name][row] = value
+                except KeyError:
+                    columns[name] = self._empty[:]
+                    columns[name][row] = value
 
     def forget(self, name: str) -> None:
         """Drop a series, if there is one of that name."""
@@ -79,48 +79,53 @@ class SeriesTable:
 
     def names(self) -> Iterator[str]:
         """Return the names of all series."""
-        return iter(tuple(self._columns))
+        return iter(tuple(self._columns))  # a copy, in one step
 
     def resize(self, rows: int) -> None:
         """Change the number of rows; the newest ones stay."""
-        stay = min(self._end, rows)
-        first, end, times, columns = self._end - stay, self._end, self._times, self._columns
-        self._allocate(rows)
-        self._times[:stay] = times[first:end]
-        self._end = stay
-        self._columns = {}
-        for name, column in columns.items():
-            new = self._columns[name] = self._empty[:]
-            new[:stay] = column[first:end]
+        with self._lock:
+            stay = min(self._end, rows)
+            first, end, times, columns = self._end - stay, self._end, self._times, self._columns
+            self._allocate(rows)
+            self._times[:stay] = times[first:end]
+            self._end = stay
+            self._columns = {}
+            for name, column in columns.items():
+                new = self._columns[name] = self._empty[:]
+                new[:stay] = column[first:end]
 
     def between(self, name: str, start: int, end: int) -> Sequence[float]:
         """Return the values of a subject measured from `start` to `end`, both included, in order of time."""
-        column = self._columns.get(name)
-        if column is None:
-            return ()
-        times, stop = self._times, self._end
-        found = column[bisect_left(times, start, 0, stop) : bisect_right(times, end, 0, stop)]
+        with self._lock:
+            column = self._columns.get(name)
+            if column is None:
+                return ()
+            times, stop = self._times, self._end
+            found = column[bisect_left(times, start, 0, stop) : bisect_right(times, end, 0, stop)]
         # A sum in C finds out at once that there are no gaps.
         return found if not math.isnan(sum(found)) else [value for value in found if value == value]  # noqa: PLR0124
 
     def samples(self, name: str, start: int, end: int) -> tuple[list[int], list[float]]:
         """Return times and values of a subject from `start` to `end`, both included, in order of time."""
-        column = self._columns.get(name)
-        if column is None:
-            return [], []
-        times, stop = self._times, self._end
-        window = slice(bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop))
-        pairs = [pair for pair in zip(times[window], column[window], strict=True) if not math.isnan(pair[1])]
+        with self._lock:
+            column = self._columns.get(name)
+            if column is None:
+                return [], []
+            times, stop = self._times, self._end
+            window = slice(bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop))
+            found = times[window], column[window]
+        pairs = [pair for pair in zip(*found, strict=True) if not math.isnan(pair[1])]
         return [time for time, _ in pairs], [value for _, value in pairs]
 
     def newest(self, name: str, end: int) -> int | None:
         """Return the time of the last value of a subject until `end`; None if there is none."""
-        column = self._columns.get(name)
-        if column is None:
-            return None
-        for row in range(bisect_right(self._times, end, 0, self._end) - 1, -1, -1):
-            if not math.isnan(column[row]):
-                return self._times[row]
+        with self._lock:
+            column = self._columns.get(name)
+            if column is None:
+                return None
+            for row in range(bisect_right(self._times, end, 0, self._end) - 1, -1, -1):
+                if not math.isnan(column[row]):
+                    return self._times[row]
         return None
 
     def _row(self, time: int) -> int:
