@@ -26,6 +26,7 @@ from .faults import ApiFault, FaultError, of_configuration
 _LOG: Final = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 _EXPIRY_S: Final = 5.0
 """The interval between two looks at the expiry of a plugin's credentials."""
 _TOKEN_S: Final = 50.0  # client-go reads a token file again after about this time
@@ -223,10 +224,7 @@ def _no_way(context: str | None, fault: ApiFault) -> PolicyError:
 
 
 def _files(configuration_file: str | os.PathLike[str] | None) -> str:
-    if configuration_file is not None:
-        return os.fspath(configuration_file)
-    config: Any = import_module("kubernetes.config")
-    return os.environ.get("KUBECONFIG") or str(config.KUBE_CONFIG_DEFAULT_LOCATION)
+    return os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG if configuration_file is None else os.fspath(configuration_file)
 
 
 def _exists(files: str) -> bool:
