@@ -1,0 +1,158 @@
+"""Small files of the kernel, read often: their descriptors stay open.
+
+A control group's file is read with one call of `pread`, a tenth of what opening, reading and closing it takes.
+Files on disk (in tests, and in trees that imitate a machine) are read correctly too, at the price of one more call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import threading
+from typing import Final
+
+_PAGE: Final = 4096
+_HALF: Final = _PAGE // 2
+"""The kernel fills a page with whole records, which are shorter than this: less than it is the whole file."""
+_LARGEST: Final = 16 * 1024 * 1024
+_GONE: Final = frozenset({errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENXIO})
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_FEWEST: Final = 64
+
+
+class _OpenFile:
+    """A descriptor. `replaceable`: the path may name another file meanwhile, without an error from the descriptor."""
+
+    __slots__ = ("descriptor", "replaceable", "used")
+
+    def __init__(self, descriptor: int, *, replaceable: bool) -> None:
+        self.descriptor = descriptor
+        self.replaceable = replaceable
+        self.used = True
+
+
+class FileReader:
+    """Reads files by path through descriptors that stay open; from any thread.
+
+    At most `most` descriptors are open; the one that was opened first makes room. `sweep` closes those that were not
+    read since the sweep before, as those of containers that ended.
+    """
+
+    __slots__ = ("_files", "_lock", "_most")
+
+    def __init__(self, most: int | None = None) -> None:
+        self._files: dict[str, _OpenFile] = {}
+        self._lock = threading.Lock()  # a descriptor that is closed while it is read could be another file's
+        self._most = max(_FEWEST, most_descriptors() // 2 if most is None else most)
+
+    def __len__(self) -> int:
+        """The number of open descriptors."""
+        return len(self._files)
+
+    def read(self, path: str) -> bytes:
+        """Return the whole content of a file as it is now.
+
+        Raises `FileNotFoundError` if there is none (any more), and other `OSError`s, also for more than 16 MiB.
+        """
+        with self._lock:
+            return self._read(path)
+
+    def _read(self, path: str) -> bytes:
+        file = self._files.get(path)
+        if file is None:
+            return self._open_and_read(path)
+        file.used = True
+        try:
+            content = os.pread(file.descriptor, _PAGE, 0)
+            if len(content) >= _HALF:
+                content = _read_rest(file.descriptor, content, path)
+            if not file.replaceable or os.fstat(file.descriptor).st_nlink:
+                return content
+        except OSError as error:
+            self._close(path)
+            if error.errno not in _GONE:
+                raise
+        return self._open_and_read(path)
+
+    def text(self, path: str) -> str:
+        """Return the content as text without the final line break; bytes that are not UTF-8 are replaced.
+
+        Raises `OSError` as `read` does.
+        """
+        return self.read(path).decode(errors="replace").removesuffix("\n")
+
+    def forget(self, path: str) -> None:
+        """Close the file's descriptor, if there is one."""
+        with self._lock:
+            self._close(path)
+
+    def sweep(self) -> int:
+        """Close the descriptors that were not read since the previous sweep; return their number."""
+        with self._lock:
+            idle = [path for path, file in self._files.items() if not file.used]
+            for path in idle:
+                self._close(path)
+            for file in self._files.values():
+                file.used = False
+            return len(idle)
+
+    def close(self) -> None:
+        """Close all descriptors. The reader can be used again."""
+        with self._lock:
+            for path in list(self._files):
+                self._close(path)
+
+    def _open_and_read(self, path: str) -> bytes:
+        self._close(path)
+        try:
+            descriptor = os.open(path, _FLAGS)
+        except NotADirectoryError as error:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+        try:
+            content = os.pread(descriptor, _PAGE, 0)
+            if len(content) >= _HALF:
+                content = _read_rest(descriptor, content, path)
+            found = os.fstat(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in _GONE:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+            raise
+        while len(self._files) >= self._most:
+            self._close(next(iter(self._files)))
+        # A file of the kernel has content but no size, and an error instead of content when it goes away.
+        self._files[path] = _OpenFile(descriptor, replaceable=found.st_size > 0 or not content)
+        return content
+
+    def _close(self, path: str) -> None:
+        file = self._files.pop(path, None)
+        if file is not None:
+            with contextlib.suppress(OSError):
+                os.close(file.descriptor)
+
+
+def _read_rest(descriptor: int, content: bytes, path: str) -> bytes:
+    parts, length = [content], len(content)
+    while part := os.pread(descriptor, 16 * _PAGE, length):
+        parts.append(part)
+        length += len(part)
+        if length > _LARGEST:
+            raise OSError(errno.EFBIG, f"it has more than {_LARGEST:,} bytes", path)
+    return b"".join(parts)
+
+
+def most_descriptors() -> int:
+    """Return how many descriptors this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 65_536 if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptor_limit(wanted: int = 65_536) -> int:
+    """Raise the limit of open descriptors as far as the process may, at most to `wanted`; return the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and soft < min(hard, wanted):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, wanted), hard))
+    return most_descriptors()

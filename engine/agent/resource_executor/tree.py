@@ -1,0 +1,238 @@
+"""The files of a machine by logical name: their paths, and their texts as control groups v1 has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..host.control_groups import BEST_EFFORT, ControlGroups, LogicalDirectories, is_unsafe
+from ..host.files import FileReader
+from .table import FILES, GROUP_TASKS, SCHEMATA, ResourceFile, VersionedFile, logical_name, setting
+
+_RESCTRL_FILES: Final[Mapping[str, ResourceFile]] = {"schemata": SCHEMATA, "tasks": GROUP_TASKS}
+_READ_OF_RESCTRL: Final = ("info/", "mon_data/", "mon_groups/")
+_MOST_NAMES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """A file of this machine: its row, its version's part of it, and the paths to read and to write."""
+
+    name: str
+    file: ResourceFile
+    versioned: VersionedFile
+    path: str
+    read_path: str
+
+    @property
+    def directory(self) -> str:
+        """The path of the directory."""
+        return self.path.rpartition("/")[0]
+
+    def logical(self, content: str) -> str:
+        """Return the logical text of the file's own; raise `ValueError` if it is malformed."""
+        return content if self.versioned.of is None else self.versioned.of(content)
+
+    def native(self, text: str, content: str) -> str:
+        """Return this version's text of a logical one, given the file's content; raise `ValueError` without one."""
+        return text if self.versioned.to is None else self.versioned.to(text, content)
+
+
+class UnsupportedFileError(LookupError):
+    """This machine has no file of that name: another version of control groups, no such mount, or an unknown name."""
+
+
+@dataclass(slots=True)
+class FileTree:
+    """The files of a machine.
+
+    `resctrl`, `proc` and `sys` are the roots of what the logical names `resctrl/`, `proc/` and `sys/` begin with.
+    """
+
+    groups: ControlGroups
+    reader: FileReader = field(default_factory=FileReader)
+    resctrl: str = "/sys/fs/resctrl"
+    proc: str = "/proc"
+    sys: str = "/sys"
+    directories: LogicalDirectories = field(init=False)
+    _places: dict[str, FilePlace] = field(default_factory=dict)
+    _children: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.directories = LogicalDirectories(self.groups)
+
+    def place(self, name: str) -> FilePlace:
+        """Return the place of a file, whether or not it exists.
+
+        Raises `UnsupportedFileError`.
+        """
+        directory, _, base = name.rpartition("/")
+        head = directory.partition("/")[0]
+        if head in ("proc", "sys", "resctrl"):
+            found = self._places.get(name)
+            if found is None:
+                if len(self._places) >= _MOST_NAMES:
+                    self._places.clear()
+                found = self._places[name] = self._outside(name, head)
+            return found
+        file = FILES.get(base) or FILES.get(logical_name(base))
+        if file is None:
+            raise UnsupportedFileError(f"`{name}`: there is no file `{base}` in the table of files")
+        versioned = file.of_version(self.groups.version)
+        if versioned is None:
+            raise UnsupportedFileError(f"`{name}`: control groups v{self.groups.version} do not have the file")
+        root = self.groups.root(file.subsystem)
+        if root is None:
+            raise UnsupportedFileError(f"`{name}`: control groups have no subsystem `{file.subsystem}` here")
+        below = self.directories.path(directory)
+        if below is None:
+            raise UnsupportedFileError(f"`{name}`: there is no directory `{directory}`")
+        where = f"{root}/{below}" if below else root
+        path = f"{where}/{versioned.name}"
+        return FilePlace(name, file, versioned, path, f"{where}/{versioned.read}" if versioned.read else path)
+
+    def _outside(self, name: str, head: str) -> FilePlace:
+        rest = name.partition("/")[2]
+        if is_unsafe(rest):
+            raise UnsupportedFileError(f"`{name}` is not the name of a file")
+        if head == "resctrl":
+            file = _RESCTRL_FILES.get(rest.rpartition("/")[2])
+            if file is None or rest.startswith(_READ_OF_RESCTRL):
+                file = setting(name)
+            path = f"{self.resctrl}/{rest}"
+        else:
+            file = setting(name)
+            path = f"{self.proc if head == 'proc' else self.sys}/{rest}"
+        versioned = file.of_version(self.groups.version)
+        assert versioned is not None
+        return FilePlace(name, file, versioned, path, path)
+
+    def read(self, name: str) -> str:
+        """Return a file's logical text, without the final line break.
+
+        Raises `UnsupportedFileError`, `OSError`, and `ValueError` for a malformed content.
+        """
+        place = self.place(name)
+        return place.logical(self.reader.text(place.read_path))
+
+    def walk(self, tier: str = BEST_EFFORT) -> Iterator[str]:
+        """Yield the existing logical directories of a tier, parents first: its own, pods, containers.
+
+        A directory that vanishes meanwhile is left out.
+        """
+        subsystem = "cpuset" if self.groups.root("cpuset") is not None else "cpu"
+        root, below = self.groups.root(subsystem), self.directories.path(tier)
+        top = f"{root}/{below}"
+        if root is None or below is None or not os.path.isdir(top):  # noqa: PTH112 - a path per directory and second
+            return
+        yield tier
+        found = []
+        for base in self._below(top):
+            pod = self.directories.pod_name(base)
+            if pod is not None:
+                found.append((pod, f"{top}/{base}"))
+        yield from (f"{tier}/{pod}" for pod, _ in found)
+        for pod, path in found:
+            for base in self._below(path):
+                container = self.directories.container_name(pod, base)
+                if container is not None:
+                    yield f"{tier}/{pod}/{container}"
+
+    def _below(self, path: str) -> tuple[str, ...]:
+        """Return the names of the directories in a directory, sorted.
+
+        A control group's number of links tells how many there are: only a directory where it changed is listed again,
+        or after `changed_below`.
+        """
+        try:
+            links = os.stat(path).st_nlink  # noqa: PTH116
+            known = self._children.get(path)
+            if known is not None and known[0] == links and links > 1:
+                return known[1]
+            with os.scandir(path) as entries:
+                names = tuple(sorted(each.name for each in entries if each.is_dir(follow_symlinks=False)))
+        except OSError:
+            self._children.pop(path, None)
+            return ()
+        self._children[path] = links, names
+        return names
+
+    def changed_below(self, path: str) -> None:
+        """List a directory again at the next walk: one of those in it is gone, and another may have come."""
+        self._children.pop(path, None)
+
+    def sweep(self) -> None:
+        """Close descriptors and forget directories that were not needed since the previous sweep; once a minute."""
+        self.reader.sweep()
+        self._children.clear()
+
+    def view(self) -> FilesView:
+        """Return the files for one round of a strategy."""
+        return FilesView(self)
+
+
+class FilesView(Mapping[str, str]):
+    """The files of a machine in one round, by logical name with their logical texts; read when they are looked up.
+
+    A text that was looked up stays the same within the round, even if its directory goes away. A file that does not
+    exist, cannot be read or is malformed is not in the mapping. Iteration covers the CPU sets of the best-effort tier,
+    which are all that strategies have to find; every other file is looked up by name.
+    """
+
+    __slots__ = ("_texts", "_tree", "_walked")
+
+    def __init__(self, tree: FileTree) -> None:
+        self._tree = tree
+        self._texts: dict[str, str | None] = {}
+        self._walked: tuple[str, ...] | None = None
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            text = self._texts[name]
+        except KeyError:
+            text = self._texts[name] = self._read(name)
+        if text is None:
+            raise KeyError(name)
+        return text
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        if self._walked is None:
+            found = []
+            for directory in self._tree.walk():
+                name = f"{directory}/cpuset.cpus"
+                if self.get(name) is not None:
+                    found.append(name)
+            self._walked = tuple(found)
+        return iter(self._walked)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def looked_up(self) -> Mapping[str, str]:
+        """The files that were looked up so far and exist, with their texts: what the round depended on."""
+        return {name: text for name, text in self._texts.items() if text is not None}
+
+    def _read(self, name: str) -> str | None:
+        try:
+            return self._tree.read(name)
+        except FileNotFoundError:
+            self._gone(name)
+            return None
+        except (UnsupportedFileError, OSError, ValueError):
+            return None
+
+    def _gone(self, name: str) -> None:
+        """Look again for what is beside a directory that went away."""
+        place = self._tree.place(name)
+        self._tree.changed_below(place.directory.rpartition("/")[0])
+
+
+def writable_roots(tree: FileTree) -> tuple[str, ...]:
+    """Return the directories below which all files are that this tree may write."""
+    return (*dict.fromkeys(tree.groups.roots.values()), tree.resctrl, tree.proc, tree.sys)
