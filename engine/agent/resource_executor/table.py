@@ -83,7 +83,8 @@ def _never(text: str) -> None:  # noqa: ARG001 - a check's signature
 
 def _memory(name: str) -> ResourceFile:
     both = VersionedFile(name, values.same_limit, of=values.amount_of)
-    return ResourceFile(name, "memory", VersionedFile(name, values.same_limit), both, values.number_or_max, optional=True)
+    return ResourceFile(name, "memory", VersionedFile(name, values.same_limit), both, values.number_or_max,
+                        optional=True)
 
 
 def _disks(name: str, check: Check, *, optional: bool = False) -> ResourceFile:
