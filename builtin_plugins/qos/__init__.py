@@ -21,9 +21,21 @@ _SUPPRESSION: Final = frozenset({
     )),
     (*_APPLICATIONS, "name"), (*_APPLICATIONS, "qos"), (*_APPLICATIONS, "cgroupPath", "base"),
 })
+_CPU_EVICTION: Final = frozenset((*_THRESHOLDS, name) for name in (
+    "enable", "cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent",
+    "cpuEvictBEUsageThresholdPercent", "cpuEvictTimeWindowSeconds", "cpuEvictPolicy", "cpuEvictThresholdPercent",
+    "cpuEvictLowerPercent", "cpuAllocatableEvictThresholdPercent", "cpuAllocatableEvictLowerPercent",
+    "evictEnabledPriorityThreshold", "allocatableEvictPriorityThreshold",
+))
+_MEMORY_EVICTION: Final = frozenset((*_THRESHOLDS, name) for name in (
+    "enable", "memoryEvictThresholdPercent", "memoryEvictLowerPercent", "memoryAllocatableEvictThresholdPercent",
+    "memoryAllocatableEvictLowerPercent", "evictEnabledPriorityThreshold", "allocatableEvictPriorityThreshold",
+))
 
 
-def _plugin(name: str, module: str, description: str, *, enabled: bool, reads: tuple[Read, ...]) -> Plugin:
+def _plugin(
+    name: str, module: str, description: str, *, enabled: bool, reads: tuple[Read, ...], gates: tuple[str, ...] = (),
+) -> Plugin:
     def make(args: Mapping[str, Any], handle: Any) -> Any:
         return import_module(f".{module}", __name__).make(args, handle)
 
@@ -33,7 +45,7 @@ def _plugin(name: str, module: str, description: str, *, enabled: bool, reads: t
 
     return Plugin(
         name, Framework.QOS, (Point.STRATEGY,), make, origin="built-in", digest=f"built-in/{name}/1",
-        description=description, enabled=enabled, check_args=check_args, reads=reads,
+        description=description, enabled=enabled, check_args=check_args, reads=reads, gates=gates,
     )
 
 
@@ -41,4 +53,12 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("BECPUSuppress", "cpu_suppress.plugin",
             "Keeps a node's CPU usage near a threshold by bounding all best-effort pods together.", enabled=False,
             reads=(Read("NodeSLO", fields=_SUPPRESSION),)),
+    _plugin("CPUEvict", "cpu_evict.plugin",
+            "Evicts pods of a node whose CPU is short: by satisfaction of best-effort pods, requests or usage.",
+            enabled=False, reads=(Read("NodeSLO", fields=_CPU_EVICTION),),
+            gates=("BECPUEvict", "CPUAllocatableEvict", "CPUEvict")),
+    _plugin("memoryEvict", "memory_evict.plugin",
+            "Evicts pods of a node that is short of memory, by usage or requests.",
+            enabled=False, reads=(Read("NodeSLO", fields=_MEMORY_EVICTION),),
+            gates=("BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict")),
 )

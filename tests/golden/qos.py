@@ -20,7 +20,6 @@ from koordpolicy.builtin_plugins.qos.cpu_suppress.plugin import (
     suppress_amount,
 )
 from koordpolicy.engine.agent.metric_cache.series import last, percentile
-from koordpolicy.engine.agent.qos_manager.actions import eviction_allowed, request_of
 from koordpolicy.engine.agent.qos_manager.suppression import (
     Processor,
     Topology,
@@ -38,6 +37,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.kubernetes.vocabulary import priority_band, qos_class
 
 from . import qos_slo
+from .qos_evictions import EVICTIONS
 from .result import Result
 from .suites import read_cases
 
@@ -253,15 +253,6 @@ def _metric_last(case: Case) -> dict[str, Any]:
         return {"value": None, "error": True}
 
 
-def _evict_policy_allowed(case: Case) -> dict[str, Any]:
-    return {"allowed": eviction_allowed(case["pods"][0], case["inputs"]["policy"])}
-
-
-def _evict_pod_request(case: Case) -> dict[str, Any]:
-    name, amount = request_of(case["pods"][0], case["inputs"]["resource"])
-    return {"request": {"cpu_milli" if name == "cpu" else name: amount}}
-
-
 RUNNERS: Mapping[str, Callable[[Case], dict[str, Any]]] = {
     "suppress_cpu": _suppress_cpu,
     "be_cpuset_policy": _be_cpuset_policy,
@@ -275,7 +266,6 @@ RUNNERS: Mapping[str, Callable[[Case], dict[str, Any]]] = {
     "pod_qos_class": _pod_qos_class,
     "metric_percentile": _metric_percentile,
     "metric_last": _metric_last,
-    "evict_policy_allowed": _evict_policy_allowed,
-    "evict_pod_request": _evict_pod_request,
     **qos_slo.RUNNERS,
+    **EVICTIONS,
 }

@@ -6,9 +6,8 @@ evict. A kind that documents may name but that is not implemented yet is refused
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.kinds import lacking
@@ -17,16 +16,10 @@ from koordpolicy.engine.compile import CompiledQoS, EffectProgram, EvictProgram,
 from koordpolicy.engine.documents import EvictionRelease
 from koordpolicy.engine.evaluation.sort_order import sort_key
 from koordpolicy.engine.framework.qos import Adjustment, Readings
-from koordpolicy.engine.kubernetes.vocabulary import (
-    BATCH,
-    EVICTION_POLICY_ANNOTATION,
-    MID,
-    priority_band,
-    resource_name,
-)
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .action_kinds import ActionContext, ActionKind, Adjustments, Recovery, recover_nothing
+from .evictions import eviction_allowed, request_of
 from .suppression import (
     CPUSET_FILE,
     Topology,
@@ -119,40 +112,8 @@ def _candidates(program: EvictProgram, context: ActionContext) -> list[PodInfo]:
 
 def _counts_for(pod: PodInfo, release: EvictionRelease, readings: Readings) -> float:
     if release.measure == "Requests":
-        return request_of(pod.object, release.resource)[1]
+        return request_of(pod, release.resource)[1]
     return readings.pod_usage(pod.key, release.resource)
-
-
-def eviction_allowed(pod: Mapping[str, Any], policy: str) -> bool:
-    """Return whether the pod's eviction policy allows an eviction by that feature: it names the feature, or the pod has
-    none. An annotation that is not a JSON list of strings allows nothing.
-    """
-    annotations = (pod.get("metadata") or {}).get("annotations") or {}
-    if EVICTION_POLICY_ANNOTATION not in annotations:
-        return True
-    try:
-        allowed = json.loads(annotations[EVICTION_POLICY_ANNOTATION])
-    except (TypeError, ValueError):
-        return False
-    return isinstance(allowed, list) and all(isinstance(each, str) for each in allowed) and policy in allowed
-
-
-def request_of(pod: Mapping[str, Any], resource: str) -> tuple[str, int]:
-    """Return a pod's request of `cpu` or `memory`: the resource's name in the pod's band, and the amount.
-
-    Batch and mid pods have their own resource names, summed over containers and sidecars; all others follow Kubernetes'
-    rule.
-    """
-    band = priority_band(pod)
-    if band not in (BATCH, MID):
-        return resource, PodInfo.of(pod).requests[resource]
-    name, spec = resource_name(resource, band), pod.get("spec") or {}
-    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
-    amounts = [
-        canonical_amount(name, ((each.get("resources") or {}).get("requests") or {}).get(name, "0"), name)
-        for each in (*(spec.get("containers") or ()), *sidecars)
-    ]
-    return name, sum(max(amount, 0) for amount in amounts)
 
 
 def _capacity(readings: Readings) -> int:

@@ -24,8 +24,8 @@ from koordpolicy.engine.framework.registry import Registry
 
 from ..recording import MetricsRecording, RecordedReadings
 from ..replay import ReplayedRound, rounds
-from .actions import eviction_allowed
 from .documents import DocumentStrategy
+from .evictions import eviction_allowed
 from .manager import Manager, RunningStrategy
 from .strategy_state import StateKey, Timer
 from .subjects import QoSSubject
