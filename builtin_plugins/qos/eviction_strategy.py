@@ -85,7 +85,7 @@ class SettingError(ValueError):
     """A feature's settings in the NodeSLO are missing or invalid; the message says which."""
 
 
-class Section:
+class ThresholdSection:
     """`spec.resourceUsedThresholdWithBE` of a NodeSLO, or None if it has none."""
 
     def __init__(self, section: Mapping[str, Any] | None) -> None:
@@ -115,7 +115,7 @@ def check_lower(lower: int, threshold: int) -> None:
         raise SettingError(f"lower percent({lower}) should less than threshold percent({threshold})")
 
 
-def check_request_priority(section: Section) -> int:
+def check_request_priority(section: ThresholdSection) -> int:
     """Return the priority up to which pods are evicted for their requests; raise `SettingError` if it is invalid."""
     threshold = section.number("allocatableEvictPriorityThreshold")
     if threshold is None:
@@ -127,7 +127,7 @@ def check_request_priority(section: Section) -> int:
     return threshold
 
 
-def check_usage_priority(section: Section) -> int:
+def check_usage_priority(section: ThresholdSection) -> int:
     """Return the priority up to which pods are evicted for the node's usage; raise `SettingError` if there is none."""
     threshold = section.number("evictEnabledPriorityThreshold")
     if threshold is None:
@@ -136,8 +136,8 @@ def check_usage_priority(section: Section) -> int:
 
 
 @dataclass(slots=True)
-class NodeState:
-    """What a strategy remembers of a node: when it last evicted, and whom, in nanoseconds."""
+class NodeCooling:
+    """The latest evictions of a strategy on a node, and the time that its cool-down counts from; in nanoseconds."""
 
     last: int
     before: int
@@ -173,7 +173,7 @@ class EvictionStrategy(ABC):
         self.args = EvictionArgs.of(args, self.features, self.cool_seconds)
         log = getattr(handle, "log", None)
         self._log = log if isinstance(log, logging.Logger) else logging.getLogger(f"koordpolicy.qos.{self.name}")
-        self.states: dict[str, NodeState] = {}
+        self.states: dict[str, NodeCooling] = {}
         """By the node's name."""
         self._warned: dict[tuple[str, str], str] = {}
 
@@ -183,7 +183,7 @@ class EvictionStrategy(ABC):
         return self.args.interval
 
     @abstractmethod
-    def task(self, feature: str, section: Section, readings: Readings, capacity: int) -> EvictionTask | None:
+    def task(self, feature: str, section: ThresholdSection, readings: Readings, capacity: int) -> EvictionTask | None:
         """Return the feature's task, or None if nothing is to be released.
 
         `capacity` is the node's, above 0. Raises `SettingError` if the settings are invalid, and `EvaluationError` if
@@ -200,7 +200,7 @@ class EvictionStrategy(ABC):
         state = self.states.get(node)
         if state is None:
             started = readings.now if self.waits_first else readings.now - self.args.cool_time
-            state = self.states[node] = NodeState(started, started)
+            state = self.states[node] = NodeCooling(started, started)
         state.update(readings)
         if readings.now - state.last < self.args.cool_time:
             return ()
@@ -255,7 +255,7 @@ class EvictionStrategy(ABC):
             ))
         return tuple(found)
 
-    def _execute(self, readings: Readings, state: NodeState) -> ExecutionResult:
+    def _execute(self, readings: Readings, state: NodeCooling) -> ExecutionResult:
         section = read_section(readings)
         if not section.enabled:
             return ExecutionResult()
@@ -313,7 +313,7 @@ def node_name(readings: Readings) -> str:
     return str((readings.node.get("metadata") or {}).get("name", ""))
 
 
-def read_section(readings: Readings) -> Section:
+def read_section(readings: Readings) -> ThresholdSection:
     """Return the thresholds of the node's NodeSLO.
 
     Raises:
@@ -322,7 +322,7 @@ def read_section(readings: Readings) -> Section:
     slo = readings.object("NodeSLO")
     if slo is None:
         raise EvaluationError(f"node `{node_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
-    section = Section((slo.get("spec") or {}).get("resourceUsedThresholdWithBE"))
+    section = ThresholdSection((slo.get("spec") or {}).get("resourceUsedThresholdWithBE"))
     if not isinstance(section.enabled, bool):
         raise EvaluationError(
             f"the NodeSLO of `{node_name(readings)}` does not say `resourceUsedThresholdWithBE.enable`")

@@ -1,7 +1,8 @@
 """The QoS manager's run loop over recorded time: runs each strategy on each node at its intervals.
 
 Every strategy runs at the start and then an interval after each round. Its writes go to the recorded control group
-files, so that the next round starts from there; the recorded usage does not react to them.
+files, so that the next round starts from there, and its evictions succeed; the recorded pods and their usage do not
+react to them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .qos_manager.documents import (
     RoundReport,
     ThresholdState,
 )
+from .qos_manager.evictions import EvictionMemory, eviction_id
 from .qos_manager.manager import Manager, Writers
 from .recording import MetricsRecording, RecordedReadings, load
 
@@ -108,6 +110,10 @@ def _rounds(
     due = [(recording.start, node, name) for node in files for name in sorted(manager.intervals)]
     heapq.heapify(due)
     writers = Writers()
+    evicted = {node: EvictionMemory() for node in files}
+
+    def readings_at(time: int, node: str) -> RecordedReadings:
+        return RecordedReadings(recording, node, time, files[node], evicted[node].view(time))
 
     def applied(time: int, node: str, name: str, report: RoundReport, *, enforced: bool = True) -> ReplayedRound:
         errors = report.errors
@@ -115,6 +121,10 @@ def _rounds(
             errors += writers.note(node, name, report.adjustments, manager.intervals)
             for adjustment in report.adjustments:
                 files[node].update(adjustment.writes)
+            of_node = recording.pods.get(node, {})
+            evicted[node].note(
+                (eviction_id(of_node[each.subject]) for each in report.adjustments
+                 if each.kind == "evict" and each.subject in of_node), time)
         return ReplayedRound(
             time, time - recording.start, node, name, report.adjustments, report.thresholds, errors, enforced,
         )
@@ -124,9 +134,8 @@ def _rounds(
             after, registry = changes.pop(0)
             time = recording.start + after
             manager.use(registry)
-            for node, of_node in files.items():
-                readings = RecordedReadings(recording, node, time, of_node)
-                for name, found in manager.recover_leaving(readings):
+            for node in files:
+                for name, found in manager.recover_leaving(readings_at(time, node)):
                     yield applied(time, node, name, found)
             manager.left()
             known = {(node, name) for _, node, name in due}
@@ -140,7 +149,6 @@ def _rounds(
             continue
         if name not in manager.intervals:
             continue
-        readings = RecordedReadings(recording, node, time, files[node])
-        report, enforced = manager.run(name, readings)
+        report, enforced = manager.run(name, readings_at(time, node))
         yield applied(time, node, name, report, enforced=enforced)
         heapq.heappush(due, (time + manager.intervals[name], node, name))

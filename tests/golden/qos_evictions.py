@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from koordpolicy.builtin_plugins.qos.cpu_evict import plugin as cpu
-from koordpolicy.builtin_plugins.qos.eviction_strategy import EvictionStrategy, NodeState, Section, SettingError
+from koordpolicy.builtin_plugins.qos.eviction_strategy import (
+    EvictionStrategy,
+    NodeCooling,
+    SettingError,
+    ThresholdSection,
+)
 from koordpolicy.builtin_plugins.qos.memory_evict import plugin as memory
 from koordpolicy.engine.agent.qos_manager.evictions import (
     EvictionCandidate,
@@ -83,7 +88,7 @@ def _capacity(case: Case) -> int:
 
 
 def _evict_config_check(case: Case) -> dict[str, Any]:
-    section = Section(None if case["inputs"].get("strategy_is_nil") else case.get("config") or {})
+    section = ThresholdSection(None if case["inputs"].get("strategy_is_nil") else case.get("config") or {})
     try:
         _module(case).check_settings(case["inputs"]["feature"], section)
     except SettingError as error:
@@ -93,7 +98,7 @@ def _evict_config_check(case: Case) -> dict[str, Any]:
 
 def _release_be_satisfaction(case: Case) -> dict[str, Any]:
     strategy = cpu.CPUEvict({"collectIntervalSeconds": case["metrics"].get("collect_interval_seconds", 1)})
-    task = strategy.task("BECPUEvict", Section(case["config"]), _EvictionReadings(case), 1)  # type: ignore[arg-type]
+    task = strategy.task("BECPUEvict", ThresholdSection(case["config"]), _EvictionReadings(case), 1)  # type: ignore[arg-type]
     return {"release": dict(task.to_release) if task is not None else {}}
 
 
@@ -151,7 +156,7 @@ def _round(case: Case) -> dict[str, Any]:
     strategy = kind({"features": case["inputs"]["features"]})
     readings = _EvictionReadings(case)
     last = _NOW - int(case["inputs"]["seconds_since_last_evict"] * _SECOND)
-    strategy.states[(readings.node.get("metadata") or {}).get("name", "")] = NodeState(last, last)
+    strategy.states[(readings.node.get("metadata") or {}).get("name", "")] = NodeCooling(last, last)
     names = {pod.key: pod.name for pod in readings.pods}
     try:
         evicted = [names[each.subject] for each in strategy.adjust(readings)]  # type: ignore[arg-type]

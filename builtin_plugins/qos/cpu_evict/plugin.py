@@ -35,8 +35,8 @@ from ..eviction_strategy import (
     NOT_CONFIGURED,
     EvictionArgs,
     EvictionStrategy,
-    Section,
     SettingError,
+    ThresholdSection,
     check_lower,
     check_request_priority,
     check_usage_priority,
@@ -72,7 +72,7 @@ class SatisfactionBounds:
     usage: int = _DEFAULT_USAGE
 
     @staticmethod
-    def of(section: Section) -> SatisfactionBounds:
+    def of(section: ThresholdSection) -> SatisfactionBounds:
         """Read the settings; raise `SettingError` if they are invalid."""
         if not section.present:
             raise SettingError(NOT_CONFIGURED)
@@ -144,7 +144,7 @@ def allocatable_batch_cpu(node: Mapping[str, Any]) -> int:
     return -1 if amount < 0 else amount or 1
 
 
-def usage_bounds(section: Section) -> tuple[int, int, int]:
+def usage_bounds(section: ThresholdSection) -> tuple[int, int, int]:
     """Return threshold and lower bound of usage, in percent, and the priority up to which pods are evicted.
 
     Raises:
@@ -163,7 +163,7 @@ def usage_bounds(section: Section) -> tuple[int, int, int]:
     return threshold, lower, check_usage_priority(section)
 
 
-def request_bounds(section: Section) -> tuple[int, int, int]:
+def request_bounds(section: ThresholdSection) -> tuple[int, int, int]:
     """Return threshold and lower bound of requests, in percent, and the priority up to which pods count.
 
     Raises:
@@ -183,7 +183,7 @@ def request_bounds(section: Section) -> tuple[int, int, int]:
     return threshold, lower, check_request_priority(section)
 
 
-def check_settings(feature: str, section: Section) -> None:
+def check_settings(feature: str, section: ThresholdSection) -> None:
     """Raise `SettingError` if the settings of a feature are missing or invalid."""
     if feature == BE_CPU_EVICT:
         SatisfactionBounds.of(section)
@@ -243,7 +243,7 @@ class CPUEvict(EvictionStrategy):
         """Return the node's average usage over a collection interval in whole percent of its capacity."""
         return usage_percent(self._node_usage(readings), capacity)
 
-    def task(self, feature: str, section: Section, readings: Readings, capacity: int) -> EvictionTask | None:
+    def task(self, feature: str, section: ThresholdSection, readings: Readings, capacity: int) -> EvictionTask | None:
         """Return the feature's task, or None if nothing is to be released."""
         reason = f"trigger by koordlet feature {feature}"
         if feature == BE_CPU_EVICT:
@@ -275,7 +275,7 @@ class CPUEvict(EvictionStrategy):
     def _node_usage(self, readings: Readings) -> float:
         return readings.node_usage("cpu", "avg", self.args.collect_interval)
 
-    def _satisfaction_release(self, section: Section, readings: Readings) -> int:
+    def _satisfaction_release(self, section: ThresholdSection, readings: Readings) -> int:
         bounds = SatisfactionBounds.of(section)
         interval = self.args.collect_interval // _SECOND
         window = max(interval, section.number("cpuEvictTimeWindowSeconds") or 0)

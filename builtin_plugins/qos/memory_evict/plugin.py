@@ -32,8 +32,8 @@ from ..eviction_strategy import (
     NOT_CONFIGURED,
     EvictionArgs,
     EvictionStrategy,
-    Section,
     SettingError,
+    ThresholdSection,
     check_lower,
     check_request_priority,
     check_usage_priority,
@@ -51,7 +51,7 @@ _USAGE_FACTOR: Final = 1000
 """koordlet counts the usage of candidates by priority a thousandfold, so that MemoryEvict evicts one pod at a time."""
 
 
-def usage_bounds(section: Section, feature: str) -> tuple[int, int]:
+def usage_bounds(section: ThresholdSection, feature: str) -> tuple[int, int]:
     """Return threshold and lower bound of usage, in percent; raise `SettingError` if they are invalid."""
     if not section.present:
         raise SettingError("resourceThresholdStrategy not config")
@@ -68,7 +68,7 @@ def usage_bounds(section: Section, feature: str) -> tuple[int, int]:
     return threshold, lower
 
 
-def request_bounds(section: Section) -> tuple[int, int, int]:
+def request_bounds(section: ThresholdSection) -> tuple[int, int, int]:
     """Return threshold and lower bound of requests, in percent, and the priority up to which pods count.
 
     Raises:
@@ -88,7 +88,7 @@ def request_bounds(section: Section) -> tuple[int, int, int]:
     return threshold, lower, check_request_priority(section)
 
 
-def check_settings(feature: str, section: Section) -> None:
+def check_settings(feature: str, section: ThresholdSection) -> None:
     """Raise `SettingError` if the settings of a feature are missing or invalid."""
     if feature == MEMORY_ALLOCATABLE_EVICT:
         request_bounds(section)
@@ -147,7 +147,7 @@ class MemoryEvict(EvictionStrategy):
         """Return the node's last usage in whole percent of its capacity."""
         return usage_percent(readings.node_usage("memory"), capacity)
 
-    def task(self, feature: str, section: Section, readings: Readings, capacity: int) -> EvictionTask | None:
+    def task(self, feature: str, section: ThresholdSection, readings: Readings, capacity: int) -> EvictionTask | None:
         """Return the feature's task, or None if nothing is to be released."""
         reason = f"trigger by koordlet feature {feature}"
         if feature == MEMORY_ALLOCATABLE_EVICT:
