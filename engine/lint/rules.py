@@ -383,6 +383,15 @@ _RULES: Final = (
         whole=slo.settings_without_effect, configuration=True,
     ),
     LintRule(
+        "KP038", "invalid-setting", Severity.ERROR,
+        "A setting of slo-controller-config (`--config`) has the wrong type, is out of its range, or contradicts"
+        " another one; or two node entries select the same nodes, of which the first one is used. koord-manager goes on"
+        " with the previous value of a key whose types are wrong.",
+        _SLO_CONFIG.format('"enable": true, "memoryEvictThresholdPercent": 700'),
+        _SLO_CONFIG.format('"enable": true, "memoryEvictThresholdPercent": 70'),
+        whole=slo.invalid_settings, configuration=True,
+    ),
+    LintRule(
         "KP040", "ignore-without-reason", Severity.ERROR,
         "Later readers have to know whether the reason is still valid. Write `because` and the reason after the ids.",
         _filter("requested.cpu >= 0  # koord-policy: ignore KP010"),

@@ -11,6 +11,9 @@ from koordpolicy.engine.documents import YamlNode, read, to_plain
 from koordpolicy.engine.kubernetes.objects import json_kind
 from koordpolicy.engine.kubernetes.unread import unread_fields
 from koordpolicy.engine.kubernetes.vocabulary import SLO_CONFIG
+from koordpolicy.engine.slo.config_map import CHECKED_KEYS
+from koordpolicy.engine.slo.settings import path_text, unknown_names
+from koordpolicy.engine.slo.validation import value_faults
 from koordpolicy.engine.source import Problems, Span, did_you_mean
 
 from .subject import Violation, Whole
@@ -45,17 +48,41 @@ def thresholds(node: YamlNode) -> Iterator[tuple[str, int, Span]]:
 
 def settings_without_effect(whole: Whole) -> Iterator[Violation]:
     """Find settings that no rule reads, and those that there are not."""
+    for node in _config_maps(whole):
+        for field, each in node.fields.items():
+            if field not in _FIELDS:
+                yield _unknown(field, "a ConfigMap", each, _FIELDS)
+            elif field == "binaryData" and each.fields:
+                yield _no_effect(field, each)
+        for key, held in _data(node):
+            yield from _of_key(key, held)
+
+
+def invalid_settings(whole: Whole) -> Iterator[Violation]:
+    """Find settings of the wrong type or out of their range, and node entries that select wrongly."""
+    for node in _config_maps(whole):
+        for name, held in _data(node):
+            key = CHECKED_KEYS.get(name)
+            if key is None or not isinstance(held.scalar, str) or not held.text.strip() or _fault(held):
+                continue
+            inside = _json(held)
+            for fault in value_faults(key, json.loads(held.text)):
+                place = inside.at(*fault.path) or held
+                yield Violation(
+                    f"`{path_text(fault.path)}` of `{name}` {fault.message}", place.place,
+                    "Koordinator's webhook refuses the ConfigMap, if it is installed")
+
+
+def _config_maps(whole: Whole) -> Iterator[YamlNode]:
     for node in whole.configurations:
         kind, name = node.at("kind"), node.at("metadata", "name")
         if kind is not None and kind.scalar == "ConfigMap" and name is not None and name.scalar == SLO_CONFIG:
-            for field, each in node.fields.items():
-                if field not in _FIELDS:
-                    yield _unknown(field, "a ConfigMap", each, _FIELDS)
-                elif field == "binaryData" and each.fields:
-                    yield _no_effect(field, each)
-            data = node.at("data")
-            for key, held in (data.fields if data is not None else {}).items():
-                yield from _of_key(key, held)
+            yield node
+
+
+def _data(node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
+    data = node.at("data")
+    yield from (data.fields if data is not None else {}).items()
 
 
 def _of_key(key: str, held: YamlNode) -> Iterator[Violation]:
@@ -67,7 +94,9 @@ def _of_key(key: str, held: YamlNode) -> Iterator[Violation]:
         yield Violation(f"`{key}` {fault}", held.place, "until it is, koord-manager uses the previous value")
     elif key != _THRESHOLDS:
         yield _no_effect(key, held)
+        yield from _unknown_names(key, held)
     else:
+        yield from _unknown_names(key, held, below=_NODES)
         for name, each in _json(held).fields.items():
             if name == _CLUSTER:
                 yield from _of_strategy(each)
@@ -75,6 +104,16 @@ def _of_key(key: str, held: YamlNode) -> Iterator[Violation]:
                 yield _unknown(name, f"`{key}`", each, (_CLUSTER, _NODES))
             elif each.items:
                 yield _no_effect(name, each)
+
+
+def _unknown_names(key: str, held: YamlNode, below: str = "") -> Iterator[Violation]:
+    """Yield the fields of a key's value that there are not, all or those of one field of it."""
+    if key in CHECKED_KEYS:
+        inside = _json(held)
+        for path, known in unknown_names(CHECKED_KEYS[key].shape, json.loads(held.text)):
+            if not below or (path[0] == below and len(path) > 1):
+                where = f"`{path_text(path[:-1])}` of `{key}`" if path[:-1] else f"`{key}`"
+                yield _unknown(str(path[-1]), where, inside.at(*path) or held, known)
 
 
 def _of_strategy(strategy: YamlNode) -> Iterator[Violation]:

@@ -148,7 +148,7 @@ def _decoded_scalar(declared: Setting, value: Any, path: Path) -> Any:
         return text
     if kind is SettingType.DURATION:
         try:
-            return duration_text(duration_nanoseconds(value))
+            return duration_text(duration_nanoseconds(str(value)))
         except ValueError:
             raise MalformedSetting(path, f"must be a duration such as 5m, not `{value}`") from None
     return None if declared.plain and value == "" else value
@@ -280,6 +280,15 @@ def _list(item: Setting) -> Setting:
 def _choice(*choices: str, plain: bool = False) -> Setting:
     return Setting(SettingType.TEXT, choices=choices, plain=plain)
 
+
+TEXT: Final = _PLAIN
+"""A name, which may be absent."""
+
+SELECTOR: Final = _object(
+    matchLabels=Setting(SettingType.MAP, item=Setting(SettingType.TEXT)),
+    matchExpressions=_list(_object(key=_PLAIN, operator=_PLAIN, values=_list(Setting(SettingType.TEXT)))),
+)
+"""A label selector."""
 
 THRESHOLD: Final = _object(
     enable=_BOOL,

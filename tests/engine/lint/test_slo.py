@@ -22,10 +22,10 @@ def config(**data: Any) -> str:
     return f"{HEAD}data: {json.dumps(held)}\n"
 
 
-def told(text: str) -> list[tuple[tuple[int, int], str]]:
+def told(text: str, rule: str = "KP037") -> list[tuple[tuple[int, int], str]]:
     """Return the place and the message of each setting without effect."""
     return [(each.problem.span.place[1:], each.problem.message)  # type: ignore[union-attr]
-            for each in findings("", text) if each.rule.id == "KP037"]
+            for each in findings("", text) if each.rule.id == rule]
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -37,7 +37,7 @@ def test_each_threshold_is_compared_or_reported(field: str) -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_each_key_is_compared_or_reported(key: str) -> None:
-    text = f"{HEAD}data:\n  {key}: '{{\"clusterStrategy\": {{\"enable\": true}}}}'\n"
+    text = f"{HEAD}data:\n  {key}: '{{}}'\n"
     assert told(text) == ([] if key == "resource-threshold-config" else [
         ((5, 3), f"`{key}` of slo-controller-config has no effect here: no rule reads it"),
     ])
@@ -68,3 +68,31 @@ def test_each_key_is_compared_or_reported(key: str) -> None:
 ])
 def test_what_there_is_not(text: str, wanted: list[tuple[tuple[int, int], str]]) -> None:
     assert told(text) == wanted
+
+
+def test_unknown_names_are_found_in_node_entries_and_other_keys() -> None:
+    text = config(
+        cpu_burst_config={"clusterStrategy": {"polcy": "auto"}},
+        resource_threshold_config={"nodeStrategies": [{"nodeSelector": {}, "cpuSuppressPolice": "cpuset"}]})
+    assert [message for _, message in told(text) if "no field" in message] == [
+        "there is no field `polcy` in `clusterStrategy` of `cpu-burst-config`",
+        "there is no field `cpuSuppressPolice` in `nodeStrategies[0]` of `resource-threshold-config`",
+    ]
+
+
+def test_invalid_settings_are_reported_where_they_stand() -> None:
+    text = (f'{HEAD}data:\n  resource-threshold-config: |\n    {{\n      "clusterStrategy": {{\n'
+            '        "cpuSuppressThresholdPercent": 650,\n        "enable": "yes"}\n    }\n'
+            '  resource-qos-config: |\n    {"nodeStrategies": [\n'
+            '      {"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}}},\n'
+            '      {"name": "a", "nodeSelector": {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}},\n'
+            '      {"name": "c"}\n    ]}\n')
+    assert sorted(told(text, "KP038")) == [
+        ((8, 9), ("`clusterStrategy.cpuSuppressThresholdPercent` of `resource-threshold-config` is 650: it must be 100 "
+                 "or less")),
+        ((9, 9), "`clusterStrategy.enable` of `resource-threshold-config` must be true or false, not a string"),
+        ((14, 8), "`nodeStrategies[1].name` of `resource-qos-config` is `a`, as that of entry 0: names must differ"),
+        ((14, 21), ("`nodeStrategies[1].nodeSelector` of `resource-qos-config` overlaps with that of `a`, which comes "
+                   "first and is used: both match a node with pool=a")),
+        ((15, 7), "`nodeStrategies[2]` of `resource-qos-config` has no `nodeSelector`: it matches no node"),
+    ]
