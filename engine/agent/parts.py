@@ -1,0 +1,148 @@
+"""The parts of a node agent that its daemon is made of, as protocols: the other folders of the agent implement them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.qos import Adjustment, Evictions, Host
+
+from .resource_executor.results import AdjustmentResult, FileWriteResult
+
+
+class AgentClock(Protocol):
+    """The two clocks of an agent: what is due is decided by the monotonic one, what is measured has wall time."""
+
+    def monotonic(self) -> float:
+        """Return seconds that only go forward."""
+        ...
+
+    def wall(self) -> int:
+        """Return nanoseconds since the epoch; may jump."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks (implements `AgentClock`)."""
+
+    def monotonic(self) -> float:
+        """Return the seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def wall(self) -> int:
+        """Return the nanoseconds since the epoch."""
+        return time.time_ns()
+
+
+class UsageReadings(Protocol):
+    """The statistics half of a node's readings at one time: see `Readings` and `NodeReadings` for the methods."""
+
+    def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
+    def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
+
+    def container_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
+
+    def application_usage(self, name: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
+
+    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
+    def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]: ...  # noqa: D102
+    def age(self) -> int: ...  # noqa: D102
+
+
+class UsageStore(Protocol):
+    """The metric cache."""
+
+    def at(self, now: int) -> UsageReadings:
+        """Return the measurements until a time, in nanoseconds since the epoch."""
+        ...
+
+
+class NodeObjects(Protocol):
+    """The states of the node: its objects, and the pods of its kubelet."""
+
+    @property
+    def node(self) -> Mapping[str, Any] | None:
+        """The Node; None if it is not known."""
+        ...
+
+    @property
+    def node_slo(self) -> Mapping[str, Any] | None:
+        """The effective NodeSLO; None if there is none."""
+        ...
+
+    @property
+    def topology(self) -> Mapping[str, Any] | None:
+        """The NodeResourceTopology; None if there is none."""
+        ...
+
+    @property
+    def pods(self) -> tuple[PodInfo, ...]:
+        """The pods on the node, with container ids."""
+        ...
+
+    @property
+    def pods_stale(self) -> bool:
+        """Return whether the pods are too old to evict one of them."""
+        ...
+
+
+class AppliesAdjustments(Protocol):
+    """The executor of writes, with a journal of original values."""
+
+    def apply(self, adjustments: Sequence[Adjustment]) -> Sequence[AdjustmentResult]:
+        """Write the files of the adjustments, in order."""
+        ...
+
+    def journaled(self) -> frozenset[str]:
+        """Return the files whose original value is in the journal: of this process, and of one that died."""
+        ...
+
+    def restore(self, files: Iterable[str] | None = None) -> Sequence[FileWriteResult]:
+        """Write the original values of these files, or of all in the journal, and drop them from it."""
+        ...
+
+
+class EvictionQueue(Protocol):
+    """The evictor: requests of evictions, which are sent in another thread."""
+
+    def evict(self, pod: PodInfo, adjustment: Adjustment) -> None:
+        """Request the eviction of a pod; never waits. The result is in `evictions`, in events and in the log."""
+        ...
+
+    @property
+    def evictions(self) -> Evictions:
+        """The pods that are leaving, and those whose eviction was refused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicCollector:
+    """A collector of measurements, called at its interval (seconds) with the time in ns since the epoch."""
+
+    name: str
+    interval: float
+    collect: Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """The parts of one node's agent.
+
+    `files` returns the files for one round of a strategy: each is read at most once in it. `is_synced` says
+    whether node and pods are known, `run_callbacks` runs what waits for a change.
+    """
+
+    node: str
+    host: Host
+    states: NodeObjects
+    usage: UsageStore
+    files: Callable[[], Mapping[str, str]]
+    executor: AppliesAdjustments
+    evictor: EvictionQueue
+    collectors: Sequence[PeriodicCollector] = ()
+    is_synced: Callable[[], bool] = lambda: True
+    run_callbacks: Callable[[], object] = lambda: None
+    clock: AgentClock = field(default_factory=SystemClock)
