@@ -31,6 +31,25 @@ _MEMORY_EVICTION: Final = frozenset((*_THRESHOLDS, name) for name in (
     "enable", "memoryEvictThresholdPercent", "memoryEvictLowerPercent", "memoryAllocatableEvictThresholdPercent",
     "memoryAllocatableEvictLowerPercent", "evictEnabledPriorityThreshold", "allocatableEvictPriorityThreshold",
 ))
+_QOS: Final = ("spec", "resourceQOSStrategy")
+_RESCTRL: Final = frozenset(
+    (*_QOS, of_class, "resctrlQOS", name) for of_class in ("lsrClass", "lsClass", "beClass")
+    for name in ("enable", "catRangeStartPercent", "catRangeEndPercent", "mbaPercent")
+)
+_IO_FIELDS: Final = (
+    "readIOPS", "writeIOPS", "readBPS", "writeBPS", "ioWeightPercent",
+    "readLatencyPercent", "readLatency", "writeLatencyPercent", "writeLatency", "enableUserModel",
+    "modelReadBPS", "modelReadSeqIOPS", "modelReadRandIOPS", "modelWriteBPS", "modelWriteSeqIOPS", "modelWriteRandIOPS",
+)
+_BLKIO: Final = frozenset({
+    *((*_QOS, of_class, "blkioQOS", "blocks", *path) for of_class in ("beClass", "cgroupRoot")
+      for path in (("name",), ("type",), *(("ioCfg", name) for name in _IO_FIELDS))),
+    *((*_QOS, of_class, "blkioQOS", "enable") for of_class in ("lsrClass", "lsClass", "beClass", "cgroupRoot")),
+})
+_SYSTEM: Final = frozenset(("spec", "systemStrategy", name) for name in (
+    "minFreeKbytesFactor", "watermarkScaleFactor", "memcgReapBackGround", "schedGroupIdentityEnabled",
+    "schedIdleSaverWmark", "pageCacheLimitEnabled", "schedFeatures",
+))
 
 
 def _plugin(
@@ -61,4 +80,13 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
             "Evicts pods of a node that is short of memory, by usage or requests.",
             enabled=False, reads=(Read("NodeSLO", fields=_MEMORY_EVICTION),),
             gates=("BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict")),
+    _plugin("RdtResctrl", "resctrl_reconcile.plugin",
+            "Gives each QoS class a range of the last-level cache and a share of the memory bandwidth.", enabled=False,
+            reads=(Read("NodeSLO", fields=_RESCTRL),)),
+    _plugin("BlkIOReconcile", "blkio_reconcile.plugin",
+            "Limits the block devices of best-effort pods, of single pods, and of the node.", enabled=False,
+            reads=(Read("NodeSLO", fields=_BLKIO),)),
+    _plugin("SystemConfig", "system_reconcile.plugin",
+            "Writes settings of the kernel, and restores them.", enabled=False,
+            reads=(Read("NodeSLO", fields=_SYSTEM),)),
 )

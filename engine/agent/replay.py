@@ -24,6 +24,7 @@ from .qos_manager.documents import (
 )
 from .qos_manager.evictions import EvictionMemory, eviction_id
 from .qos_manager.manager import Manager, Writers
+from .recorded_files import apply_writes
 from .recording import MetricsRecording, RecordedReadings, load
 
 
@@ -120,7 +121,7 @@ def _rounds(
         if enforced:
             errors += writers.note(node, name, report.adjustments, manager.intervals)
             for adjustment in report.adjustments:
-                files[node].update(adjustment.writes)
+                apply_writes(files[node], adjustment.writes)
             of_node = recording.pods.get(node, {})
             evicted[node].note(
                 (eviction_id(of_node[each.subject]) for each in report.adjustments

@@ -10,19 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from koordpolicy.engine.agent.qos_manager.node_slo import SLOSection, node_name, node_slo
+from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.agent.qos_manager.suppression import (
     CPUSET_FILE,
     QUOTA_FILE,
-    Topology,
     Writes,
+    best_effort_cpus,
     choose_best_effort_cpus,
     parse_cpuset,
     read_annotation,
-    read_topology,
     recover_cpus,
     recover_quota,
     set_cpus,
     set_quota,
+    topology_of,
 )
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
@@ -37,7 +39,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 from koordpolicy.plugin import Adjustment, Readings
 
 _DEFAULT_THRESHOLD: Final = 65
-_SECOND: Final = 1_000_000_000
+_MANAGER_GATE: Final = "BECPUManager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +92,23 @@ def application_counts(application: Mapping[str, Any]) -> bool:
 
 
 def reserved_milli(node: Mapping[str, Any]) -> int:
-    """Return the CPU reserved for the system: capacity less allocatable, or the node's reservation annotation."""
+    """Return the CPU reserved for the system: capacity less allocatable, or the node's reservation annotation.
+
+    Raises `EvaluationError` if a quantity or the annotation is malformed.
+    """
     status = node.get("status") or {}
     capacity, allocatable = ((status.get(key) or {}).get("cpu", "0") for key in ("capacity", "allocatable"))
-    kept = canonical_amount("cpu", capacity, "status.capacity.cpu")
-    kept -= canonical_amount("cpu", allocatable, "status.allocatable.cpu")
-    reservation = read_annotation(node, NODE_RESERVATION_ANNOTATION)
-    declared = (reservation.get("resources") or {}).get("cpu", "0")
-    reserved = canonical_amount("cpu", declared, f"metadata.annotations.{NODE_RESERVATION_ANNOTATION}")
-    if reservation.get("reservedCPUs"):
-        reserved = len(parse_cpuset(str(reservation["reservedCPUs"]))) * 1000
+    reservation = SLOSection(read_annotation(node, NODE_RESERVATION_ANNOTATION), NODE_RESERVATION_ANNOTATION)
+    resources = reservation.sub("resources")
+    try:
+        kept = canonical_amount("cpu", capacity, "status.capacity.cpu")
+        kept -= canonical_amount("cpu", allocatable, "status.allocatable.cpu")
+        declared = resources.values.get("cpu", "0") if resources is not None else "0"
+        reserved = canonical_amount("cpu", declared, f"metadata.annotations.{NODE_RESERVATION_ANNOTATION}")
+        if cpus := reservation.text("reservedCPUs"):
+            reserved = len(parse_cpuset(cpus)) * 1000
+    except ValueError as error:
+        raise EvaluationError(str(error)) from None
     return max(kept, 0, reserved)
 
 
@@ -107,10 +116,11 @@ def reserved_milli(node: Mapping[str, Any]) -> int:
 class BECPUSuppressArgs:
     """The arguments of the strategy; its thresholds are in the NodeSLO."""
 
-    interval: int = _SECOND
+    interval: int
     """The interval between two rounds, in nanoseconds."""
     cpu_manager: bool = False
-    """Feature gate BECPUManager: another component owns best-effort CPU sets, so all limits are recovered."""
+    """Another component owns best-effort CPU sets, so all limits are recovered; the feature gate BECPUManager says the
+    same."""
 
     @staticmethod
     def of(args: Mapping[str, Any]) -> BECPUSuppressArgs:
@@ -119,13 +129,7 @@ class BECPUSuppressArgs:
         Raises:
             ValueError: an unknown argument, or one out of range.
         """
-        unknown = sorted(set(args) - {"intervalSeconds", "cpuManager"})
-        if unknown:
-            raise ValueError(f"unknown argument `{unknown[0]}`: known are `intervalSeconds`, `cpuManager`")
-        seconds = args.get("intervalSeconds", 1)
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
-            raise ValueError("`intervalSeconds` must be a number above 0")
-        return BECPUSuppressArgs(int(seconds * _SECOND), bool(args.get("cpuManager", False)))
+        return BECPUSuppressArgs(read_interval(args, ("cpuManager",)), bool(args.get("cpuManager", False)))
 
 
 class BECPUSuppress:
@@ -133,8 +137,9 @@ class BECPUSuppress:
 
     name = "BECPUSuppress"
 
-    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
+    def __init__(self, args: Mapping[str, Any], handle: Any = None) -> None:
         self._args = BECPUSuppressArgs.of(args)
+        self._managed = self._args.cpu_manager or _MANAGER_GATE in getattr(handle, "feature_gates", ())
         self.status: dict[tuple[str, str], str] = {}
         """`using` or `recovered` by (node, `cpuset` or `cfsQuota`); absent if it was never changed."""
 
@@ -146,24 +151,23 @@ class BECPUSuppress:
     def adjust(self, readings: Readings) -> Sequence[Adjustment]:
         """Limit the best-effort tier, or recover all limits if the strategy is disabled."""
         section = _section(readings)
-        if self._args.cpu_manager:
+        if self._managed:
             return self._recover(readings, "best-effort CPU sets are managed elsewhere (BECPUManager)", managed=True)
-        if not section["enable"]:
+        if not section.flag("enable"):
             return self._recover(readings, "disabled in the NodeSLO")
         if not readings.pods:
             return ()
         amount, cores, values = _measure(readings, section)
         capacity = values["capacity"]
-        if section.get("cpuSuppressPolicy") == "cfsQuota":
-            self._set(readings, "cfsQuota", "using")
+        if section.text("cpuSuppressPolicy") == "cfsQuota":
             writes = set_quota(amount, readings.files, capacity)
+            self._set(readings, "cfsQuota", "using")
             return (
                 *_adjustments("suppressCPU", readings, _reason(amount, section, cores), values, writes),
                 *self._give_back_cpus(readings, "the CFS quota is in use instead"),
             )
-        topology = _topology(readings)
-        current = parse_cpuset(readings.files.get("besteffort/cpuset.cpus", ""))
-        cpus = choose_best_effort_cpus(amount, current, topology)
+        topology = topology_of(readings)
+        cpus = choose_best_effort_cpus(amount, best_effort_cpus(readings.files), topology)
         writes = set_cpus(cpus, readings.files, topology) if cpus else ()
         self._set(readings, "cpuset", "using")
         return (
@@ -174,16 +178,16 @@ class BECPUSuppress:
     def explain_round(self, readings: Readings) -> Sequence[Finding]:
         """Return the limit with its inputs, and the current limit of the best-effort tier."""
         section = _section(readings)
-        if self._args.cpu_manager:
+        if self._managed:
             return (Finding("state", "best-effort CPU sets are managed elsewhere (BECPUManager)"),)
-        if not section["enable"]:
+        if not section.flag("enable"):
             return (Finding("state", "disabled in the NodeSLO: `resourceUsedThresholdWithBE.enable` is false"),)
         if not readings.pods:
             return (Finding("state", "there are no pods on the node"),)
         amount, cores, values = _measure(readings, section)
-        quota = section.get("cpuSuppressPolicy") == "cfsQuota"
+        quota = section.text("cpuSuppressPolicy") == "cfsQuota"
         file = QUOTA_FILE if quota else CPUSET_FILE
-        least = section.get("cpuSuppressMinPercent")
+        least = section.whole("cpuSuppressMinPercent")
         floor = "" if least is None else f", at least {least} % of it"
         now = readings.files.get(file, "").strip() or "nothing"
         using = self._get(readings, "cfsQuota" if quota else "cpuset") or "never changed"
@@ -211,15 +215,15 @@ class BECPUSuppress:
 
     def _give_back_cpus(self, readings: Readings, reason: str, *, managed: bool = False) -> tuple[Adjustment, ...]:
         skipped = _pinned_directories(readings) if managed else frozenset()
-        writes = recover_cpus(readings.files, _topology(readings), except_for=skipped)
+        writes = recover_cpus(readings.files, topology_of(readings), except_for=skipped)
         self._set(readings, "cpuset", "recovered")
         return _adjustments("suppressCPU", readings, reason, {}, writes, recovers=True)
 
     def _get(self, readings: Readings, policy: str) -> str | None:
-        return self.status.get((_name(readings), policy))
+        return self.status.get((node_name(readings), policy))
 
     def _set(self, readings: Readings, policy: str, status: str) -> None:
-        self.status[_name(readings), policy] = status
+        self.status[node_name(readings), policy] = status
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -233,45 +237,46 @@ def make(args: Mapping[str, Any], handle: object) -> BECPUSuppress:
     return BECPUSuppress(args, handle)
 
 
-def _name(readings: Readings) -> str:
-    return str((readings.node.get("metadata") or {}).get("name", ""))
+def _section(readings: Readings) -> SLOSection:
+    section = node_slo(readings).sub("resourceUsedThresholdWithBE")
+    if section is None or section.flag("enable") is None:
+        raise EvaluationError(
+            f"the NodeSLO of `{node_name(readings)}` does not say `resourceUsedThresholdWithBE.enable`",
+        )
+    return section
 
 
-def _section(readings: Readings) -> Mapping[str, Any]:
-    slo = readings.object("NodeSLO")
-    if slo is None:
-        raise EvaluationError(f"node `{_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
-    section = (slo.get("spec") or {}).get("resourceUsedThresholdWithBE") or {}
-    if not isinstance(section.get("enable"), bool):
-        raise EvaluationError(f"the NodeSLO of `{_name(readings)}` does not say `resourceUsedThresholdWithBE.enable`")
-    found: Mapping[str, Any] = section
-    return found
-
-
-def _measure(readings: Readings, section: Mapping[str, Any]) -> tuple[int, UsageSplit, dict[str, Any]]:
+def _measure(readings: Readings, section: SLOSection) -> tuple[int, UsageSplit, dict[str, Any]]:
     used = readings.node_usage("cpu") / 1000
     pods = [
         (cores, pod_counts(pod.object))
         for pod in readings.pods if (cores := _pod_cores(readings, pod)) is not None
     ]
     applications = []
-    for each in (((readings.object("NodeSLO") or {}).get("spec") or {}).get("hostApplications") or ()):
+    for each in node_slo(readings).each("hostApplications"):
         try:
-            cores = readings.application_usage(str(each.get("name")), "cpu") / 1000
+            cores = readings.application_usage(each.text("name"), "cpu") / 1000
         except EvaluationError:
             continue
-        applications.append((cores, application_counts(each)))
-    capacity = canonical_amount(
-        "cpu", ((readings.node.get("status") or {}).get("capacity") or {}).get("cpu", "0"), "status.capacity.cpu",
-    )
+        applications.append((cores, application_counts(each.values)))
+    try:
+        capacity = canonical_amount(
+            "cpu", ((readings.node.get("status") or {}).get("capacity") or {}).get("cpu", "0"), "status.capacity.cpu",
+        )
+    except ValueError as error:
+        raise EvaluationError(str(error)) from None
     split = split_usage(used, reserved_milli(readings.node) / 1000, pods, applications)
-    threshold = section.get("cpuSuppressThresholdPercent", _DEFAULT_THRESHOLD)
-    amount = suppress_amount(capacity, threshold, split, section.get("cpuSuppressMinPercent"))
+    amount = suppress_amount(capacity, _threshold(section), split, section.whole("cpuSuppressMinPercent"))
     values = {
         "capacity": capacity, "nodeUsage": int(used * 1000), "nonBestEffortUsage": int(split.filtered_pods * 1000),
         "systemUsage": int(split.system * 1000), "target": amount,
     }
     return amount, split, values
+
+
+def _threshold(section: SLOSection) -> int:
+    threshold = section.whole("cpuSuppressThresholdPercent")
+    return _DEFAULT_THRESHOLD if threshold is None else threshold
 
 
 def _pod_cores(readings: Readings, pod: PodInfo) -> float | None:
@@ -282,22 +287,24 @@ def _pod_cores(readings: Readings, pod: PodInfo) -> float | None:
         return None
 
 
-def _topology(readings: Readings) -> Topology:
-    return read_topology(readings.object("NodeResourceTopology") or {}, [pod.object for pod in readings.pods])
-
-
 def _pinned_directories(readings: Readings) -> frozenset[str]:
     """Return the container directories of pods with exclusive CPUs or NUMA nodes."""
-    statuses = {pod.uid: read_annotation(pod.object, RESOURCE_STATUS_ANNOTATION) for pod in readings.pods}
-    pinned = {uid for uid, status in statuses.items() if status.get("cpuset") or status.get("numaNodeResources")}
-    names = (name.removesuffix("/cpuset.cpus") for name in readings.files)
-    return frozenset(name for name in names if name.count("/") == 2 and name.split("/")[1] in pinned)
+    pinned = {readings.directory(pod) for pod in readings.pods if _is_pinned(pod)}
+    names = (name.removesuffix("/cpuset.cpus") for name in readings.files if name.endswith("/cpuset.cpus"))
+    return frozenset(name for name in names if name.count("/") == 2 and name.rpartition("/")[0] in pinned)
 
 
-def _reason(amount: int, section: Mapping[str, Any], cores: UsageSplit) -> str:
-    threshold = section.get("cpuSuppressThresholdPercent", _DEFAULT_THRESHOLD)
+def _is_pinned(pod: PodInfo) -> bool:
+    try:
+        status = read_annotation(pod.object, RESOURCE_STATUS_ANNOTATION)
+    except EvaluationError:
+        return False
+    return bool(status.get("cpuset") or status.get("numaNodeResources"))
+
+
+def _reason(amount: int, section: SLOSection, cores: UsageSplit) -> str:
     return (
-        f"{amount}m is left for best-effort pods: {threshold}% of the node's cpu less "
+        f"{amount}m is left for best-effort pods: {_threshold(section)}% of the node's cpu less "
         f"{int(cores.filtered_pods * 1000)}m of other pods and {int(cores.system * 1000)}m of the system"
     )
 
@@ -307,4 +314,4 @@ def _adjustments(
 ) -> tuple[Adjustment, ...]:
     if not writes:
         return ()
-    return (Adjustment(kind, _name(readings), reason, values=values, writes=writes, recovers=recovers),)
+    return (Adjustment(kind, node_name(readings), reason, values=values, writes=writes, recovers=recovers),)

@@ -21,15 +21,13 @@ from koordpolicy.engine.source import PolicyError, Problem
 from .action_kinds import ActionContext, ActionKind, Adjustments, Recovery, recover_nothing
 from .evictions import eviction_allowed, request_of
 from .suppression import (
-    CPUSET_FILE,
-    Topology,
+    best_effort_cpus,
     choose_best_effort_cpus,
-    parse_cpuset,
-    read_topology,
     recover_cpus,
     recover_quota,
     set_cpus,
     set_quota,
+    topology_of,
 )
 
 
@@ -39,8 +37,8 @@ def suppress_cpu(program: SuppressCPUProgram, context: ActionContext) -> Adjustm
     if program.policy == "CFSQuota":
         writes = set_quota(amount, readings.files, _capacity(readings))
     else:
-        topology = _topology(readings)
-        cpus = choose_best_effort_cpus(amount, parse_cpuset(readings.files.get(CPUSET_FILE, "")), topology)
+        topology = topology_of(readings)
+        cpus = choose_best_effort_cpus(amount, best_effort_cpus(readings.files), topology)
         writes = set_cpus(cpus, readings.files, topology) if cpus else ()
     if not writes:
         return ()
@@ -55,7 +53,7 @@ def recover_cpu(program: SuppressCPUProgram, recovery: Recovery) -> Adjustments:
     if program.policy == "CFSQuota":
         writes = recover_quota(readings.files)
     else:
-        writes = recover_cpus(readings.files, _topology(readings))
+        writes = recover_cpus(readings.files, topology_of(readings))
     if not writes:
         return ()
     values = {"policy": program.policy}
@@ -119,11 +117,6 @@ def _counts_for(pod: PodInfo, release: EvictionRelease, readings: Readings) -> f
 def _capacity(readings: Readings) -> int:
     capacity = (readings.node.get("status") or {}).get("capacity") or {}
     return canonical_amount("cpu", capacity.get("cpu", "0"), "status.capacity.cpu")
-
-
-def _topology(readings: Readings) -> Topology:
-    """Return the node's processors, read from its NodeResourceTopology; empty without one."""
-    return read_topology(readings.object("NodeResourceTopology") or {}, [pod.object for pod in readings.pods])
 
 
 ACTION_KINDS: Final[Mapping[type[EffectProgram], ActionKind]] = {

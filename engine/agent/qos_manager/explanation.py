@@ -22,6 +22,7 @@ from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.qos import Adjustment
 from koordpolicy.engine.framework.registry import Registry
 
+from ..recorded_files import apply_writes
 from ..recording import MetricsRecording, RecordedReadings
 from ..replay import ReplayedRound, rounds
 from .documents import DocumentStrategy
@@ -61,7 +62,7 @@ def explain_round(
             last[each.plugin] = each
             if each.enforced:
                 for adjustment in each.adjustments:
-                    files.update(adjustment.writes)
+                    apply_writes(files, adjustment.writes)
     elapsed = format_duration(until.end - recording.start)
     seconds = (until.end - recording.start) / 1e9
     parts = [Finding("moment", f"{node} at {elapsed}", facts={"node": node, "elapsedSeconds": seconds})]

@@ -125,7 +125,8 @@ class Manager:
         args: Mapping[str, Any] = plugin.check_args(given) if plugin.check_args is not None else given
         # koordlet has no profiles.
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
-        made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log))
+        on = frozenset(filter(self._is_on, (*GATES, *self.gates)))
+        made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log, feature_gates=on))
         gates = (made.spec.feature_gate,) if isinstance(made, CompiledQoS) else plugin.gates or (plugin.name,)
         # A plugin that is not enforced has no effects, so none must be recorded.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else StrategyState()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.values.values import EvaluationError
-from koordpolicy.engine.framework.qos import Processor
+from koordpolicy.engine.framework.qos import Processor, Readings
 from koordpolicy.engine.kubernetes.vocabulary import (
     CPU_MANAGER_POLICY_ANNOTATION,
     CPU_TOPOLOGY_ANNOTATION,
@@ -116,8 +116,8 @@ def read_topology(
 ) -> Topology:
     """Read the CPUs and their allocation from a NodeResourceTopology's annotations and the pods' resource status.
 
-    Without `processors` they are those of the CPU topology annotation. Raises `EvaluationError` if an annotation is
-    malformed.
+    Without `processors` they are those of the CPU topology annotation. Raises `EvaluationError` if an annotation of the
+    NodeResourceTopology is malformed.
     """
     system = read_annotation(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION)
     exclusive = frozenset[int]()
@@ -125,7 +125,10 @@ def read_topology(
         exclusive = _annotated_cpus(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION, "cpuset")
     owners: dict[int, str] = {}
     for pod in pods:
-        owners |= dict.fromkeys(_annotated_cpus(pod, RESOURCE_STATUS_ANNOTATION, "cpuset"), raw_qos_class(pod))
+        try:
+            owners |= dict.fromkeys(_annotated_cpus(pod, RESOURCE_STATUS_ANNOTATION, "cpuset"), raw_qos_class(pod))
+        except EvaluationError:
+            continue  # as in koordlet, a pod whose status cannot be read has no CPUs of its own
     return Topology(
         processors=read_processors(resource_topology) if processors is None else tuple(processors),
         reserved=_annotated_cpus(resource_topology, NODE_RESERVATION_ANNOTATION, "reservedCPUs"),
@@ -149,11 +152,42 @@ def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ..
     """
     detail = read_annotation(resource_topology, CPU_TOPOLOGY_ANNOTATION).get("detail") or ()
     try:
-        return tuple(Processor(each["id"], each["core"], each["socket"], each["node"]) for each in detail)
+        rows = [[each[key] for key in ("id", "core", "socket", "node")] for each in detail]
+        if all(type(number) is int and number >= 0 for row in rows for number in row):
+            return tuple(Processor(*row) for row in rows)
     except (TypeError, KeyError):
-        raise EvaluationError(
-            f"annotation `{CPU_TOPOLOGY_ANNOTATION}`: `detail` is not a list of `id`, `core`, `socket` and `node`",
-        ) from None
+        pass
+    raise EvaluationError(
+        f"annotation `{CPU_TOPOLOGY_ANNOTATION}`: `detail` is not a list of `id`, `core`, `socket` and `node`",
+    )
+
+
+def topology_of(readings: Readings) -> Topology:
+    """Return the CPUs of a node and their allocation.
+
+    The processors are those of the CPU topology annotation, or without one, those of the machine. Raises
+    `EvaluationError` if an annotation is malformed.
+    """
+    resource_topology = readings.object("NodeResourceTopology") or {}
+    processors = read_processors(resource_topology) or readings.host.processors
+    return read_topology(resource_topology, [pod.object for pod in readings.pods], processors)
+
+
+def best_effort_cpus(files: Mapping[str, str]) -> frozenset[int]:
+    """Return the present CPUs of the best-effort tier; raise `EvaluationError` if the file cannot be read."""
+    try:
+        return parse_cpuset(files.get(CPUSET_FILE, ""))
+    except ValueError as error:
+        raise EvaluationError(f"`{CPUSET_FILE}`: {error}") from None
+
+
+def best_effort_quota(files: Mapping[str, str]) -> int:
+    """Return the present quota of the best-effort tier; raise `EvaluationError` if the file cannot be read."""
+    text = files.get(QUOTA_FILE, "").strip() or str(UNLIMITED)
+    try:
+        return int(text)
+    except ValueError:
+        raise EvaluationError(f"`{QUOTA_FILE}` is not a number: {text!r}") from None
 
 
 def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -207,29 +241,42 @@ def set_cpus(cpus: Iterable[int], files: Mapping[str, str], topology: Topology) 
     every = directories(files)
     new = format_cpuset(chosen)
     if topology.kubelet_static:
-        wide = format_cpuset(topology.best_effort())
-        upper = [each for each in every if each.count("/") <= 1]
-        writes = [(each, wide) for each in upper] + [(each, new) for each in every if each not in upper]
-    else:
-        both = format_cpuset(chosen | parse_cpuset(files.get(CPUSET_FILE, "")))
-        writes = [(each, both) for each in every] + [(each, new) for each in reversed(every)]
+        containers = [(f"{each}/cpuset.cpus", new) for each in every if each.count("/") > 1]
+        return (*recover_cpus(files, topology, deepest=1), *_changes(containers, files))
+    both = format_cpuset(chosen | best_effort_cpus(files))
+    writes = [(each, both) for each in every] + [(each, new) for each in reversed(every)]
     return _changes([(f"{directory}/cpuset.cpus", text) for directory, text in writes], files)
 
 
 def recover_cpus(
     files: Mapping[str, str], topology: Topology, *, deepest: int = 2, except_for: AbstractSet[str] = frozenset(),
 ) -> Writes:
-    """Return the writes that give best-effort pods all CPUs that they may use, down to a depth."""
-    wide = format_cpuset(topology.best_effort())
-    every = [each for each in directories(files, deepest=deepest) if each not in except_for]
-    return _changes([(f"{each}/cpuset.cpus", wide) for each in every], files)
+    """Return the writes that give best-effort pods all CPUs that they may use, down to a depth.
+
+    No directory loses a CPU before those below it. No write if there are no such CPUs: the kernel refuses an empty set
+    where pods run.
+    """
+    wide = topology.best_effort()
+    if not wide:
+        return ()
+    names = [f"{each}/cpuset.cpus" for each in directories(files, deepest=deepest) if each not in except_for]
+    both = [(name, format_cpuset(wide | _present_cpus(files, name))) for name in names]
+    return _changes([*both, *((name, format_cpuset(wide)) for name in reversed(names))], files)
+
+
+def _present_cpus(files: Mapping[str, str], name: str) -> frozenset[int]:
+    try:
+        return parse_cpuset(files.get(name, ""))
+    except ValueError:
+        return frozenset()
 
 
 def _changes(writes: Iterable[tuple[str, str]], files: Mapping[str, str]) -> Writes:
-    now = dict(files)
+    now: dict[str, str | None] = {}
     changes = []
     for name, text in writes:
-        if now.get(name) != text:
+        present = now[name] if name in now else files.get(name)
+        if present is None or present.strip() != text:
             changes.append((name, text))
             now[name] = text
     return tuple(changes)
@@ -238,16 +285,16 @@ def _changes(writes: Iterable[tuple[str, str]], files: Mapping[str, str]) -> Wri
 def set_quota(milli: int, files: Mapping[str, str], capacity_milli: int) -> Writes:
     """Return the write that gives best-effort pods `milli` of CPU time per period; empty if it hardly differs.
 
-    A rise is at most a tenth of the node per call; a fall and the first setting are immediate.
+    A rise is at most a tenth of the node per call; a fall and the first setting are immediate. Unlike in koordlet, a
+    small quota is not taken for hardly different from none.
     """
     quota = max(milli * PERIOD // 1000, _SMALLEST_QUOTA)
-    current = int(files.get(QUOTA_FILE) or UNLIMITED)
+    current = best_effort_quota(files)
     cores = -(-capacity_milli // 1000)
-    if abs(quota - current) < cores * PERIOD * _DEAD_BAND and quota != _SMALLEST_QUOTA:
-        return ()
-    step = cores * PERIOD * _LARGEST_STEP
-    if quota - current > step and current != UNLIMITED:
-        quota = current + int(step)
+    if current >= 0:
+        if abs(quota - current) < cores * PERIOD * _DEAD_BAND and quota != _SMALLEST_QUOTA:
+            return ()
+        quota = min(quota, current + int(cores * PERIOD * _LARGEST_STEP))
     return _changes([(QUOTA_FILE, str(quota))], files)
 
 

@@ -101,7 +101,34 @@ def test_recovery_writes_what_differs_down_to_a_depth():
     (2000, "900000", "200000"),   # a fall is immediate
     (2000, "195000", None),       # nearly there already
     (-4000, "500000", "2000"),    # never nothing
+    (50, "-1", "5000"),           # nearly nothing is not nearly unlimited
 ])  # fmt: skip
 def test_a_quota_falls_at_once_and_rises_in_steps(milli, before, after):
     name = "besteffort/cpu.cfs_quota_us"
     assert set_quota(milli, {name: before}, 10_000) == (((name, after),) if after else ())
+
+
+@pytest.mark.parametrize(("name", "text", "change"), [
+    ("cpu.cfs_quota_us", "max", lambda files: set_quota(2000, files, 10_000)),
+    ("cpuset.cpus", "x", lambda files: set_cpus((0,), files, Topology(EIGHT))),
+])
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it(name, text, change):
+    with pytest.raises(EvaluationError, match=f"`besteffort/{name}`"):
+        change({f"besteffort/{name}": text})
+
+
+def test_recovery_narrows_children_before_their_parents():
+    files = {"besteffort/cpuset.cpus": "0-7", "besteffort/p/cpuset.cpus": "6-7"}
+    assert recover_cpus(files, Topology(EIGHT, reserved=frozenset((6, 7)))) == (
+        ("besteffort/p/cpuset.cpus", "0-7"), ("besteffort/p/cpuset.cpus", "0-5"), ("besteffort/cpuset.cpus", "0-5"),
+    )
+
+
+def test_without_any_cpu_for_best_effort_pods_nothing_is_recovered():
+    assert recover_cpus({"besteffort/cpuset.cpus": "0"}, Topology(())) == ()
+
+
+def test_a_pod_whose_status_cannot_be_read_has_no_cpus_of_its_own():
+    pod = {"metadata": {"labels": {"koordinator.sh/qosClass": "LSE"},
+                        "annotations": {"scheduling.koordinator.sh/resource-status": "{"}}}
+    assert read_topology({}, [pod], EIGHT).best_effort() == frozenset(range(8))
