@@ -224,6 +224,7 @@ The extender, and a scheduler of a live cluster with `--bind`, serve these paths
 | `/metrics/slis` | the results of health checks |
 | `/metrics/resources` | requests and limits of all pods, of a leading scheduler of a live cluster |
 | `/configz` | JSON: the configuration in use, under `componentconfig` |
+| `/status` | JSON: profiles, policies with their problems, the age of each kind, and whether this process leads |
 
 Checks of a scheduler of a live cluster: `leaderElection` (the Lease expired more than 20 s ago, and this process did
 not end), `deciding` (no round of the deciding thread for a minute), `sched-handler-sync` (the first lists are not

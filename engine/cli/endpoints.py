@@ -60,7 +60,7 @@ class Caller:
             http.client.HTTPSConnection(url.hostname, url.port, timeout=self.seconds, context=self.context)
             if url.scheme == "https" else http.client.HTTPConnection(url.hostname, url.port, timeout=self.seconds))
         headers = {"Content-Type": "application/json"}
-        if self.token and body is not None:
+        if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
             connection.request("GET" if body is None else "POST", url.path.rstrip("/") + path,
@@ -68,7 +68,7 @@ class Caller:
             response = connection.getresponse()
             if response.status == 404 and "json" not in (response.getheader("Content-Type") or ""):
                 return EndpointAnswer(endpoint, 404, error=(
-                    f"it has no {path}: extenders have; a scheduler of a live cluster reports in its log and /metrics"))
+                    f"it has no {path}"))
             data = dict(json.loads(response.read(_LARGEST)))
         except TimeoutError:
             return EndpointAnswer(endpoint, error=f"no answer within {self.seconds:g} s")
@@ -81,7 +81,8 @@ class Caller:
         why = "" if response.status == 200 else str(data.get("error", f"answered {response.status}"))
         if response.status == 401:
             wants = "it has another token" if self.token else "it wants a token"
-            why = f"{wants}: name the file with the one of `--admin-token-file` by `--token-file`"
+            which = "one that may read there" if body is None else "the one of `--admin-token-file`"
+            why = f"{wants}: name the file with {which} by `--token-file`"
         return EndpointAnswer(endpoint, response.status, data, why)
 
     def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[EndpointAnswer]:
@@ -92,15 +93,15 @@ class Caller:
             return list(pool.map(lambda endpoint: self.ask(endpoint, path, body), endpoints))
 
 
-def add_endpoints(parser: argparse.ArgumentParser, *, token: bool = False) -> None:
-    """Add `--endpoints` and the TLS options; with `token` also the token that a change needs."""
+def add_endpoints(parser: argparse.ArgumentParser, *, changes: bool = False) -> None:
+    """Add `--endpoints`, the token and the TLS options; `changes` says that the command changes something."""
     parser.add_argument(
         "--endpoints", "--endpoint", metavar="URL[,URL...]", action="append",
         help="the servers; may be repeated. dns+http://NAME:PORT stands for every address that the name has, as that "
              f"of a headless service (default: {DEFAULT})")
-    if token:
-        parser.add_argument("--token-file", metavar="FILE", type=Path,
-                            help="holds the token that the server was given as `--admin-token-file`")
+    parser.add_argument("--token-file", metavar="FILE", type=Path,
+                        help="holds the token that the server was given as `--admin-token-file`" if changes else
+                        "holds a token that may read /status, of a server that authenticates its readers")
     parser.add_argument("--ca", metavar="FILE", help="trust servers with a certificate of this authority")
     parser.add_argument("--cert", metavar="FILE", help="the certificate to show (PEM)")
     parser.add_argument("--key", metavar="FILE", help="its private key")
@@ -142,7 +143,7 @@ def _addresses(url: SplitResult) -> list[str]:
 def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
     """Return the client of the options; raises `Stop` for files that cannot be used."""
     token = ""
-    if getattr(options, "token_file", None) is not None:
+    if options.token_file is not None:
         token = options.token_file.read_text(encoding="utf-8").strip()
         if not token or not token.isprintable() or not token.isascii():
             raise Stop(f"`{options.token_file}` holds no token")

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.framework.points import Framework
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Plugin, Registry
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
-    from koordpolicy.engine.scheduler.extender.admin import AdminToken
     from koordpolicy.engine.scheduler.extender.loaded import Loaded
     from koordpolicy.engine.scheduler.extender.server import Server
     from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster
@@ -70,7 +68,7 @@ _CLOSE_SHARE: Final = 0.25
 _SWITCH_INTERVAL_S: Final = 0.001
 _HEARTBEAT_SECONDS: Final = 1.0
 _OPTIONS: Final = ("priorities", "refresh", "assume", "bind_pods",
-                   "max_body", "shadow", "shadow_share", "admin_token_file", "decision_timeout", "stuck_timeout",
+                   "max_body", "shadow", "shadow_share", "decision_timeout", "stuck_timeout",
                    "grace_period")
 
 
@@ -102,9 +100,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--shadow-share", metavar="RATE", type=_rate,
                        help="the share (0..1) of the scheduling thread's time that the shadow may use (default: "
                             "0.25)")
-    group.add_argument("--admin-token-file", metavar="FILE", type=Path,
-                       help="clients with the token in this file may promote and roll back over HTTP; without it "
-                            "none may")
     group.add_argument("--decision-timeout", metavar="SECONDS", type=_positive,
                        help="how long a call waits for its result: then it gets 503, the server is not ready, and "
                             "the document at fault is rolled back (default: 3)")
@@ -208,7 +203,7 @@ def server_of(options: argparse.Namespace, builtins: Builtins) -> Server:
     max_body = DEFAULT_MAX_BODY if options.max_body is None else options.max_body
     collections = ShortCollections()
     return Server(loader(options, builtins, collections.settle), max_body=max_body, tls=tls_of(options),
-                  health=options.health_bind, token=_token(options.admin_token_file),
+                  health=options.health_bind, token=serving.admin_token_of(options),
                   decision_seconds=options.decision_timeout or DECISION_SECONDS,
                   stuck_seconds=options.stuck_timeout or STUCK_SECONDS,
                   close_seconds=(options.grace_period or _GRACE_SECONDS) * _CLOSE_SHARE,
@@ -342,17 +337,6 @@ def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) ->
         else replace(plugin, enabled=plugin.name in names, default_weight=None)
         for plugin in plugins
     )
-
-
-def _token(path: Path | None) -> AdminToken | None:
-    from koordpolicy.engine.scheduler.extender.admin import AdminToken  # noqa: PLC0415
-
-    if path is None:
-        return None
-    try:
-        return AdminToken(path)
-    except ValueError as error:
-        raise Stop(f"`--admin-token-file`: {error}") from None
 
 
 def _say_bound(url: str) -> None:

@@ -22,13 +22,14 @@ from .logs import start_server_logs
 from .numbers import number
 from .observing import Observing, observing_of, recorded_reads
 from .reloading import PolicyLoader, check_paths, load_vetted
-from .serving import tls_of
+from .serving import admin_token_of, tls_of
 from .terminal import warn, write
 
 if TYPE_CHECKING:
     from koordpolicy.engine.client.connection import Connection
     from koordpolicy.engine.client.leader_election import LeaseSettings
     from koordpolicy.engine.framework.registry import Registry
+    from koordpolicy.engine.reload.admin import RollbackEndpoint
     from koordpolicy.engine.reload.reloader import Reloader
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
@@ -93,6 +94,7 @@ def refuse_options(options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Schedule and bind the pods of a live cluster until a signal ends it."""
     from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - only this command pays for it
+    from koordpolicy.engine.reload.admin import RollbackEndpoint  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.operations import Operations  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.owner import Ended  # noqa: PLC0415
     from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
@@ -104,13 +106,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop("`--scheduler-name` and `--profile` go without `--config`: its profiles have names")
     check_paths(options)
     connect = partial(load_connection, options.cluster.partition(":")[2] or None)
-    tls = tls_of(options, certificates_optional=True)
+    tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
     operations = Operations(counters=Counters(), access=delegation.access_of(options, connect) if _protects(options)
                             else None)
     _start_logs(options, operations)
     loaded = load_vetted(options, partial(_load, options, builtins, operations, connect))
     server = loaded.server
-    listeners = _listen(options, operations, tls)
+    listeners = _listen(options, operations, RollbackEndpoint(lambda: loaded.reloader, token), tls)
     stop = _StopFlag(server.stop)
     ending = Ending(stop, _GRACE_S)
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -173,9 +175,13 @@ def _protects(options: argparse.Namespace) -> bool:
 
 
 def _listen(
-    options: argparse.Namespace, operations: Operations, tls: ssl.SSLContext | None,
+    options: argparse.Namespace, operations: Operations, rollback: RollbackEndpoint, tls: ssl.SSLContext | None,
 ) -> list[ListenerThread]:
-    """Serve the endpoints where the options say; raises `Stop` for an address that is not available."""
+    """Serve the endpoints where the options say, and changes at `--bind` only.
+
+    Raises:
+        Stop: an address is not available.
+    """
     from aiohttp import web  # noqa: PLC0415
 
     from koordpolicy.engine.serving.listeners import ListenerThread  # noqa: PLC0415
@@ -187,6 +193,8 @@ def _listen(
         host, port = address
         app = web.Application()
         operations.endpoints.add_to(app)
+        if address is options.bind:
+            rollback.add_to(app)
         listener = ListenerThread(app, host, port, context)
         try:
             url = listener.start()

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="how long to wait for enough decisions (default: 0, which checks once)")
     parser.add_argument("--configmap", metavar="[NAMESPACE/]NAME",
                         help="the ConfigMap of the active policies, for the commands that are printed")
-    add_endpoints(parser, token=True)
+    add_endpoints(parser, changes=True)
     add_output(parser)
 
 

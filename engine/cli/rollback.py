@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", metavar="GENERATION|HASH", default="",
                         help="which of the last generations (`koord-policy status --history`); servers count for "
                              "themselves, so name a hash where there are several (default: the one before)")
-    add_endpoints(parser, token=True)
+    add_endpoints(parser, changes=True)
     add_output(parser)
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import argparse
 import ssl
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from . import delegation
 from .exits import Stop, refuse_given
 from .logs import add_format_argument
 
+if TYPE_CHECKING:
+    from koordpolicy.engine.reload.admin import AdminToken
+
 EXTENDER_ADDRESS: Final = "127.0.0.1:8888"
-OPTIONS: Final = ("bind", "tls_cert", "tls_key", "client_ca", "health_bind", "log_format", *delegation.OPTIONS)
+OPTIONS: Final = ("bind", "tls_cert", "tls_key", "client_ca", "health_bind", "admin_token_file", "log_format",
+                  *delegation.OPTIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     group = parser.add_argument_group(
-        "serving", "An extender, and a scheduler of a live cluster, answer /healthz, /livez, /readyz, /metrics and "
-        "/configz.\nSee docs/metrics.md")
+        "serving", "An extender, and a scheduler of a live cluster, answer /healthz, /livez, /readyz, /metrics, "
+        "/configz and\n/status. See docs/metrics.md")
     group.add_argument("--bind", metavar="HOST:PORT", type=address,
                        help="address to listen on; port 0 chooses a free port and prints it (default: "
                             f"{EXTENDER_ADDRESS} for an extender; without it a scheduler of a live cluster does not "
@@ -32,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--health-bind", metavar="HOST:PORT", type=address,
                        help="answer health, metrics and configuration there too, without TLS: probes have no client "
                             "certificate")
+    group.add_argument("--admin-token-file", metavar="FILE", type=Path,
+                       help="clients with the token in this file may roll back, and promote the shadow of an extender, "
+                            "over HTTP; without it none may")
     delegation.add_arguments(group)
     add_format_argument(group)
 
@@ -58,6 +65,23 @@ def tls_of(options: argparse.Namespace, *, certificates_optional: bool = False) 
         return tls_context(options.tls_cert, options.tls_key, options.client_ca, optional=certificates_optional)
     except ssl.SSLError as error:
         raise Stop(f"the files of `--tls-cert`, `--tls-key` and `--client-ca` cannot be used: {error}") from None
+
+
+def admin_token_of(options: argparse.Namespace) -> AdminToken | None:
+    """Return the token that permits changes over HTTP; None without `--admin-token-file`.
+
+    Raises:
+        Stop: the file holds no valid token.
+        OSError: it cannot be read.
+    """
+    from koordpolicy.engine.reload.admin import AdminToken  # noqa: PLC0415 - only servers pay for it
+
+    if options.admin_token_file is None:
+        return None
+    try:
+        return AdminToken(options.admin_token_file)
+    except ValueError as error:
+        raise Stop(f"`--admin-token-file`: {error}") from None
 
 
 def address(text: str) -> tuple[str, int]:

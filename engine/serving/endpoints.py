@@ -1,4 +1,4 @@
-"""The endpoints that every server has: health, metrics, and the configuration in use.
+"""The endpoints that every server has: health, metrics, the configuration in use, and the status of policies.
 
 Paths and formats are kube-scheduler's: /healthz, /livez and /readyz with `?verbose`, `?exclude=CHECK` and a path for
 each check, /metrics, /metrics/slis, and /configz.
@@ -33,14 +33,17 @@ class OperationEndpoints:
 
     def __init__(
         self, health: Health, metrics: MetricsRegistry, *, configuration: Callable[[], Mapping[str, Any]] | None = None,
-        access: Access | None = None, texts: Mapping[str, Callable[[], bytes]] | None = None,
+        status: Callable[[], Mapping[str, Any]] | None = None, access: Access | None = None,
+        texts: Mapping[str, Callable[[], bytes]] | None = None,
     ) -> None:
         """`configuration` returns plain data: the completed configuration, without secrets; None for no /configz.
 
-        `access` decides who may read what; None lets everybody read everything. `texts` are further metrics by path.
+        `status` returns the plain data of /status, in a thread; None for none here. `access` decides who may read
+        what; None lets everybody read everything. `texts` are further metrics by path.
         """
         self._health = health
         self._configuration = configuration
+        self._status = status
         self._access = access
         self._texts: dict[str, Callable[[], bytes]] = {
             "/metrics": metrics.text, "/metrics/slis": MetricsRegistry(health).text, **(texts or {})}
@@ -55,6 +58,8 @@ class OperationEndpoints:
             self._get(app, path, partial(self._metrics, text))
         if self._configuration is not None:
             self._get(app, "/configz", self._configz)
+        if self._status is not None:
+            self._get(app, "/status", partial(self._status_text, self._status))
         if self._access is not None:
             app.cleanup_ctx.append(self._access.connected)
 
@@ -86,6 +91,13 @@ class OperationEndpoints:
     async def _metrics(self, text: Callable[[], bytes], _: web.Request) -> web.Response:
         body = await asyncio.get_running_loop().run_in_executor(self._scraper, text)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _status_text(self, status: Callable[[], Mapping[str, Any]], _: web.Request) -> web.Response:
+        def text() -> str:
+            return json.dumps(status(), default=str)
+
+        body = await asyncio.get_running_loop().run_in_executor(self._scraper, text)
+        return web.Response(text=body, content_type="application/json")
 
     async def _configz(self, _: web.Request) -> web.Response:
         assert self._configuration is not None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import secrets
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +25,22 @@ from .nodes import FakeKubelet, add_node, add_pod
 from .scheduler_process import SchedulerProcess, until
 
 NAME = "koord-policy-operations"
+POLICY = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {{name: avoid}}
+spec:
+  filter:
+  - name: pool
+    expression: allocatable.cpu >= {number}
+"""
+
+
+def command(*arguments: object) -> tuple[int, str]:
+    """Run `koord-policy`; return its exit code and standard output."""
+    done = subprocess.run([sys.executable, "-m", "koordpolicy", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=120, check=False)
+    return done.returncode, done.stdout
 
 
 class Endpoint:
@@ -152,6 +171,34 @@ def test_metrics_and_configuration_need_a_role_and_probes_do_not(
     finally:
         admin.delete(f"{roles}/clusterrolebindings/{namespace}")
         admin.delete(f"{roles}/clusterroles/{namespace}")
+
+
+def test_status_reload_and_rollback_reach_a_live_scheduler(
+    cluster: ControlPlane | NamedCluster, admin: AdminClient, tmp_path: Path,
+):
+    node = f"e2e-{secrets.token_hex(4)}"
+    add_node(admin, node)
+    policies, token_file = tmp_path / "policies", tmp_path / "token"
+    policies.mkdir()
+    token_file.write_text(secrets.token_hex(16))
+    (policies / "avoid.yaml").write_text(POLICY.format(number=1))
+    first = command("hash", policies)[1].split()[0]
+    try:
+        with served(cluster.kubeconfig(), tmp_path, "--policies", str(policies), "--admin-token-file",
+                    str(token_file)) as (_, url):
+            (policies / "avoid.yaml").write_text(POLICY.format(number=2))
+            waited = command("reload", "--wait-for", policies, "--endpoints", url)
+            assert (waited[0], waited[1].splitlines()[-1][:10]) == (0, "1 of 1 run")
+            code, text = command("status", "--endpoints", url, "--output", "json")
+            status = json.loads(text)[0]["status"]
+            assert (code, status["ready"], status["leading"], status["generation"]) == (0, True, True, 2)
+            assert status["cluster"]["kinds"].keys() >= {"Node", "Pod"}
+            assert command("rollback", "--endpoints", url, "--token-file", tmp_path / "other")[0] == 2
+            code, text = command("rollback", "--endpoints", url, "--token-file", token_file)
+            assert (code, "generation 1 is active again, as generation 3" in text) == (0, True)
+            assert command("reload", "--wait", first, "--timeout", "10s", "--endpoints", url)[0] == 0
+    finally:
+        admin.delete(f"/api/v1/nodes/{node}")
 
 
 def test_logs_are_json_with_the_generation(

@@ -1,17 +1,12 @@
-"""Administrative changes of a running server: promotion of the shadow, rollback to an earlier generation.
-
-It does not depend on HTTP. A rejected change has a reason and a machine-readable code, and has changed nothing.
-"""
+"""Promotion of the shadow; does not depend on HTTP."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
+from koordpolicy.engine.reload.admin import AdminRefusal
 from koordpolicy.engine.reload.history import SHORTEST_HASH, GenerationRecord
 from koordpolicy.engine.reload.mount import Mount
 from koordpolicy.engine.reload.publish import content_of
@@ -21,51 +16,13 @@ from koordpolicy.engine.source import PolicyError
 
 from .shadow import Shadow, ShadowResult
 
-SHORTEST_TOKEN: Final = 16
-"""The minimum length of a token, in characters."""
 DECISIONS: Final = 1000
 """The default minimum number of decisions before a promotion."""
 MOST_DIFFERENCES: Final = 0.001
 """The default maximum part of differing decisions."""
 
-_LARGEST_TOKEN: Final = 4096
 _MOST_DECISIONS: Final = 1_000_000_000
 _EXAMPLES: Final = 5
-
-
-class AdminRefusal(Exception):
-    """A rejected change: the reason, a machine-readable code, and facts."""
-
-    def __init__(self, reason: str, code: str, facts: dict[str, Any] | None = None) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.facts = facts or {}
-
-
-class AdminToken:
-    """The secret that authorizes changes; its file is read each time, so it may be replaced."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises `ValueError` or `OSError` if the file holds no valid token."""
-        self._path = path
-        self._read()
-
-    def _read(self) -> bytes:
-        with self._path.open("rb") as file:
-            token = file.read(_LARGEST_TOKEN + 1).strip()
-        if not SHORTEST_TOKEN <= len(token) <= _LARGEST_TOKEN:
-            raise ValueError(f"`{self._path}` must hold a token of {SHORTEST_TOKEN} to {_LARGEST_TOKEN} characters")
-        return token
-
-    def fits(self, header: str) -> bool:
-        """Return whether an Authorization header contains the token; the comparison takes constant time."""
-        kind, _, given = header.partition(" ")
-        try:
-            held = self._read()
-        except (OSError, ValueError):
-            return False  # the file was removed: no request is authorized
-        shown = hashlib.sha256(given.strip().encode("utf-8", "surrogateescape")).digest()
-        return hmac.compare_digest(shown, hashlib.sha256(held).digest()) and kind.lower() == "bearer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +125,3 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
     except PolicyError as error:
         raise AdminRefusal(error.problems[0].message, error.problems[0].code, facts) from None
     return Promotion(target.path, files, agreement.active, facts)
-
-
-def refusal(error: PolicyError) -> AdminRefusal:
-    """Return the errors of an activation as a refusal."""
-    texts = [problem.message + (f" ({problem.help})" if problem.help else "") for problem in error.problems]
-    return AdminRefusal("; ".join(texts[:5]), error.problems[0].code or "invalid")

@@ -23,7 +23,15 @@ from aiohttp import web
 from koordpolicy.engine.cluster.kinds import Lack, describe
 from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.framework.registry import Plugin
-from koordpolicy.engine.reload.history import GenerationRecord
+from koordpolicy.engine.reload.admin import (
+    DENIED,
+    UNAUTHORIZED,
+    AdminRefusal,
+    AdminToken,
+    completed,
+    declined,
+    roll_back,
+)
 from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.daemons import Daemons
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
@@ -32,7 +40,8 @@ from koordpolicy.engine.serving.health import Health, HealthCheck
 from koordpolicy.engine.serving.listeners import serving, serving_apart
 from koordpolicy.engine.source import PolicyError
 
-from .admin import AdminRefusal, AdminToken, Wish, judge, refusal
+from ..status import lacks_of
+from .admin import Wish, judge
 from .blocks import Blocks
 from .bodies import ExcessiveError, MalformedBody, read_binding
 from .decider import Decider, Stopped
@@ -49,7 +58,7 @@ from .metrics import Metrics
 from .protocol import Verb
 from .services import FLAGS, UnknownPathError, switched
 from .services import answer as answer_service
-from .status import lacks_of, status_of
+from .status import status_of
 from .watchdog import Overdue, Watchdog, document_of
 from .watched_cluster import WatchedCluster
 
@@ -78,7 +87,6 @@ _LOOKS_PER_BUDGET: Final = 10
 _CLOSE_SECONDS: Final = 5.0
 _MOST_WAITING: Final = 32
 _BINDINGS_AT_ONCE: Final = 8
-_ADMIN_SECONDS: Final = 60.0
 _LACKS_SECONDS: Final = 1.0
 _SETTLE_SECONDS: Final = 60.0
 _DIVIDED_LEVELS: Final = 4
@@ -393,7 +401,7 @@ class Server:
         while True:
             before, key = key, (extender.scheduler.profiles[0].generation, extender.cluster.kinds)
             if key != before:
-                lacks = frozenset(await self._made(self._teller, lacks_of, extender))
+                lacks = frozenset(await self._made(self._teller, lacks_of, extender.scheduler))
                 if known is not None and lacks - known:
                     _LOG.warning("%s: add them to it, or do not rely on what these plugins say",
                                  describe(lacks - known))
@@ -515,25 +523,17 @@ class Server:
         try:
             promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
             facts = promotion.facts
-            record = await _done(promotion.begin(loaded.reloader))
+            record = await completed(promotion.begin(loaded.reloader))
         except AdminRefusal as refused:
             _LOG.info("not promoted: %s", refused)
-            return _declined(refused, facts)
+            return declined(refused, facts)
         _LOG.warning("promoted from the shadow: generation %d, %s", record.generation, record.digest)
         return web.json_response({"promoted": True, "generation": record.generation, "hash": record.digest,
                                   "path": promotion.path})
 
     async def _roll_back(self, request: web.Request) -> web.Response:
         loaded, data = await self._admitted(request)
-        target = data.get("to", "") if isinstance(data, dict) and data.keys() <= {"to"} else None
-        if not isinstance(target, str):
-            return _refuse(400, 'the body must be {} or {"to": "GENERATION or HASH"}')
-        try:
-            record = await _done(loaded.reloader.restore(target))
-        except AdminRefusal as refused:
-            return _declined(refused)
-        _LOG.warning("rolled back on request: generation %d is %s again", record.generation, record.restored)
-        return web.json_response({"restored": record.restored, "generation": record.generation, "hash": record.digest})
+        return await roll_back(loaded.reloader, data)
 
     async def _switch(self, request: web.Request) -> web.Response:
         loaded, value = await self._admitted(request)
@@ -550,10 +550,9 @@ class Server:
     async def _admitted(self, request: web.Request) -> tuple[Loaded, Any]:
         """Return the target of an authorized change, and the body."""
         if self._token is None:
-            raise DeclinedError(403, "nothing can be changed over HTTP: start the server with `--admin-token-file`")
+            raise DeclinedError(403, DENIED)
         if not await asyncio.to_thread(self._token.fits, request.headers.get("Authorization", "")):
-            raise DeclinedError(401, "show the token of `--admin-token-file` as `Authorization: Bearer TOKEN`",
-                                **{"WWW-Authenticate": "Bearer"})
+            raise DeclinedError(401, UNAUTHORIZED, **{"WWW-Authenticate": "Bearer"})
         if self._loaded is None:
             raise DeclinedError(503, "policies and cluster are not loaded yet")
         loaded = self._loaded
@@ -703,22 +702,6 @@ def _settle(
 
     with suppress(RuntimeError):  # the loop is closed: there is no waiter any more
         loop.call_soon_threadsafe(settle)
-
-
-async def _done(pending: Future[GenerationRecord]) -> GenerationRecord:
-    """Return the result of the reloading thread; raises `AdminRefusal`."""
-    try:
-        return await asyncio.wait_for(asyncio.wrap_future(pending), _ADMIN_SECONDS)
-    except PolicyError as error:
-        raise refusal(error) from None
-    except TimeoutError:
-        raise AdminRefusal(f"it was not done within {_ADMIN_SECONDS:g} s: the status tells what came of it",
-                      "timeout") from None
-
-
-def _declined(refused: AdminRefusal, facts: Mapping[str, Any] | None = None) -> web.Response:
-    data = {**(facts or {}), **refused.facts, "error": str(refused), "code": refused.code}
-    return web.json_response(data, status=409)
 
 
 _LATER: Final = {"Retry-After": "1"}

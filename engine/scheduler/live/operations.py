@@ -1,4 +1,4 @@
-"""The HTTP endpoints of a live scheduler for operators: health, metrics, and the configuration in use."""
+"""The HTTP endpoints of a live scheduler for operators: health, metrics, status, and the configuration in use."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ..observe import metric_table as table
 from ..observe.counters import Counters
 from ..observe.pod_resources import PodResources
 from ..profiles.profile import Profile
+from ..status import scheduler_status, views_status
 from .server import LiveServer
 
 _LEASE_TOLERANCE_S: Final = 20.0
@@ -50,7 +51,7 @@ class Operations:
                 "healthz": [lease, alive], "livez": [alive],
                 "readyz": [lease, HealthCheck("shutdown", self._shutdown),
                            HealthCheck("sched-handler-sync", self._sync), HealthCheck("policies", self._policies)],
-            }), self.registry, configuration=self._configuration, access=access,
+            }), self.registry, configuration=self._configuration, status=self._status, access=access,
             texts={"/metrics/resources": self._resources})
 
     @property
@@ -128,6 +129,26 @@ class Operations:
             return ""
         paths = ", ".join(f"`{path}`" for path in emptied)
         return f"{paths} holds no policy, and the last good set decides"
+
+    # Status
+
+    def _status(self) -> Mapping[str, Any]:
+        server, reloader = self._server, self._reloader
+        loop = None if server is None else server.scheduler.loop
+        if server is None or reloader is None or loop is None:
+            return {"ready": False}
+        feed, view = server.feed, server.scheduler.view
+        kinds = {kind: each for kind, each in feed.view.kinds.items() if kind not in feed.view.absent}
+        cluster = {"source": "kube", "nodes": len(server.scheduler.cluster.names)} | views_status(
+            kinds, feed.lag_s, time.time())
+        found = scheduler_status(loop.scheduler, reloader, cluster)
+        return found | {
+            "ready": found["ready"] and not self._sync() and not self._shutdown(),
+            "leading": server.leads(),
+            "oldestUnscheduledSeconds": round(view.oldest_unscheduled_s, 3),
+            "lostPods": view.lost_pods,
+            "correctedBindings": view.corrected_bindings,
+        }
 
     def _resources(self) -> bytes:
         server = self._server

@@ -13,6 +13,7 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import live
 from koordpolicy.engine.cli.composition import registry_of, report_idle
 from koordpolicy.engine.client.leader_election import LeaseSettings
+from koordpolicy.engine.reload.admin import RollbackEndpoint
 from koordpolicy.engine.scheduler.live.operations import Operations
 from koordpolicy.engine.scheduler.live.server import ServerSettings
 from koordpolicy.engine.scheduler.observe.counters import Counters
@@ -69,7 +70,7 @@ def test_an_address_that_is_taken_is_named_with_its_option():
         for option in ("bind", "health_bind"):
             parsed = argparse.Namespace(**{"bind": None, "health_bind": None, option: ("127.0.0.1", port)})
             with pytest.raises(live.Stop) as caught:
-                live._listen(parsed, operations, None)
+                live._listen(parsed, operations, RollbackEndpoint(lambda: None, None), None)
             assert str(caught.value) == (
                 f"cannot listen on 127.0.0.1:{port}: address already in use: name another address with "
                 f"`--{option.replace('_', '-')}`")

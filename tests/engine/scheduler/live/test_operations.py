@@ -11,6 +11,7 @@ import pytest
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.client.leader_election import Leadership, LeaseSettings
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.live.operations import Operations
@@ -94,3 +95,24 @@ def test_the_configuration_is_that_of_kube_scheduler():
     scores = {each["name"]: each["weight"] for each in profile["plugins"]["score"]["enabled"]}
     assert (profile["schedulerName"], scores["TaintToleration"]) == ("default-scheduler", 3)
     assert made.generation == 1
+
+
+def test_the_status_names_policies_kinds_and_who_leads():
+    loop = SchedulingLoop(Cluster(), Live(Registry.of(builtins(), generation=1)), clock=lambda: 0)
+    state = server(loop=loop, lost_pods=1, oldest_unscheduled_s=2.5)
+    state.leads = lambda: False
+    state.scheduler.cluster = loop.scheduler.cluster
+    state.feed = SimpleNamespace(lag_s=0.25, view=SimpleNamespace(
+        kinds={"Node": KindView(listed=1.0, fault="gone"), "Device": KindView()}, absent={"Device"}))
+    made = Operations(counters=Counters())
+    assert made._status() == {"ready": False}
+    policies: Any = SimpleNamespace(emptied=(), to_json=lambda: {"healthy": True})
+    reloader: Any = SimpleNamespace(status=lambda: policies, seconds_at_work=0.0)
+    made.follow(state, reloader)
+    found = made._status()
+    cluster = found["cluster"]
+    assert {key: found[key] for key in ("ready", "generation", "leading", "lostPods", "oldestUnscheduledSeconds")} == {
+        "ready": True, "generation": 1, "leading": False, "lostPods": 1, "oldestUnscheduledSeconds": 2.5}
+    assert (cluster["nodes"], cluster["lagSeconds"], cluster["stale"], list(cluster["kinds"])) == (
+        0, 0.25, ["Node"], ["Node"])
+    assert found["policies"] == {"healthy": True, "reloadSeconds": 0.0}
