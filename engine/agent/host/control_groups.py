@@ -176,6 +176,8 @@ class LogicalDirectories:
     """
 
     groups: ControlGroups
+    generation: int = 0
+    """Counts the changes of pods and applications, after which directories may have other paths."""
     _pods: dict[str, _PodGroups] = field(default_factory=dict)
     _applications: dict[str, str] = field(default_factory=dict)
     _paths: dict[str, str | None] = field(default_factory=dict)
@@ -194,6 +196,7 @@ class LogicalDirectories:
         if changed or found.keys() != self._pods.keys():
             self._pods = found
             self._paths = {}
+            self.generation += 1
 
     def use_applications(self, declared: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
         """Take over the host applications of a NodeSLO; return complaints about those that are malformed."""
@@ -206,6 +209,7 @@ class LogicalDirectories:
         if found != self._applications:
             self._applications = found
             self._paths = {}
+            self.generation += 1
         return tuple(complaints)
 
     def path(self, directory: str) -> str | None:

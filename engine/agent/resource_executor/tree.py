@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -56,8 +56,11 @@ class FileTree:
     resctrl: str = "/sys/fs/resctrl"
     proc: str = "/proc"
     sys: str = "/sys"
+    observer: Callable[[FilePlace, str], None] | None = None
+    """Called with the content of every file that is read where it is also written."""
     directories: LogicalDirectories = field(init=False)
     _places: dict[str, FilePlace] = field(default_factory=dict)
+    _generation: int = 0
     _children: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,15 +71,19 @@ class FileTree:
 
         Raises `UnsupportedFileError`.
         """
+        if self._generation != self.directories.generation or len(self._places) >= _MOST_NAMES:
+            self._generation, self._places = self.directories.generation, {}
+        places = self._places
+        found = places.get(name)
+        if found is None:
+            found = places[name] = self._find(name)
+        return found
+
+    def _find(self, name: str) -> FilePlace:
         directory, _, base = name.rpartition("/")
         head = directory.partition("/")[0]
         if head in ("proc", "sys", "resctrl"):
-            found = self._places.get(name)
-            if found is None:
-                if len(self._places) >= _MOST_NAMES:
-                    self._places.clear()
-                found = self._places[name] = self._outside(name, head)
-            return found
+            return self._outside(name, head)
         file = FILES.get(base) or FILES.get(logical_name(base))
         if file is None:
             raise UnsupportedFileError(f"`{name}`: there is no file `{base}` in the table of files")
@@ -115,7 +122,10 @@ class FileTree:
         Raises `UnsupportedFileError`, `OSError`, and `ValueError` for a malformed content.
         """
         place = self.place(name)
-        return place.logical(self.reader.text(place.read_path))
+        content = self.reader.text(place.read_path)
+        if self.observer is not None and place.read_path is place.path:
+            self.observer(place, content)
+        return place.logical(content)
 
     def walk(self, tier: str = BEST_EFFORT) -> Iterator[str]:
         """Yield the existing logical directories of a tier, parents first: its own, pods, containers.
