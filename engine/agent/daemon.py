@@ -24,7 +24,7 @@ from koordpolicy.engine.framework.qos import Adjustment, StrategyContext
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 
 from .counts import AgentCounts
-from .enforcement import LoggedCauses, DryRun, LockedApplier, LockedFiles, PodEvictions
+from .enforcement import DryRun, LockedApplier, LockedFiles, LoggedCauses, PodEvictions
 from .live_readings import LiveReadings, SnapshotCache
 from .parts import AgentParts
 from .qos_manager.documents import RoundError, RoundReport

@@ -45,6 +45,8 @@ READ = {
     ("promote", "--ca"): ("promote", *ENDPOINT, "--ca", GONE),
     ("promote", "--cert"): ("promote", *ENDPOINT, "--cert", GONE),
     ("promote", "--key"): ("promote", *ENDPOINT, "--cert", GONE, "--key", GONE),
+    ("reload", "--token-file"): ("reload", "--wait", "0" * 8, *ENDPOINT, "--token-file", GONE),
+    ("status", "--token-file"): ("status", *ENDPOINT, "--token-file", GONE),
     ("rollback", "--token-file"): ("rollback", *ENDPOINT, "--token-file", GONE),
     ("rollback", "--ca"): ("rollback", *ENDPOINT, "--ca", GONE),
     ("rollback", "--cert"): ("rollback", *ENDPOINT, "--cert", GONE),

@@ -80,7 +80,7 @@ def test_reload_names_the_servers_that_do_not_run_it_and_why(run, server, polici
     assert "and abcdef is not in any" in found["endpoints"][0]["reason"]
 
 
-def test_a_server_without_a_status_is_no_extender(run):
+def test_a_server_without_a_status_is_said_to_have_none(run):
     listener = ListenerThread(web.Application(), "127.0.0.1", 0)
     url = listener.start()
     try:
@@ -88,7 +88,7 @@ def test_a_server_without_a_status_is_no_extender(run):
     finally:
         listener.close()
     assert (done.exit, [each["error"] for each in done.json]) == (6, [
-        "it has no /status: extenders have; a scheduler of a live cluster reports in its log and /metrics"])
+        "it has no /status"])
 
 
 def test_status_shows_what_runs_and_its_exit_code_whether_that_is_well(run, server, policies):
