@@ -224,7 +224,9 @@ def _no_way(context: str | None, fault: ApiFault) -> PolicyError:
 
 
 def _files(configuration_file: str | os.PathLike[str] | None) -> str:
-    return os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG if configuration_file is None else os.fspath(configuration_file)
+    if configuration_file is not None:
+        return os.fspath(configuration_file)
+    return os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
 
 
 def _exists(files: str) -> bool:

@@ -28,6 +28,9 @@ class ObjectServer:
     def __init__(self, *, absent: Iterable[str] = (), streaming: bool = True, page: int = 500) -> None:
         self.server = ""
         self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.writes: list[tuple[str, str, Json]] = []
+        self.refusals: list[int] = []
+        """Codes with which the next writes are refused."""
         self.absent = set(absent)
         self.streaming = streaming
         self.bookmarks = True
@@ -81,7 +84,7 @@ class ObjectServer:
 
     async def _start(self) -> None:
         application = web.Application()
-        application.router.add_route("GET", "/{path:.*}", self._answer)
+        application.router.add_route("*", "/{path:.*}", self._answer)
         runner = web.AppRunner(application, shutdown_timeout=0.05)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -121,6 +124,8 @@ class ObjectServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
         self.requests.append((request.method, request.path, query))
+        if request.method != "GET":
+            return await self._write(request)
         kind = next((kind for kind, each in BY_KIND.items() if each.path() == request.path), None)
         if kind is None:
             return self._one(request.path)
@@ -136,8 +141,27 @@ class ObjectServer:
                     return web.json_response(item)
         return web.json_response(refusal(404, "NotFound"), status=404)
 
+    async def _write(self, request: web.Request) -> web.Response:
+        """Answer a POST or a merge patch, also of a status; the next one with `refusals`, if there are some."""
+        body = await request.json()
+        self.writes.append((request.method, request.path, body))
+        if self.refusals:
+            code = self.refusals.pop(0)
+            return web.json_response(refusal(code), status=code)
+        path = request.path.removesuffix("/status")
+        for kind, resource in BY_KIND.items():
+            if request.method == "POST" and resource.path(body["metadata"].get("namespace")) == path:
+                return web.json_response(await self._put(body), status=201)
+            for item in list(self._objects.get(kind, {}).values()):
+                if resource.path(item["metadata"].get("namespace"), item["metadata"]["name"]) == path:
+                    version = body.get("metadata", {}).pop("resourceVersion", None)
+                    if version is not None and version != item["metadata"]["resourceVersion"]:
+                        return web.json_response(refusal(409, "Conflict"), status=409)
+                    return web.json_response(await self._put(_merged(item, body)))
+        return web.json_response(refusal(404, "NotFound"), status=404)
+
     def _list(self, kind: str, query: Json) -> web.Response:
-        items = [_bare(item) for _, item in sorted(self._objects.get(kind, {}).items())]
+        items = [_bare(item) for _, item in sorted(self._objects.get(kind, {}).items()) if _selected(item, query)]
         start = int(query.get("continue", "0"))
         end = start + min(int(query["limit"]), self._page) if "limit" in query else len(items)
         more = str(end) if end < len(items) else ""
@@ -161,12 +185,13 @@ class ObjectServer:
             if initial:
                 place = self._version
                 for item in list(self._objects.get(kind, {}).values()):
-                    await _send(response, "ADDED", item)
+                    if _selected(item, query):
+                        await _send(response, "ADDED", item)
                 await _send(response, *bookmark(place, initial_end=True))
             while True:
                 event.clear()
                 for version, of_kind, change, item in [each for each in self._log if each[0] > place]:
-                    if of_kind == kind:
+                    if of_kind == kind and _selected(item, query):
                         await asyncio.sleep(self.delay_s)
                         await _send(response, change, item)
                     place = version
@@ -183,6 +208,30 @@ class ObjectServer:
 
 async def _send(response: web.StreamResponse, change: str, item: Any) -> None:
     await response.write(json.dumps({"type": change, "object": item}).encode() + b"\n")
+
+
+def _selected(item: Json, query: Json) -> bool:
+    """Return whether an object has the name or node of a field selector; other fields are not looked at."""
+    for part in query.get("fieldSelector", "").split(","):
+        if "!=" not in part:
+            field, _, value = part.partition("=")
+            section, _, name = field.partition(".")
+            if field and item.get(section, {}).get(name) != value:
+                return False
+    return True
+
+
+def _merged(item: Any, patch: Any) -> Any:
+    """Return an object after a JSON merge patch."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(item) if isinstance(item, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = _merged(found.get(key), value)
+    return found
 
 
 def _bare(item: Json) -> Json:

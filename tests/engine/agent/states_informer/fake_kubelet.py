@@ -1,0 +1,73 @@
+"""A kubelet on loopback whose answers a test sets."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable
+from typing import Any, Self
+
+from aiohttp import web
+
+from koordpolicy.engine.client.io_thread import IoThread
+
+
+class FakeKubelet:
+    """Answers `/pods/` with `answer`, and `/configz` with `configuration`. All methods are for the test's thread."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.answer: Callable[[], web.StreamResponse] = pod_list
+        self.configuration: Any = {"kubeletconfig": {"cpuManagerPolicy": "static"}}
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.port = 0
+        self._tls = tls
+        self._io = IoThread("kubelet")
+
+    def __enter__(self) -> Self:
+        self._io.start()
+        self._io.submit(self._start()).result(10)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._io.close(10)
+
+    async def _start(self) -> None:
+        application = web.Application()
+        application.router.add_route("GET", "/{path:.*}", self._answer)
+        runner = web.AppRunner(application, shutdown_timeout=0.05)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls).start()
+        self._io.on_close(runner.cleanup)
+        self.port = runner.addresses[0][1]
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append((request.path, dict(request.headers)))
+        return web.json_response(self.configuration) if request.path == "/configz" else self.answer()
+
+
+def pod_list(*pods: Any) -> web.Response:
+    """The list as the kubelet writes it."""
+    return web.json_response({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(pods) or None})
+
+
+def text(content: str, status: int = 200) -> Callable[[], web.Response]:
+    return lambda: web.Response(text=content, status=status)
+
+
+def pod(name: str = "web", *, uid: str = "", namespace: str = "default", **metadata: Any) -> dict[str, Any]:
+    """A running pod with two containers, one of which waits to be restarted, as the kubelet serves it."""
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", **metadata},
+        "spec": {
+            "nodeName": "node", "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": f"{name}-data"}}],
+            "containers": [
+                {"name": "main", "image": "web:1", "env": [{"name": "A", "value": "x" * 100}],
+                 "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
+                {"name": "side", "image": "side:1", "resources": {}}]},
+        "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [
+            {"name": "main", "containerID": f"containerd://{name}-main", "state": {"running": {}}, "image": "web:1"},
+            {"name": "side", "containerID": f"containerd://{name}-side", "state": {"waiting": {"reason": "Crash"}}}]}}
+
+
+def huge() -> str:
+    return json.dumps({"metadata": {}, "items": [{"metadata": {"name": "x" * (65 << 20)}}]})
