@@ -149,8 +149,9 @@ class NodeCooling:
 
     def update(self, readings: Readings) -> None:
         """Forget evictions that are long ago or were refused; if all of the latest were refused, so is its time."""
-        refused, now = readings.evictions.refused, readings.now
-        if self.latest and self.latest <= refused.keys():
+        now = readings.now
+        refused = readings.evictions.refused.keys() | readings.evictions.protected.keys()
+        if self.latest and self.latest <= refused:
             self.last, self.latest = self.before, frozenset()
         self.asked = {
             each: time for each, time in self.asked.items() if each not in refused and now - time < LEAVING_FOR
@@ -282,8 +283,8 @@ class EvictionStrategy(ABC):
             each = eviction_id(pod)
             return is_terminating(pod) or each in view.leaving or each in state.asked
 
-        def evict(_task: EvictionTask, candidate: EvictionCandidate) -> bool:
-            return eviction_id(candidate.pod) not in view.refused
+        def evict(task: EvictionTask, candidate: EvictionCandidate) -> bool:
+            return view.permits(eviction_id(candidate.pod), past_budget=task.past_budget)
 
         return execute_tasks(tasks, is_leaving, evict)
 

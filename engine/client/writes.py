@@ -172,16 +172,18 @@ class ClusterWriter:
 
     async def delete(
         self, target: ObjectReference, *, grace_s: int | None = None, propagation: str | None = None,
-        dry_run: bool = False,
+        dry_run: bool = False, retries: int = RETRIES,
     ) -> WriteResult:
         """Delete an object if it still has its UID. A pod goes on to exist until its node has ended it.
 
-        `grace_s` overrides a pod's grace period; `propagation` is Foreground, Background or Orphan.
+        `grace_s` overrides a pod's grace period; `propagation` is Foreground, Background or Orphan. It is repeated
+        `retries` times at most, as the server asks.
         """
         options = _delete_options(target, grace_s, dry_run=dry_run)
         if propagation is not None:
             options["propagationPolicy"] = propagation
-        return await self._once("DELETE", target.path(), {"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        return await self._once(
+            "DELETE", target.path(), {"apiVersion": "v1", "kind": "DeleteOptions", **options}, retries=retries)
 
     async def evict(self, pod: ObjectReference, *, grace_s: int | None = None, dry_run: bool = False) -> WriteResult:
         """Evict a pod if it still has its UID and its PodDisruptionBudget permits it; returns without waiting.

@@ -49,11 +49,17 @@ class Evictions:
 
     `leaving` were evicted within the last two minutes, or their request has no answer yet: strategies count them as
     released and do not evict them again. `refused` cannot be evicted now, with the reason: strategies take the next
-    candidate instead.
+    candidate instead. `protected` are refused by a PodDisruptionBudget: only an eviction with `past_budget` removes
+    them.
     """
 
     leaving: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
+    protected: Mapping[str, str] = field(default_factory=dict)
+
+    def permits(self, pod: str, *, past_budget: bool) -> bool:
+        """Return whether an eviction of the pod may be requested."""
+        return pod not in self.refused and (past_budget or pod not in self.protected)
 
 
 @dataclass(frozen=True, slots=True)

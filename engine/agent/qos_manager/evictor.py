@@ -1,0 +1,397 @@
+"""The live evictor of the QoS manager: carries out the evictions that strategies return, and remembers their outcome.
+
+The thread of the rounds calls `request` and `view`, which neither wait nor send; requests run in the event loop of the
+API client, each sent once. What was refused is tried again by the strategies' next rounds, after a back-off: per pod,
+per PodDisruptionBudget with all pods of the workload, or for all pods if the server has too many requests. A budget is
+only passed by an eviction that says so, and only after the budget has refused it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from koordpolicy.engine.client.repeats import RepeatedFaults
+from koordpolicy.engine.client.resources import ObjectReference, pod_reference
+from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.qos import Adjustment, Evictions
+
+from .evictions import LEAVING_FOR, eviction_id
+
+_LOG: Final = logging.getLogger(__name__)
+
+CONTROLLER: Final = "koordlet-qosManager"
+"""The component that reports events, as koordlet names it."""
+EVICTED_REASON: Final = "evictPodSuccess"
+FAILED_REASON: Final = "evictPodFail"
+
+_LEAVING_S: Final = LEAVING_FOR / 1e9
+_UNKNOWN_S: Final = 15.0
+"""The time for which an eviction without an answer counts as done; then it may be requested again, by UID."""
+_SHORTEST_S: Final = 1.0
+_BUDGET_S: Final = 10.0
+_LONGEST_S: Final = 300.0
+_LONGEST_PAUSE_S: Final = 30.0
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_KILL: Final = ", kill pod: "
+
+
+class AttemptOutcome(enum.StrEnum):
+    """The outcome of a requested eviction."""
+
+    EVICTED = "evicted"
+    DELETED = "deleted"
+    """A PodDisruptionBudget refused the eviction, and the pod was deleted past it."""
+    GONE = "gone"
+    """The pod, or the one of this UID, did not exist any more."""
+    DRY_RUN = "dryRun"
+    """Nothing was sent."""
+    BLOCKED = "blocked"
+    """A PodDisruptionBudget refuses it, or several select the pod."""
+    PAUSED = "paused"
+    """It was not sent: the server has too many requests, cannot be reached, or forbids evictions."""
+    LIMITED = "limited"
+    """It was not sent: there were too many evictions."""
+    STALE = "stale"
+    """It was not sent: the list of pods is too old."""
+    UNKNOWN = "unknown"
+    """No answer arrived: it may have been carried out."""
+    FAILED = "failed"
+    """Any other refusal."""
+
+    @property
+    def succeeded(self) -> bool:
+        """True if the pod leaves the node, or would in earnest."""
+        return self in {AttemptOutcome.EVICTED, AttemptOutcome.DELETED, AttemptOutcome.GONE,
+                        AttemptOutcome.DRY_RUN}
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionAttempt:
+    """A requested eviction with its outcome, for the audit log and metrics."""
+
+    plugin: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    """`trigger by koordlet feature NAME`, or what a document says."""
+    message: str
+    outcome: AttemptOutcome
+    error: str = ""
+    """The reason of a refusal; of a deletion, that of the budget."""
+    budget: str = ""
+    """The PodDisruptionBudget that refused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictorOptions:
+    """The limits of an evictor; times in seconds."""
+
+    dry_run: bool = False
+    pods_age_s: float = 60.0
+    """The age of the list of pods above which nothing is evicted."""
+    rate: float = 2.0
+    """Evictions per second, above 0."""
+    burst: int = 20
+    """Evictions at once."""
+    timeout_s: float = 30.0
+    """The time for one eviction, with a deletion past a budget."""
+
+
+class Submitter(Protocol):
+    """Runs coroutines in the event loop of the API client (`IoThread`)."""
+
+    def submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        """Run a coroutine; raises `RuntimeError` if the loop does not run."""
+        ...
+
+
+class EventSink(Protocol):
+    """Records events without waiting (`EventRecorder`)."""
+
+    def record(
+        self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str, controller: str,  # noqa: A002 - the field's name
+    ) -> bool:
+        """Record an event; return False if it was dropped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """A back-off: until when, why, and for how long the next one would be."""
+
+    until: float
+    reason: str
+    next_s: float
+    budget: str = ""
+
+
+class PodEvictor:
+    """The evictor of one node. `request` and `view` may be called from any thread."""
+
+    def __init__(
+        self, io: Submitter, writer: ClusterWriter, *, events: EventSink | None = None,
+        options: EvictorOptions | None = None, on_attempt: Sequence[Callable[[EvictionAttempt], object]] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`writer` belongs to the loop of `io`. `on_attempt` are called with each outcome, in either thread, and must
+        not wait: for the audit log and metrics.
+        """
+        self.options = options or EvictorOptions()
+        self._io = io
+        self._writer = writer
+        self._events = events
+        self._hooks = tuple(on_attempt)
+        self._clock = clock
+        self._faults = RepeatedFaults(clock=clock)
+        self._lock = threading.Lock()
+        """Of all below."""
+        self._tokens_full_at = clock()
+        self._pending: dict[str, float] = {}
+        """Times of requests without an answer, by UID."""
+        self._leaving: dict[str, float] = {}
+        """Times until which pods count as leaving, by UID."""
+        self._refused: dict[str, _Pause] = {}
+        """By UID."""
+        self._protected: dict[str, _Pause] = {}
+        """By workload; `_workloads_of` says which budget."""
+        self._budgets: dict[tuple[str, str], _Pause] = {}
+        """By namespace and name of the budget; the name is empty if the server names none."""
+        self._paused = _Pause(float("-inf"), "", _SHORTEST_S)
+
+    def view(self, pods: Sequence[PodInfo], pods_age_s: float = 0.0) -> Evictions:
+        """Return the evictions of these pods as the next round reads them; `pods_age_s` is the age of their list."""
+        with self._lock:
+            now = self._clock()
+            self._forget(now)
+            leaving = frozenset((*self._pending, *self._leaving))
+            everyone = self._reason_for_all(now, pods_age_s)
+            if everyone:
+                return Evictions(leaving, {eviction_id(pod): everyone for pod in pods})
+            refused = {uid: pause.reason for uid, pause in self._refused.items() if now < pause.until}
+            refused |= {eviction_id(pod): "its kubelet would start it again: it is a static pod"
+                        for pod in pods if _is_mirror(pod)}
+            protected: dict[str, str] = {}
+            if self._protected:
+                for pod in pods:
+                    pause = self._protected.get(_workload(pod))
+                    if pause is not None and now < pause.until:
+                        protected[eviction_id(pod)] = pause.reason
+            return Evictions(leaving, refused, protected)
+
+    def request(
+        self, plugin: str, adjustments: Sequence[Adjustment], pods: Sequence[PodInfo], pods_age_s: float = 0.0,
+    ) -> None:
+        """Begin the evictions among the adjustments of a round; `pods` are those of the round's readings.
+
+        Returns at once. What is not sent, as the list of pods is too old or there are too many evictions, is an
+        attempt too, with its outcome.
+        """
+        known = {pod.key: pod for pod in pods}
+        for each in adjustments:
+            if each.kind == "evict":
+                pod = known.get(each.subject)
+                if pod is None:
+                    _LOG.warning("%s evicts %s, which is not on the node: nothing is done", plugin, each.subject)
+                else:
+                    self._begin(plugin, each, pod, pods_age_s)
+
+    def _begin(self, plugin: str, adjustment: Adjustment, pod: PodInfo, pods_age_s: float) -> None:
+        uid, reason, sends = pod.uid, adjustment.reason.partition(_KILL)[0], False
+        attempt = EvictionAttempt(
+            plugin, pod.namespace, pod.name, uid, reason, adjustment.reason, AttemptOutcome.FAILED)
+        with self._lock:
+            now = self._clock()
+            self._forget(now)
+            if uid in self._pending or uid in self._leaving:
+                return
+            everyone = self._reason_for_all(now, pods_age_s)
+            if everyone:
+                stale = pods_age_s > self.options.pods_age_s
+                outcome = AttemptOutcome.STALE if stale else AttemptOutcome.PAUSED
+                attempt = replace(attempt, outcome=outcome, error=everyone)
+            elif not uid or _is_mirror(pod):
+                attempt = replace(attempt, error="it is a static pod" if uid else "it has no UID")
+            elif not self._take_token(now):
+                error = f"there were more than {self.options.rate:g} evictions per second"
+                attempt = replace(attempt, outcome=AttemptOutcome.LIMITED, error=error)
+                self._refused[uid] = _Pause(now + 1.0 / self.options.rate, error, _SHORTEST_S)
+            elif self.options.dry_run:
+                attempt = replace(attempt, outcome=AttemptOutcome.DRY_RUN)
+                self._leaving[uid] = now + _LEAVING_S
+            else:
+                self._pending[uid], sends = now, True
+        if not sends:
+            self._report(attempt, pod)
+            return
+        try:
+            self._io.submit(self._evict(attempt, pod, past_budget=adjustment.past_budget))
+        except RuntimeError as error:  # the agent stops
+            with self._lock:
+                self._pending.pop(uid, None)
+            self._report(replace(attempt, outcome=AttemptOutcome.PAUSED, error=str(error)), pod)
+
+    async def _evict(self, attempt: EvictionAttempt, pod: PodInfo, *, past_budget: bool) -> None:
+        """Send one eviction, and note and report its outcome. Runs in the loop."""
+        reference = pod_reference(pod.namespace, pod.name, pod.uid)
+        refusal = WriteResult(WriteStatus.UNKNOWN, "no answer in time")
+        result, deleting = refusal, False
+        try:
+            async with asyncio.timeout(self.options.timeout_s):
+                result = await self._writer.evict(reference)
+                if past_budget and result.status in _BY_BUDGET:
+                    refusal, result, deleting = result, WriteResult(WriteStatus.UNKNOWN, "no answer in time"), True
+                    result = await self._writer.delete(reference, retries=0)
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            self._note(attempt, pod, WriteResult(WriteStatus.UNKNOWN, "the agent stops"))
+            raise
+        except Exception as error:  # a fault here must not leave the pod pending for ever
+            _LOG.exception("the eviction of %s failed", pod.key)
+            result = WriteResult(WriteStatus.REFUSED, str(error))
+        outcome = self._note(attempt, pod, result)
+        message = "" if outcome.succeeded else result.message or result.status.value
+        if deleting and outcome is AttemptOutcome.EVICTED:
+            outcome, message = AttemptOutcome.DELETED, refusal.message
+        budget = refusal.budget if deleting else result.budget
+        self._report(replace(attempt, outcome=outcome, error=message, budget=budget), pod)
+
+    def _note(self, attempt: EvictionAttempt, pod: PodInfo, result: WriteResult) -> AttemptOutcome:
+        """Remember the result of an eviction; return its outcome."""
+        uid, status = attempt.uid, result.status
+        with self._lock:
+            now = self._clock()
+            self._pending.pop(uid, None)
+            if status in _LEFT:
+                self._leaving[uid] = now + _LEAVING_S
+                self._refused.pop(uid, None)
+                self._protected.pop(_workload(pod), None)
+                self._paused = replace(self._paused, next_s=_SHORTEST_S)
+                return AttemptOutcome.EVICTED if status is WriteStatus.DONE else AttemptOutcome.GONE
+            if status is WriteStatus.UNKNOWN:
+                self._leaving[uid] = now + _UNKNOWN_S
+                return AttemptOutcome.UNKNOWN
+            if status in _BY_BUDGET:
+                self._note_budget(pod, result, now)
+                return AttemptOutcome.BLOCKED
+            if _is_for_all(result):
+                least_s = _LONGEST_PAUSE_S if status is WriteStatus.FORBIDDEN else self._paused.next_s
+                delay = max(least_s, result.retry_after or 0.0)
+                self._paused = _Pause(
+                    now + delay, result.message or status.value, min(2 * self._paused.next_s, _LONGEST_PAUSE_S))
+                return AttemptOutcome.PAUSED
+            before = self._refused.get(uid)
+            delay = max(before.next_s if before is not None else _SHORTEST_S, result.retry_after or 0.0)
+            self._refused[uid] = _Pause(
+                now + delay, result.message or status.value, min(2 * delay, _LONGEST_S))
+            return AttemptOutcome.FAILED
+
+    def _note_budget(self, pod: PodInfo, result: WriteResult, now: float) -> None:
+        """Protect the pod's workload: several budgets for the longest time, one for 10 s, doubling to 5 minutes."""
+        key = pod.namespace, result.budget
+        before = self._budgets.get(key) if result.budget else self._protected.get(_workload(pod))
+        if result.status is WriteStatus.MULTI_PDB:
+            delay = _LONGEST_S
+        elif result.status is WriteStatus.PDB_STALE:
+            delay = result.retry_after or _BUDGET_S
+        else:
+            delay = before.next_s if before is not None else _BUDGET_S
+        if before is not None and now < before.until:
+            pause = before  # another pod of it was refused meanwhile
+        else:
+            following = min(2 * delay, _LONGEST_S) if result.status is WriteStatus.PDB_BLOCKED else _BUDGET_S
+            pause = _Pause(now + delay, result.message, following, result.budget)
+        if result.budget:
+            self._budgets[key] = pause
+        self._protected[_workload(pod)] = pause
+
+    def _reason_for_all(self, now: float, pods_age_s: float) -> str:
+        """Return why no pod may be evicted now; empty if pods may."""
+        if pods_age_s > self.options.pods_age_s:
+            return f"the list of pods is {pods_age_s:.0f} s old, more than {self.options.pods_age_s:g} s"
+        return self._paused.reason if now < self._paused.until else ""
+
+    def _take_token(self, now: float) -> bool:
+        full_at = max(self._tokens_full_at, now) + 1.0 / self.options.rate
+        if full_at - now > self.options.burst / self.options.rate + 1e-6:
+            return False
+        self._tokens_full_at = full_at
+        return True
+
+    def _forget(self, now: float) -> None:
+        """Drop what is over. A back-off is remembered for its own length after its end, so that the next is longer."""
+        if self._leaving:
+            self._leaving = {uid: until for uid, until in self._leaving.items() if now < until}
+        if self._refused:
+            self._refused = _recent(self._refused, now)
+        if self._protected:
+            self._protected = _recent(self._protected, now)
+        if self._budgets:
+            self._budgets = _recent(self._budgets, now)
+
+    def _report(self, attempt: EvictionAttempt, pod: PodInfo) -> None:
+        """Tell the log, the events and the hooks of an attempt."""
+        if attempt.outcome.succeeded:
+            _LOG.info("%s: %s %s/%s: %s%s", attempt.plugin, attempt.outcome, attempt.namespace, attempt.name,
+                      attempt.message, f" ({attempt.error})" if attempt.error else "")
+        elif self._faults.is_due(f"{attempt.outcome}: {attempt.error}", attempt.name):
+            _LOG.warning("%s: %s/%s is not evicted (%s): %s", attempt.plugin, attempt.namespace, attempt.name,
+                         attempt.outcome, attempt.error)
+        if self._events is not None and attempt.outcome in _WITH_EVENT:
+            note = (f"evict Pod:{attempt.namespace}/{attempt.name}, reason: {attempt.reason},"
+                    f" message: {attempt.message}")
+            if attempt.outcome is AttemptOutcome.DELETED:
+                named = attempt.budget or "(several)"
+                note += f", deleted past PodDisruptionBudget {named}, which refused: {attempt.error}"
+            elif not attempt.outcome.succeeded:
+                note += f", error {attempt.error}"
+            self._events.record(
+                pod_reference(pod.namespace, pod.name, pod.uid), type="Warning",
+                reason=EVICTED_REASON if attempt.outcome.succeeded else FAILED_REASON, action="Evict", note=note,
+                controller=CONTROLLER)
+        for hook in self._hooks:
+            try:
+                hook(attempt)
+            except Exception:
+                _LOG.exception("an eviction could not be reported")
+
+
+_LEFT: Final = frozenset({WriteStatus.DONE, WriteStatus.GONE, WriteStatus.REPLACED, WriteStatus.TERMINATING})
+_BY_BUDGET: Final = frozenset({WriteStatus.PDB_BLOCKED, WriteStatus.PDB_STALE, WriteStatus.MULTI_PDB})
+_NO_RIGHT: Final = ("cannot create resource", "Unauthorized")
+"""In the message of a refusal that is about this client; any other is about the pod, as by an admission webhook."""
+_WITH_EVENT: Final = frozenset({
+    AttemptOutcome.EVICTED, AttemptOutcome.DELETED, AttemptOutcome.BLOCKED, AttemptOutcome.UNKNOWN,
+    AttemptOutcome.FAILED,
+})
+
+
+def _is_for_all(result: WriteResult) -> bool:
+    """Return whether no other pod could be evicted now either."""
+    if result.status is WriteStatus.FORBIDDEN:
+        return any(text in result.message for text in _NO_RIGHT)
+    return result.status in {WriteStatus.THROTTLED, WriteStatus.UNREACHABLE}
+
+
+def _recent(pauses: dict[Any, _Pause], now: float) -> dict[Any, _Pause]:
+    return {key: pause for key, pause in pauses.items() if now < pause.until + pause.next_s}
+
+
+def _workload(pod: PodInfo) -> str:
+    """Return what pods of one workload have in common: the UID of their controller; without one, the pod's own."""
+    owners: Sequence[Mapping[str, Any]] = (pod.object.get("metadata") or {}).get("ownerReferences") or ()
+    return next((str(each["uid"]) for each in owners if each.get("controller") and each.get("uid")), eviction_id(pod))
+
+
+def _is_mirror(pod: PodInfo) -> bool:
+    return _MIRROR in ((pod.object.get("metadata") or {}).get("annotations") or {})
