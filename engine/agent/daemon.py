@@ -24,23 +24,22 @@ from koordpolicy.engine.framework.qos import Adjustment, StrategyContext
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 
 from .counts import AgentCounts
-from .enforcement import DryRun, LockedApplier, LockedFiles, LoggedCauses, PodEvictions
+from .enforcement import EVICT, DryRun, LockedApplier, LockedFiles, LoggedCauses, PodEvictions
 from .live_readings import LiveReadings, SnapshotCache
 from .parts import AgentParts
 from .qos_manager.documents import RoundError, RoundReport
 from .qos_manager.lives import InjectedPolicies, PluginThreads, follow_strategies, plugins_at
 from .qos_manager.manager import Manager, RunningStrategy, Writers
-from .resource_executor.results import AdjustmentResult, FileWriteResult
+from .resource_executor.results import AdjustmentResult
 from .rounds import Rounds
 
 _LOG: Final = logging.getLogger(__name__)
-_COLLECT: Final = 0
-_DECIDE: Final = 1
+_DECIDE: Final = 1_000_000
+"""The priority of strategies; collectors have their position."""
 _LONGEST_WAIT: Final = 1.0
 """The daemon looks at least so often, in seconds, whether policies have changed."""
 _UNCLAIMED_AFTER: Final = 2
 """The rounds that each strategy has before what a former process left behind is given back."""
-EVICT: Final = "evict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +174,17 @@ class Agent:
                 for name, running in sorted(self.manager.running.items()):
                     if running.enforcement is Enforcement.ENFORCE and hasattr(running.strategy, "recover"):
                         self._recover(name, running.strategy, readings)
-            self._report_writes("the end", self._parts.executor.restore())
+            self._parts.executor.restore(self._now())
 
     def _start(self, now: float) -> None:
         self._started = True
-        self._left_behind = self._parts.executor.journaled() if self._dry is None else frozenset()
+        self._left_behind = self._parts.journaled() if self._dry is None else frozenset()
         if self._left_behind:
             _LOG.info("a former process has left %d changed files: they are given back unless strategies write them",
                       len(self._left_behind))
-        for collector in self._parts.collectors:
+        for position, collector in enumerate(self._parts.collectors):
             self._rounds.add(f"collect {collector.name}", collector.interval,
-                             partial(self._collect, collector.name, collector.collect), now=now, priority=_COLLECT)
+                             partial(self._collect, collector.name, collector.collect), now=now, priority=position)
 
     def _collect(self, name: str, collect: Callable[[int], object]) -> None:
         self._attempt(f"collector {name}", lambda: collect(self._parts.clock.wall()))
@@ -249,8 +248,10 @@ class Agent:
         name = "" if running is None else running.name
         return StrategyContext(
             node=self._parts.node, readings=self._locked_readings,
-            executor=LockedApplier(self._lock, self._parts.executor if enforced else None, name, self._claimed.add),
-            evictor=PodEvictions(self._lock, self._parts.evictor if enforced else None, name),
+            executor=LockedApplier(self._lock, self._parts.executor if enforced else None, name, self._claimed.add,
+                                   self._parts.clock.monotonic),
+            evictor=PodEvictions(self._lock, self._parts.evictor if enforced else None, name,
+                                 lambda: self._parts.states.pods_age),
             strategies={each: found.strategy for each, found in self.manager.running.items()},
             log=logging.getLogger(f"koordpolicy.qos.{name}" if name else "koordpolicy.qos"),
             options=self._settings.options,
@@ -294,12 +295,12 @@ class Agent:
         results: tuple[AdjustmentResult, ...] = ()
         if enforced:
             errors += self._writers.note(self._parts.node, name, report.adjustments, self.manager.intervals)
-            self._claimed.update(file for each in report.adjustments for file, _ in each.writes)
             if self._dry is not None:
                 self._dry.say(name, report.adjustments, readings.files)
             else:
-                results = self._apply(name, report.adjustments)
-                self._evict(name, report.adjustments, readings)
+                results = self._apply(report.adjustments)
+                if any(each.kind == EVICT for each in report.adjustments):
+                    self._parts.evictor.request(name, report.adjustments, readings.pods, self._parts.states.pods_age)
         else:
             self._warn(name, report.adjustments)
         for each in report.adjustments:
@@ -309,26 +310,18 @@ class Agent:
         for observe in self._observers:
             self._attempt("an observer", partial(observe, conclusion, readings))
 
-    def _apply(self, name: str, adjustments: Iterable[Adjustment]) -> tuple[AdjustmentResult, ...]:
+    def _apply(self, adjustments: Iterable[Adjustment]) -> tuple[AdjustmentResult, ...]:
         written = [each for each in adjustments if each.writes]
         if not written:
             return ()
-        results = tuple(self._parts.executor.apply(written))
-        self._report_writes(name, (write for each in results for write in each.writes))
+        results = tuple(self._parts.executor.apply(written, self._now()))
+        for write in (write for each in results for write in each.writes):
+            self.counts.add("writes", write.status.value)
+            self._claimed.add(write.path)
         return results
 
-    def _evict(self, name: str, adjustments: Iterable[Adjustment], readings: LiveReadings) -> None:
-        evictions = [each for each in adjustments if each.kind == EVICT]
-        if not evictions:
-            return
-        if self._parts.states.pods_stale:
-            if self._causes.is_new((name, "stale pods")):
-                _LOG.warning("`%s` evicts nothing: the list of pods is too old, as the kubelet does not answer", name)
-            return
-        pods = {pod.key: pod for pod in readings.pods}
-        for each in evictions:
-            if each.subject in pods:
-                self._parts.evictor.evict(pods[each.subject], each)
+    def _now(self) -> int:
+        return int(self._parts.clock.monotonic() * 1e9)
 
     def _warn(self, name: str, adjustments: Iterable[Adjustment]) -> None:
         for each in adjustments:
@@ -342,12 +335,6 @@ class Agent:
             if self._causes.is_new((name, each.item, each.reason or each.message)):
                 _LOG.warning("`%s`%s of %s: %s", name, f", `{each.item}`" if each.item else "", each.subject,
                              each.message)
-
-    def _report_writes(self, name: str, results: Iterable[FileWriteResult]) -> None:
-        for each in results:
-            self.counts.add("writes", each.status.value)
-            if each.failed and self._causes.is_new((name, each.file.rpartition("/")[2], each.error)):
-                _LOG.warning("`%s` cannot write %s=%s: %s", name, each.file, each.text.strip(), each.error)
 
     # Giving back.
 
@@ -376,4 +363,4 @@ class Agent:
         files, self._left_behind = self._left_behind - self._claimed, frozenset()
         if files:
             _LOG.info("%d files that a former process has changed are given back", len(files))
-            self._report_writes("the former process", self._parts.executor.restore(files))
+            self._parts.executor.restore(self._now(), files)

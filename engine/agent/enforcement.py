@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from koordpolicy.engine.framework.qos import Adjustment
 
-from .parts import AppliesAdjustments, EvictionQueue
+from .parts import AppliesAdjustments, RequestsEvictions
 
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.objects.pods import PodInfo
 
 _LOG: Final = logging.getLogger(__name__)
 Lock: TypeAlias = AbstractContextManager[Any]
+EVICT: Final = "evict"
+"""The kind of adjustments that are evictions."""
 _AGAIN_S: Final = 600.0
 _MOST: Final = 1000
 
@@ -129,29 +131,28 @@ class LockedApplier:
 
     def __init__(
         self, lock: Lock, executor: AppliesAdjustments | None, plugin: str, claim: Callable[[str], object],
+        clock: Callable[[], float],
     ) -> None:
-        """`claim` is called with each file that is written."""
+        """`claim` is called with the path of each file that is written; `clock` is the monotonic one."""
         self._lock = lock
+        self._clock = clock
         self._executor = executor
         self._plugin = plugin
         self._claim = claim
         self._said: set[tuple[str, str]] = set()
 
     def apply(self, adjustments: Sequence[Adjustment]) -> object:
-        """Write the files of the adjustments, and log what failed."""
+        """Write the files of the adjustments."""
         written = [each for each in adjustments if each.writes]
         with self._lock:
             if self._executor is None:
                 for each in written:
                     self._say(each)
                 return ()
-            for each in written:
-                for file, _ in each.writes:
-                    self._claim(file)
-            results = self._executor.apply(written)
-        for write in (write for each in results for write in each.writes if write.failed):
-            _LOG.warning("`%s` cannot write %s=%s: %s", self._plugin, write.file, write.text.strip(), write.error)
-        return results
+            results = self._executor.apply(written, int(self._clock() * 1e9))
+            for write in (write for result in results for write in result.writes):
+                self._claim(write.path)
+            return results
 
     def _say(self, each: Adjustment) -> None:
         for file, text in each.writes:
@@ -163,16 +164,20 @@ class LockedApplier:
 class PodEvictions:
     """The evictor for a plugin's own thread (implements `EvictsPods`); without one it says what would be evicted."""
 
-    def __init__(self, lock: Lock, evictor: EvictionQueue | None, plugin: str) -> None:
+    def __init__(
+        self, lock: Lock, evictor: RequestsEvictions | None, plugin: str, pods_age: Callable[[], float],
+    ) -> None:
         self._lock = lock
         self._evictor = evictor
         self._plugin = plugin
+        self._pods_age = pods_age
 
     def evict(self, pod: PodInfo, reason: str, message: str = "") -> bool:
         """Evict a pod; return whether it is leaving, or its request is under way."""
+        if self._evictor is None:
+            _LOG.info("`%s` would evict %s: %s", self._plugin, pod.key, message or reason)
+            return False
         with self._lock:
-            if self._evictor is None:
-                _LOG.info("`%s` would evict %s: %s", self._plugin, pod.key, message or reason)
-                return False
-            self._evictor.evict(pod, Adjustment("evict", pod.key, message or reason, reason))
-            return pod.uid in self._evictor.evictions.leaving
+            eviction, age = Adjustment(EVICT, pod.key, message or reason, reason), self._pods_age()
+            self._evictor.request(self._plugin, [eviction], [pod], age)
+            return pod.uid in self._evictor.view([pod], age).leaving

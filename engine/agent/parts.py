@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Adjustment, Evictions, Host
 
-from .resource_executor.results import AdjustmentResult, FileWriteResult
+from .resource_executor.results import AdjustmentResult
 
 
 class AgentClock(Protocol):
@@ -84,37 +84,34 @@ class NodeObjects(Protocol):
         ...
 
     @property
-    def pods_stale(self) -> bool:
-        """Return whether the pods are too old to evict one of them."""
+    def pods_age(self) -> float:
+        """The age of the list of pods, in seconds."""
         ...
 
 
 class AppliesAdjustments(Protocol):
-    """The executor of writes, with a journal of original values."""
+    """The executor of writes; times are in nanoseconds of the monotonic clock. It logs what fails."""
 
-    def apply(self, adjustments: Sequence[Adjustment]) -> Sequence[AdjustmentResult]:
+    def apply(self, adjustments: Sequence[Adjustment], now: int) -> Sequence[AdjustmentResult]:
         """Write the files of the adjustments, in order."""
         ...
 
-    def journaled(self) -> frozenset[str]:
-        """Return the files whose original value is in the journal: of this process, and of one that died."""
-        ...
-
-    def restore(self, files: Iterable[str] | None = None) -> Sequence[FileWriteResult]:
-        """Write the original values of these files, or of all in the journal, and drop them from it."""
+    def restore(self, now: int, paths: Iterable[str] | None = None) -> Sequence[object]:
+        """Give these files (by path on the machine), or all in the journal, their original values back."""
         ...
 
 
-class EvictionQueue(Protocol):
-    """The evictor: requests of evictions, which are sent in another thread."""
+class RequestsEvictions(Protocol):
+    """The evictor. It never waits, and logs what becomes of a request."""
 
-    def evict(self, pod: PodInfo, adjustment: Adjustment) -> None:
-        """Request the eviction of a pod; never waits. The result is in `evictions`, in events and in the log."""
+    def view(self, pods: Sequence[PodInfo], pods_age_s: float = 0.0) -> Evictions:
+        """Return the pods that are leaving, and those that cannot be evicted now."""
         ...
 
-    @property
-    def evictions(self) -> Evictions:
-        """The pods that are leaving, and those whose eviction was refused."""
+    def request(
+        self, plugin: str, adjustments: Sequence[Adjustment], pods: Sequence[PodInfo], pods_age_s: float = 0.0,
+    ) -> None:
+        """Begin the evictions among the adjustments of a round with these pods."""
         ...
 
 
@@ -131,8 +128,10 @@ class PeriodicCollector:
 class AgentParts:
     """The parts of one node's agent.
 
-    `files` returns the files for one round of a strategy: each is read at most once in it. `is_synced` says
-    whether node and pods are known, `run_callbacks` runs what waits for a change.
+    `files` returns the files for one round of a strategy: each is read at most once in it. Collectors that are due
+    together run in their order. `is_synced` says whether node and pods are known and measured, `run_callbacks` runs
+    what waits for a change. `journaled` returns the paths of the files whose original values are in the journal, of
+    this process and of one that died.
     """
 
     node: str
@@ -141,8 +140,9 @@ class AgentParts:
     usage: UsageStore
     files: Callable[[], Mapping[str, str]]
     executor: AppliesAdjustments
-    evictor: EvictionQueue
+    evictor: RequestsEvictions
     collectors: Sequence[PeriodicCollector] = ()
     is_synced: Callable[[], bool] = lambda: True
     run_callbacks: Callable[[], object] = lambda: None
+    journaled: Callable[[], frozenset[str]] = frozenset
     clock: AgentClock = field(default_factory=SystemClock)

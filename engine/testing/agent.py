@@ -26,7 +26,7 @@ class FakeExecutor:
     originals: dict[str, str] = field(default_factory=dict)
     """The journal: the text of each changed file before its first change."""
 
-    def apply(self, adjustments: Sequence[Adjustment]) -> Sequence[AdjustmentResult]:
+    def apply(self, adjustments: Sequence[Adjustment], now: int = 0) -> Sequence[AdjustmentResult]:  # noqa: ARG002
         """Write the files of the adjustments."""
         self.applied += adjustments
         return tuple(
@@ -37,25 +37,25 @@ class FakeExecutor:
         """Return the files that were changed and not restored."""
         return frozenset(self.originals)
 
-    def restore(self, files: Iterable[str] | None = None) -> Sequence[FileWriteResult]:
-        """Write the original texts of these files, or of all."""
+    def restore(self, now: int = 0, paths: Iterable[str] | None = None) -> Sequence[FileWriteResult]:  # noqa: ARG002
+        """Write the original texts of these files, or of all; a file's path is its logical name."""
         found = []
-        for name in sorted(self.originals) if files is None else sorted(set(files) & self.originals.keys()):
+        for name in sorted(self.originals) if paths is None else sorted(set(paths) & self.originals.keys()):
             self.files[name] = text = self.originals.pop(name)
-            found.append(FileWriteResult(name, text, FileWriteStatus.WRITTEN))
+            found.append(FileWriteResult(name, text, FileWriteStatus.WRITTEN, name))
         return found
 
     def _write(self, name: str, text: str) -> FileWriteResult:
         if name in self.refusing:
-            return FileWriteResult(name, text, FileWriteStatus.FAILED, error=self.refusing[name])
+            return FileWriteResult(name, text, FileWriteStatus.FAILED, name, error=self.refusing[name])
         if name not in self.files:
             return FileWriteResult(name, text, FileWriteStatus.UNSUPPORTED)
         before, now = self.files[name], text.strip()
         if before == now:
-            return FileWriteResult(name, text, FileWriteStatus.UNCHANGED, before=before)
+            return FileWriteResult(name, text, FileWriteStatus.UNCHANGED, name, before)
         self.originals.setdefault(name, before)
         self.files[name] = now
-        return FileWriteResult(name, text, FileWriteStatus.WRITTEN, before=before)
+        return FileWriteResult(name, text, FileWriteStatus.WRITTEN, name, before)
 
 
 @dataclass(slots=True)
