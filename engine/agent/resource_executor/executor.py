@@ -36,9 +36,12 @@ _NOT_SUPPORTED: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS
 
 @dataclass(slots=True)
 class _CachedValue:
-    """A value that was written or found: its logical text and when, and the file's content if it was read since."""
+    """A value that was written or found: its text as requested and in logical units, when, and the file's content if
+    it was read since.
+    """
 
     text: str
+    wanted: str
     time: int
     content: str | None
 
@@ -54,6 +57,8 @@ class _PlannedWrite:
     pieces: tuple[str, ...] = ()
     content: str = ""
     error: str = ""
+    wanted: str = ""
+    """The text in the units of the table, if the file was named as control groups v2 name it."""
     again: bool = False
     """Another write of the same round comes before: the file must be looked at again."""
 
@@ -99,7 +104,7 @@ class ResourceExecutor:
     def start(self, now: int, *, give_back: bool = True) -> tuple[RestoredFile, ...]:
         """Settle what a previous process left: give its files their original values back, or else adopt its journal.
 
-        Must be called before `apply`: values are cached from then on.
+        Must be called before anything but recoveries is applied: values are cached from then on.
         """
         with self._lock:
             if self.journal is not None:
@@ -117,9 +122,9 @@ class ResourceExecutor:
         the others.
 
         Raises:
-            RuntimeError: the executor was not started.
+            RuntimeError: the executor was not started, and there are not only recoveries.
         """
-        if not self.started:
+        if not self.started and not all(each.recovers for each in adjustments):
             raise RuntimeError("the executor is not started")
         with self._lock:
             if now - self._swept >= _SWEEP:
@@ -179,7 +184,8 @@ class ResourceExecutor:
             write.status = FileWriteStatus.CACHED
             return write
         try:
-            place.file.check(text)
+            write.wanted = place.wanted(text)
+            place.file.check(write.wanted)
         except ValueError as error:
             return self._refused(write, str(error), now)
         if self.breakers.open(path, now):
@@ -190,7 +196,7 @@ class ResourceExecutor:
         self._look(write, now)
         if write.status is FileWriteStatus.UNCHANGED and write.again:
             write.status = FileWriteStatus.DRY_RUN  # an earlier write of this round changes it
-            write.pieces = pieces_of(place.file, place.native(text, write.content))
+            write.pieces = pieces_of(place.file, place.native(write.wanted, write.content))
         if write.status is FileWriteStatus.DRY_RUN:
             seen.add(path)
         return write
@@ -208,7 +214,7 @@ class ResourceExecutor:
             self._unstored(write, error, now)
             return
         try:
-            native = place.native(write.text, write.content)
+            native = place.native(write.wanted, write.content)
         except ValueError as error:
             self._refused(write, str(error), now)
             return
@@ -219,7 +225,7 @@ class ResourceExecutor:
             write.status = FileWriteStatus.DRY_RUN
         else:
             write.status = FileWriteStatus.UNCHANGED
-            self._remember(place, write.text, now, write.content)
+            self._remember(place, write, now, write.content)
 
     def _read_for_writing(self, place: FilePlace) -> str:
         try:
@@ -294,14 +300,14 @@ class ResourceExecutor:
                     self.metric(place.file.name, write.status.value, self.clock() - started)
                 return
             write.status = FileWriteStatus.WRITTEN
-            self._remember(place, write.text, now, None)
+            self._remember(place, write, now, None)
             self.breakers.succeed(place.path)
         self.metric(place.file.name, write.status.value, self.clock() - started)
         self.audit(adjustment, write.result())
 
-    def _remember(self, place: FilePlace, text: str, now: int, content: str | None) -> None:
+    def _remember(self, place: FilePlace, write: _PlannedWrite, now: int, content: str | None) -> None:
         if place.file.access is not FileAccess.APPEND:
-            self._cache[place.path] = _CachedValue(text, now, content)
+            self._cache[place.path] = _CachedValue(write.text, write.wanted, now, content)
 
     def _observe(self, place: FilePlace, content: str) -> None:
         """Forget the cached value of a file that a strategy read with another one."""
@@ -309,7 +315,7 @@ class ResourceExecutor:
         if known is None or known.content == content:
             return
         with contextlib.suppress(ValueError):
-            native = place.native(known.text, content)
+            native = place.native(known.wanted, content)
             if all(place.versioned.same(each, content) for each in pieces_of(place.file, native)):
                 known.content = content
                 return

@@ -9,6 +9,7 @@ from typing import Final
 
 from ..host.control_groups import BEST_EFFORT, ControlGroups, LogicalDirectories, is_unsafe
 from ..host.files import FileReader
+from . import values
 from .table import FILES, GROUP_TASKS, SCHEMATA, ResourceFile, VersionedFile, logical_name, setting
 
 _RESCTRL_FILES: Final[Mapping[str, ResourceFile]] = {"schemata": SCHEMATA, "tasks": GROUP_TASKS}
@@ -25,6 +26,8 @@ class FilePlace:
     versioned: VersionedFile
     path: str
     read_path: str
+    named_as_v2: bool = False
+    """The file was named as control groups v2 name it, so texts for it have the units of v2."""
 
     @property
     def directory(self) -> str:
@@ -34,6 +37,15 @@ class FilePlace:
     def logical(self, content: str) -> str:
         """Return the logical text of the file's own; raise `ValueError` if it is malformed."""
         return content if self.versioned.of is None else self.versioned.of(content)
+
+    def wanted(self, text: str) -> str:
+        """Return the logical text of one to write; raise `ValueError` for one that logical units cannot express."""
+        if not self.named_as_v2:
+            return text
+        if self.file.name == "cpu.cfs_quota_us" and values.period_of(text) != "100000":
+            raise ValueError(f"`{text.strip()}`: only the period 100000 can be written with the quota")
+        of = self.file.v2.of if self.file.v2 is not None else None
+        return text if of is None else of(text)
 
     def native(self, text: str, content: str) -> str:
         """Return this version's text of a logical one, given the file's content; raise `ValueError` without one."""
@@ -84,7 +96,8 @@ class FileTree:
         head = directory.partition("/")[0]
         if head in ("proc", "sys", "resctrl"):
             return self._outside(name, head)
-        file = FILES.get(base) or FILES.get(logical_name(base))
+        logical = logical_name(base)
+        file = FILES.get(logical)
         if file is None:
             raise UnsupportedFileError(f"`{name}`: there is no file `{base}` in the table of files")
         versioned = file.of_version(self.groups.version)
@@ -98,7 +111,8 @@ class FileTree:
             raise UnsupportedFileError(f"`{name}`: there is no directory `{directory}`")
         where = f"{root}/{below}" if below else root
         path = f"{where}/{versioned.name}"
-        return FilePlace(name, file, versioned, path, f"{where}/{versioned.read}" if versioned.read else path)
+        return FilePlace(name, file, versioned, path, f"{where}/{versioned.read}" if versioned.read else path,
+                         logical != base)
 
     def _outside(self, name: str, head: str) -> FilePlace:
         rest = name.partition("/")[2]
