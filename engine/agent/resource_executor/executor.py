@@ -110,7 +110,7 @@ class ResourceExecutor:
             if self.journal is not None:
                 for complaint in self.journal.load():
                     self.log.warning("%s", complaint)
-            found = self.restore() if give_back else ()
+            found = self.restore(now) if give_back else ()
             self.started, self._swept = True, now
             return found
 
@@ -144,7 +144,7 @@ class ResourceExecutor:
                 self._drop_recovered(adjustment, writes)
             return tuple(results)
 
-    def restore(self, paths: Iterable[str] | None = None) -> tuple[RestoredFile, ...]:
+    def restore(self, now: int, paths: Iterable[str] | None = None) -> tuple[RestoredFile, ...]:
         """Give changed files (all of them, or those) their original values back, from the journal.
 
         A file that somebody else changed since is left as it is. In a dry run nothing is given back.
@@ -157,8 +157,13 @@ class ResourceExecutor:
                 self._cache.pop(each.path, None)
                 self.breakers.succeed(each.path)
                 if each.message:
-                    self.log.warning("%s", each.message)
+                    self._complain(("restore", each.path), now, "%s", each.message)
             return found
+
+    @property
+    def journaled(self) -> frozenset[str]:
+        """The paths of the changed files whose original values are known, of this process and of one that died."""
+        return frozenset(self.journal.entries) if self.journal is not None else frozenset()
 
     def close(self) -> None:
         """Close all files; what was changed stays changed."""
