@@ -51,6 +51,8 @@ _SYSTEM: Final = frozenset(("spec", "systemStrategy", name) for name in (
     "schedIdleSaverWmark", "pageCacheLimitEnabled", "schedFeatures",
 ))
 
+_BURST: Final = ("spec", "cpuBurstStrategy")
+
 
 def _plugin(
     name: str, module: str, description: str, *, enabled: bool, reads: tuple[Read, ...], gates: tuple[str, ...] = (),
@@ -89,4 +91,10 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("SystemConfig", "system_reconcile.plugin",
             "Writes settings of the kernel, and restores them.", enabled=False,
             reads=(Read("NodeSLO", fields=_SYSTEM),)),
+    _plugin("CPUBurst", "cpu_burst.plugin",
+            "Lets throttled containers use more CPU than their limit while the node has some left.", enabled=False,
+            reads=(Read("NodeSLO", fields=frozenset((*_BURST, name) for name in (
+                "policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds",
+                "sharePoolThresholdPercent",
+            ))),)),
 )

@@ -35,7 +35,7 @@ from .specs import BlkIO as BlkIO
 from .specs import CgroupFile as CgroupFile
 from .specs import Check as Check
 from .specs import Condition as Condition
-from .specs import CPUBurst as CPUBurst
+from .specs import CPUBurstAction as CPUBurstAction
 from .specs import Criterion as Criterion
 from .specs import DeschedulerSpec as DeschedulerSpec
 from .specs import DeschedulerType as DeschedulerType

@@ -33,7 +33,7 @@ from .specs import (
     CgroupFile,
     Check,
     Condition,
-    CPUBurst,
+    CPUBurstAction,
     Criterion,
     DeschedulerSpec,
     DeschedulerType,
@@ -445,7 +445,7 @@ def _evict(fields: _Fields) -> Effect:
 
 
 def _cpu_burst(fields: _Fields) -> Effect:
-    return CPUBurst(
+    return CPUBurstAction(
         fields.text("policy"), fields.expression("cpuBurstPercent"), fields.expression("cfsQuotaBurstPercent"),
         fields.duration("cfsQuotaBurstPeriod") if "cfsQuotaBurstPeriod" in fields.node.fields else None,
         fields.expression("sharePoolThresholdPercent"),
@@ -487,7 +487,7 @@ _BLKIO_KEYS: Final = {
 EFFECTS: Final = (
     _EffectKind("suppressCPU", SuppressCPU, _suppress_cpu, available=True),
     _EffectKind("evict", EvictAction, _evict, available=True),
-    _EffectKind("cpuBurst", CPUBurst, _cpu_burst, available=False),
+    _EffectKind("cpuBurst", CPUBurstAction, _cpu_burst, available=False),
     _EffectKind("cgroup", CgroupFile, _cgroup, available=False),
     _EffectKind("resctrl", Resctrl, _resctrl, available=False),
     _EffectKind("blkio", BlkIO, _blkio, available=False),

@@ -364,7 +364,7 @@ class EvictAction:
 
 
 @dataclass(frozen=True, slots=True)
-class CPUBurst:
+class CPUBurstAction:
     """CPU burst of containers: static burst and quota burst, in percent of the limit."""
 
     policy: str
@@ -406,7 +406,7 @@ class BlkIO:
     io_weight_percent: Expression | None
 
 
-Effect: TypeAlias = SuppressCPU | EvictAction | CPUBurst | CgroupFile | Resctrl | BlkIO
+Effect: TypeAlias = SuppressCPU | EvictAction | CPUBurstAction | CgroupFile | Resctrl | BlkIO
 
 
 @dataclass(frozen=True, slots=True)

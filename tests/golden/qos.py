@@ -12,7 +12,7 @@ from typing import Any
 
 from koordpolicy.engine.agent.metric_cache.series import last, percentile
 
-from . import qos_executor, qos_resctrl, qos_slo, qos_suppression
+from . import qos_burst, qos_executor, qos_resctrl, qos_slo, qos_suppression
 from .qos_evictions import EVICTIONS
 from .result import Result
 from .suites import read_cases
@@ -71,4 +71,5 @@ RUNNERS: Mapping[str, Callable[[Case], dict[str, Any]]] = {
     **qos_slo.RUNNERS,
     **EVICTIONS,
     **qos_executor.RUNNERS,
+    **qos_burst.RUNNERS,
 }
