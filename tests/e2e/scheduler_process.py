@@ -18,7 +18,8 @@ class SchedulerProcess:
     """One process; use as a context manager. Standard error is in the file `log`."""
 
     def __init__(self, kubeconfig: Path, directory: Path, *options: str, name: str = "koord-policy",
-                 leader_elect: bool = False) -> None:
+                 leader_elect: bool = False, installed: Path | None = None) -> None:
+        """`installed` is a directory with another version of the package; None for this one."""
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / f"scheduler-{time.monotonic_ns()}.log"
         self.out = self.log.with_suffix(".out")
@@ -27,6 +28,8 @@ class SchedulerProcess:
         self._command = [
             sys.executable, "-m", "koordpolicy", "scheduler", "--cluster", "kube", *names, *lease, *options]
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        if installed is not None:
+            self._environment["PYTHONPATH"] = str(installed)
         self.process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
