@@ -1,9 +1,9 @@
 """The live evictor of the QoS manager: carries out the evictions that strategies return, and remembers their outcome.
 
-The thread of the rounds calls `request` and `view`, which neither wait nor send; requests run in the event loop of the
-API client, each sent once. What was refused is tried again by the strategies' next rounds, after a back-off: per pod,
-per PodDisruptionBudget with all pods of the workload, or for all pods if the server has too many requests. A budget is
-only passed by an eviction that says so, and only after the budget has refused it.
+The thread of the rounds calls `evict` and reads `evictions`, which neither wait nor send; requests run in the event
+loop of the API client, each sent once. What was refused is tried again by the strategies' next rounds, after a back-off:
+per pod, per PodDisruptionBudget with all pods of the workload, or for all pods if the server has too many requests. A
+budget is only passed by an eviction that says so, and only after the budget has refused it.
 """
 
 from __future__ import annotations
@@ -78,12 +78,13 @@ class AttemptOutcome(enum.StrEnum):
 class EvictionAttempt:
     """A requested eviction with its outcome, for the audit log and metrics."""
 
-    plugin: str
+    item: str
+    """The strategy's feature or the document's action that requested it."""
     namespace: str
     name: str
     uid: str
     reason: str
-    """`trigger by koordlet feature NAME`, or what a document says."""
+    """`trigger by koordlet feature NAME`; of other evictions, the item."""
     message: str
     outcome: AttemptOutcome
     error: str = ""
@@ -136,17 +137,21 @@ class _Pause:
 
 
 class PodEvictor:
-    """The evictor of one node. `request` and `view` may be called from any thread."""
+    """The evictor of one node (implements `EvictionQueue`). Methods may be called from any thread."""
 
     def __init__(
-        self, io: Submitter, writer: ClusterWriter, *, events: EventSink | None = None,
+        self, io: Submitter, writer: ClusterWriter, *, pods: Callable[[], Sequence[PodInfo]],
+        pods_age_s: Callable[[], float] = lambda: 0.0, events: EventSink | None = None,
         options: EvictorOptions | None = None, on_attempt: Sequence[Callable[[EvictionAttempt], object]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`writer` belongs to the loop of `io`. `on_attempt` are called with each outcome, in either thread, and must
-        not wait: for the audit log and metrics.
+        """`writer` belongs to the loop of `io`; `pods` returns the pods on the node, `pods_age_s` the age of their list
+        in seconds. `on_attempt` are called with each outcome, in either thread, and must not wait: for the audit log
+        and metrics.
         """
         self.options = options or EvictorOptions()
+        self._pods = pods
+        self._pods_age_s = pods_age_s
         self._io = io
         self._writer = writer
         self._events = events
@@ -168,8 +173,10 @@ class PodEvictor:
         """By namespace and name of the budget; the name is empty if the server names none."""
         self._paused = _Pause(float("-inf"), "", _SHORTEST_S)
 
-    def view(self, pods: Sequence[PodInfo], pods_age_s: float = 0.0) -> Evictions:
-        """Return the evictions of these pods as the next round reads them; `pods_age_s` is the age of their list."""
+    @property
+    def evictions(self) -> Evictions:
+        """The evictions as the next round reads them."""
+        pods, pods_age_s = self._pods(), self._pods_age_s()
         with self._lock:
             now = self._clock()
             self._forget(now)
@@ -188,27 +195,18 @@ class PodEvictor:
                         protected[eviction_id(pod)] = pause.reason
             return Evictions(leaving, refused, protected)
 
-    def request(
-        self, plugin: str, adjustments: Sequence[Adjustment], pods: Sequence[PodInfo], pods_age_s: float = 0.0,
-    ) -> None:
-        """Begin the evictions among the adjustments of a round; `pods` are those of the round's readings.
+    def evict(self, pod: PodInfo, adjustment: Adjustment) -> None:
+        """Begin an eviction and return at once.
 
-        Returns at once. What is not sent, as the list of pods is too old or there are too many evictions, is an
-        attempt too, with its outcome.
+        What is not sent, as the list of pods is too old or there are too many evictions, is an attempt too, with its
+        outcome. A pod that is leaving already is left alone.
         """
-        known = {pod.key: pod for pod in pods}
-        for each in adjustments:
-            if each.kind == "evict":
-                pod = known.get(each.subject)
-                if pod is None:
-                    _LOG.warning("%s evicts %s, which is not on the node: nothing is done", plugin, each.subject)
-                else:
-                    self._begin(plugin, each, pod, pods_age_s)
-
-    def _begin(self, plugin: str, adjustment: Adjustment, pod: PodInfo, pods_age_s: float) -> None:
-        uid, reason, sends = pod.uid, adjustment.reason.partition(_KILL)[0], False
+        uid, sends, pods_age_s = pod.uid, False, self._pods_age_s()
+        reason, killing, _ = adjustment.reason.partition(_KILL)
+        if not killing and adjustment.item:
+            reason = adjustment.item
         attempt = EvictionAttempt(
-            plugin, pod.namespace, pod.name, uid, reason, adjustment.reason, AttemptOutcome.FAILED)
+            adjustment.item, pod.namespace, pod.name, uid, reason, adjustment.reason, AttemptOutcome.FAILED)
         with self._lock:
             now = self._clock()
             self._forget(now)
@@ -342,10 +340,10 @@ class PodEvictor:
     def _report(self, attempt: EvictionAttempt, pod: PodInfo) -> None:
         """Tell the log, the events and the hooks of an attempt."""
         if attempt.outcome.succeeded:
-            _LOG.info("%s: %s %s/%s: %s%s", attempt.plugin, attempt.outcome, attempt.namespace, attempt.name,
+            _LOG.info("%s: %s %s/%s: %s%s", attempt.item, attempt.outcome, attempt.namespace, attempt.name,
                       attempt.message, f" ({attempt.error})" if attempt.error else "")
         elif self._faults.is_due(f"{attempt.outcome}: {attempt.error}", attempt.name):
-            _LOG.warning("%s: %s/%s is not evicted (%s): %s", attempt.plugin, attempt.namespace, attempt.name,
+            _LOG.warning("%s: %s/%s is not evicted (%s): %s", attempt.item, attempt.namespace, attempt.name,
                          attempt.outcome, attempt.error)
         if self._events is not None and attempt.outcome in _WITH_EVENT:
             note = (f"evict Pod:{attempt.namespace}/{attempt.name}, reason: {attempt.reason},"

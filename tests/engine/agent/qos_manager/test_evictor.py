@@ -39,7 +39,7 @@ def pod(name: str, *, controller: str = "", **metadata: Any) -> PodInfo:
 
 
 def eviction(of: PodInfo, *, past_budget: bool = False) -> Adjustment:
-    return Adjustment("evict", of.key, f"{REASON}, kill pod: {of.name}", past_budget=past_budget)
+    return Adjustment("evict", of.key, f"{REASON}, kill pod: {of.name}", "BEMemoryEvict", past_budget=past_budget)
 
 
 def by_budget(message: str = NEEDS, headers: dict[str, str] | None = None) -> Any:
@@ -57,12 +57,15 @@ class World:
 
     def __init__(self, writer: ClusterWriter, sent: list[tuple[str, str, Any]], options: EvictorOptions) -> None:
         self.now = 0.0
+        self.age = 0.0
+        self.pods: tuple[PodInfo, ...] = ()
         self.sent = sent
         self.events: list[tuple[str, str]] = []
         self.attempts: list[EvictionAttempt] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.evictor = PodEvictor(
-            self, writer, events=self, options=options, on_attempt=[self.attempts.append], clock=lambda: self.now)
+            self, writer, pods=lambda: self.pods, pods_age_s=lambda: self.age, events=self, options=options,
+            on_attempt=[self.attempts.append], clock=lambda: self.now)
 
     def submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
         self.tasks.append(asyncio.get_running_loop().create_task(coroutine))
@@ -77,12 +80,15 @@ class World:
     async def evict(self, *pods: PodInfo, past_budget: bool = False, age: float = 0.0) -> list[str]:
         """Request evictions, await them, and return their outcomes."""
         before = len(self.attempts)
-        self.evictor.request("memoryEvict", [eviction(each, past_budget=past_budget) for each in pods], pods, age)
+        self.age = age
+        for each in pods:
+            self.evictor.evict(each, eviction(each, past_budget=past_budget))
         await asyncio.gather(*self.tasks)
         return [each.outcome.value for each in self.attempts[before:]]
 
     def view(self, *pods: PodInfo, age: float = 0.0) -> Evictions:
-        return self.evictor.view(pods, age)
+        self.pods, self.age = pods, age
+        return self.evictor.evictions
 
 
 def live(
@@ -130,7 +136,7 @@ def test_an_eviction_is_sent_once_with_the_uid_and_remembered_for_two_minutes():
     assert world.events == [("evictPodSuccess", (
         f"evict Pod:shop/web-1, reason: {REASON}, message: {REASON}, kill pod: web-1"))]
     assert world.attempts == [EvictionAttempt(
-        "memoryEvict", "shop", "web-1", "uid-web-1", REASON, f"{REASON}, kill pod: web-1", AttemptOutcome.EVICTED)]
+        "BEMemoryEvict", "shop", "web-1", "uid-web-1", REASON, f"{REASON}, kill pod: web-1", AttemptOutcome.EVICTED)]
 
 
 @pytest.mark.parametrize("answer", [
@@ -280,7 +286,7 @@ def test_without_an_answer_the_pod_counts_as_leaving_for_a_while_and_may_be_evic
 def test_a_request_that_is_under_way_counts_as_leaving_and_is_not_repeated():
     async def check(world: World) -> None:
         for _ in range(2):
-            world.evictor.request("memoryEvict", [eviction(WEB)], [WEB])
+            world.evictor.evict(WEB, eviction(WEB))
         assert world.view(WEB).leaving == {"uid-web-1"}
         await asyncio.gather(*world.tasks)
 
@@ -331,11 +337,13 @@ def test_static_pods_and_pods_without_a_uid_stay():
     assert live(check).sent == []
 
 
-def test_what_is_no_eviction_or_of_no_known_pod_is_left_alone():
+def test_the_eviction_of_a_document_is_told_by_its_action():
     async def check(world: World) -> None:
-        world.evictor.request("x", [Adjustment("suppressCPU", "n", "r"), eviction(pod("elsewhere"))], [WEB])
+        world.evictor.evict(WEB, Adjustment("evict", WEB.key, "evicted by idle to release 7 of memory", "relieve"))
+        await asyncio.gather(*world.tasks)
 
-    assert live(check).attempts == []
+    assert live(check).events == [("evictPodSuccess", (
+        "evict Pod:shop/web-1, reason: relieve, message: evicted by idle to release 7 of memory"))]
 
 
 def test_the_thread_of_the_rounds_does_not_wait_for_the_server():
@@ -362,12 +370,12 @@ def test_the_thread_of_the_rounds_does_not_wait_for_the_server():
 
         serving = io.submit(serve())
         assert ready.wait(30)
-        evictor = PodEvictor(io, holder[0], on_attempt=[tell])
-        evictor.request("memoryEvict", [eviction(WEB)], [WEB])
-        assert evictor.view([WEB]) == Evictions(frozenset({"uid-web-1"}))
+        evictor = PodEvictor(io, holder[0], pods=lambda: [WEB], on_attempt=[tell])
+        evictor.evict(WEB, eviction(WEB))
+        assert evictor.evictions == Evictions(frozenset({"uid-web-1"}))
         returned.set()
         assert answered.wait(30)
         stop.set()
         serving.result(30)
-    evictor.request("memoryEvict", [eviction(pod("later"))], [pod("later")])
+    evictor.evict(pod("later"), eviction(pod("later")))
     assert told == ["evicted", "paused"]
