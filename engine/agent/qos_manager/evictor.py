@@ -1,7 +1,7 @@
 """The live evictor of the QoS manager: carries out the evictions that strategies return, and remembers their outcome.
 
 The thread of the rounds calls `evict` and reads `evictions`, which neither wait nor send; requests run in the event
-loop of the API client, each sent once. What was refused is tried again by the strategies' next rounds, after a back-off:
+loop of the API client, each sent once. A refused eviction is repeated by the strategies' next rounds, after a back-off:
 per pod, per PodDisruptionBudget with all pods of the workload, or for all pods if the server has too many requests. A
 budget is only passed by an eviction that says so, and only after the budget has refused it.
 """
