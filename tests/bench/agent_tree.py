@@ -1,0 +1,98 @@
+"""The control groups of a node with many pods, for benchmarks and tests: as plain files, or in the kernel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from koordpolicy.engine.agent.host.control_groups import CGROUPFS, SYSTEMD, ControlGroups
+from koordpolicy.engine.agent.metrics_advisor.subjects import Subject, Subjects
+
+SUBSYSTEMS = ("cpu", "cpuacct", "cpuset", "memory")
+_STAT_NAMES = (
+    "cache", "rss", "rss_huge", "shmem", "mapped_file", "dirty", "writeback", "workingset_refault_anon",
+    "workingset_refault_file", "swap", "swapcached", "pgpgin", "pgpgout", "pgfault", "pgmajfault", "inactive_anon",
+    "active_anon", "inactive_file", "active_file", "unevictable",
+)
+
+
+def memory_stat(anonymous: int, *, version: int = 1) -> str:
+    """Return a memory.stat in which that many bytes are active anonymous memory."""
+    if version == 2:
+        names = ("anon", "file", "kernel", *_STAT_NAMES[-5:], "slab_reclaimable", "slab")
+        return "".join(f"{name} {anonymous if name in ('anon', 'active_anon') else 0}\n" for name in names)
+    own = "".join(f"{name} {anonymous if name in ('rss', 'active_anon') else 0}\n" for name in _STAT_NAMES)
+    limits = "hierarchical_memory_limit 9223372036854771712\nhierarchical_memsw_limit 9223372036854771712\n"
+    return own + limits + "".join(f"total_{line}\n" for line in own.splitlines())
+
+
+PRESSURE = "some avg10=0.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+
+
+def write_group(groups: ControlGroups, directory: str) -> None:
+    """Write the files of a control group that collectors read."""
+    if groups.version == 2:
+        files = {"": {
+            "cpu.stat": "usage_usec 1000\nuser_usec 1000\nsystem_usec 0\n"
+                        "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+            "memory.stat": memory_stat(4096, version=2), "cpu.max": "max 100000\n",
+            "cpuset.cpus.effective": "0-1\n", **{f"{each}.pressure": PRESSURE for each in ("cpu", "memory", "io")},
+        }}
+    else:
+        files = {
+            "cpu": {"cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n", "cpu.cfs_quota_us": "-1\n",
+                    "cpu.cfs_period_us": "100000\n"},
+            "cpuacct": {"cpuacct.usage": "1000000\n",
+                        **{f"{each}.pressure": PRESSURE for each in ("cpu", "memory", "io")}},
+            "cpuset": {"cpuset.cpus": "0-1\n"},
+            "memory": {"memory.stat": memory_stat(4096)},
+        }
+    for subsystem, texts in files.items():
+        folder = Path(groups.roots[subsystem]) / directory
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+
+
+def imitated(root: Path, version: int) -> ControlGroups:
+    """Return control groups whose hierarchies are plain directories."""
+    roots = {"": str(root)} if version == 2 else {each: str(root / each) for each in SUBSYSTEMS}
+    return ControlGroups(version, SYSTEMD, roots)
+
+
+def subjects_of(groups: ControlGroups, pods: int, containers: int) -> Subjects:
+    """Return subjects with that many pods, a third of each QoS class, and containers in each."""
+    of_pods, of_containers = [], []
+    for number in range(pods):
+        tier = ("guaranteed", "burstable", "besteffort")[number % 3]
+        uid = f"00000000-0000-0000-0000-{number:012}"
+        directory = groups.pod(tier, uid)
+        of_pods.append(Subject("pod", f"bench/pod-{number:03}", uid, directory))
+        of_containers += [
+            Subject("container", f"bench/pod-{number:03}/c{each}", f"{number}-{each}", f"{directory}/c{each}")
+            for each in range(containers)
+        ]
+    return Subjects(tuple(of_pods), tuple(of_containers))
+
+
+@contextmanager
+def kernel_groups(name: str) -> Iterator[ControlGroups]:
+    """Make empty control groups v1 below a directory of that name in each hierarchy, and remove them at the end.
+
+    Raises:
+        OSError: they cannot be made here.
+    """
+    base = Path("/sys/fs/cgroup")
+    roots = {each: str(base / each / name) for each in SUBSYSTEMS}
+    made = []
+    try:
+        for root in roots.values():
+            Path(root).mkdir()
+            made.append(root)
+        yield ControlGroups(1, CGROUPFS, roots)
+    finally:
+        for root in made:
+            for folder, _, _ in os.walk(root, topdown=False):
+                Path(folder).rmdir()
