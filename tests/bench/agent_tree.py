@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from koordpolicy.engine.agent.host.control_groups import CGROUPFS, SYSTEMD, ControlGroups
-from koordpolicy.engine.agent.metrics_advisor.subjects import Subject, Subjects
+from koordpolicy.engine.agent.metrics_advisor.measured_groups import MeasuredGroup, MeasuredGroups
 
 SUBSYSTEMS = ("cpu", "cpuacct", "cpuset", "memory")
 _STAT_NAMES = (
@@ -62,19 +62,19 @@ def imitated(root: Path, version: int) -> ControlGroups:
     return ControlGroups(version, SYSTEMD, roots)
 
 
-def subjects_of(groups: ControlGroups, pods: int, containers: int) -> Subjects:
+def subjects_of(groups: ControlGroups, pods: int, containers: int) -> MeasuredGroups:
     """Return subjects with that many pods, a third of each QoS class, and containers in each."""
     of_pods, of_containers = [], []
     for number in range(pods):
         tier = ("guaranteed", "burstable", "besteffort")[number % 3]
         uid = f"00000000-0000-0000-0000-{number:012}"
         directory = groups.pod(tier, uid)
-        of_pods.append(Subject("pod", f"bench/pod-{number:03}", uid, directory))
+        of_pods.append(MeasuredGroup("pod", f"bench/pod-{number:03}", uid, directory))
         of_containers += [
-            Subject("container", f"bench/pod-{number:03}/c{each}", f"{number}-{each}", f"{directory}/c{each}")
+            MeasuredGroup("container", f"bench/pod-{number:03}/c{each}", f"{number}-{each}", f"{directory}/c{each}")
             for each in range(containers)
         ]
-    return Subjects(tuple(of_pods), tuple(of_containers))
+    return MeasuredGroups(tuple(of_pods), tuple(of_containers))
 
 
 @contextmanager

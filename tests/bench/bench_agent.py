@@ -22,7 +22,7 @@ from koordpolicy.engine.agent.host.files import FileReader, raise_descriptor_lim
 from koordpolicy.engine.agent.metric_cache.cache import MetricCache
 from koordpolicy.engine.agent.metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
 from koordpolicy.engine.agent.metrics_advisor.collector import SECOND, Sources
-from koordpolicy.engine.agent.metrics_advisor.subjects import Subjects
+from koordpolicy.engine.agent.metrics_advisor.measured_groups import MeasuredGroups
 from koordpolicy.engine.framework.qos import Processor, Storage
 
 from .agent_tree import imitated, kernel_groups, subjects_of, write_group
@@ -35,7 +35,7 @@ _WARM_UP, _TICKS = 330, 120
 
 @dataclass
 class Agent:
-    """What a tick works with; its clock is the number of ticks."""
+    """The agent that a tick runs; its clock is the number of ticks."""
 
     sources: Sources
     advisor: MetricsAdvisor
@@ -55,7 +55,7 @@ PARTS: dict[str, Part] = {"collectors": collectors}
 """The parts of a tick, in order. Figures are given for all of them together, and for each one."""
 
 
-def agent_over(groups: ControlGroups, subjects: Subjects, *, psi: bool) -> Agent:
+def agent_over(groups: ControlGroups, subjects: MeasuredGroups, *, psi: bool) -> Agent:
     """Return an agent that measures these subjects, with the page cache, and with pressures if there are such files."""
     sources = Sources(MetricCache("bench"), groups, FileReader(), subjects=subjects)
     processors = tuple(Processor(cpu, cpu, 0, 0) for cpu in range(os.cpu_count() or 1))

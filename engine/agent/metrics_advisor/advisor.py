@@ -14,10 +14,10 @@ from koordpolicy.engine.framework.qos import Processor, Storage
 from ..parts import PeriodicCollector
 from .collector import SECOND, MetricCollector, Sources
 from .facts import FactCollector
+from .measured_groups import MeasuredGroups
 from .memory import ColdMemory, PageCache
 from .pressure import PressureStall
 from .resctrl import ResctrlMonitoring
-from .subjects import Subjects
 from .usage import BestEffortResource, HostApplication, NodeResource, PodResource, PodThrottled, SystemResource
 
 _LOG: Final = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class MetricsAdvisor:
         for each in collectors:
             self.collect(each, now)
 
-    def _use(self, subjects: Subjects) -> None:
+    def _use(self, subjects: MeasuredGroups) -> None:
         before, self.sources.subjects = self.sources.subjects, subjects
         for each in before.gone(subjects):
             self.sources.cache.forget(each.what, each.name)

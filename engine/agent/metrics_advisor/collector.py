@@ -11,7 +11,7 @@ from typing import Final
 from ..host.control_groups import ControlGroups
 from ..host.files import FileReader
 from ..metric_cache.cache import MetricCache
-from .subjects import Subjects
+from .measured_groups import MeasuredGroups
 
 SECOND: Final = 1_000_000_000
 
@@ -43,7 +43,7 @@ class Sources:
     files: FileReader
     proc: str = "/proc"
     sys: str = "/sys"
-    subjects: Subjects = field(default_factory=Subjects)
+    subjects: MeasuredGroups = field(default_factory=MeasuredGroups)
     shared: SharedUsage = field(default_factory=SharedUsage)
     monotonic: Callable[[], int] = time.monotonic_ns
 

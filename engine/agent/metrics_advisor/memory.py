@@ -7,7 +7,7 @@ from typing import Final
 
 from . import parsing
 from .collector import MetricCollector, Sources
-from .subjects import Probes, Subject
+from .measured_groups import MeasuredGroup, Probes
 from .usage import memory_prefix
 
 WITH_PAGE_CACHE: Final = "memory-with-page-cache"
@@ -21,7 +21,7 @@ class _Files:
 
     __slots__ = ("idle", "name", "stat")
 
-    def __init__(self, sources: Sources, subject: Subject) -> None:
+    def __init__(self, sources: Sources, subject: MeasuredGroup) -> None:
         self.name = subject.name
         self.stat = sources.path("memory", subject.directory, "memory.stat")
         self.idle = sources.path("memory", subject.directory, "memory.idle_page_stats")

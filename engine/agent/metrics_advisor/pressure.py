@@ -7,7 +7,7 @@ from typing import Final
 
 from . import parsing
 from .collector import MetricCollector, Sources
-from .subjects import Probes, Subject
+from .measured_groups import MeasuredGroup, Probes
 
 RESOURCES: Final = ("cpu", "memory", "io")
 DEGREES: Final = ("some", "full")
@@ -23,7 +23,7 @@ class _Files:
 
     __slots__ = ("name", "paths")
 
-    def __init__(self, sources: Sources, subject: Subject) -> None:
+    def __init__(self, sources: Sources, subject: MeasuredGroup) -> None:
         self.name = subject.name
         self.paths = tuple(sources.path("cpuacct", subject.directory, f"{each}.pressure") for each in RESOURCES)
 

@@ -12,7 +12,7 @@ from ..cpuset import parse_cpuset
 from ..host.control_groups import BEST_EFFORT
 from . import parsing
 from .collector import SECOND, MetricCollector, Rate, Sources
-from .subjects import Probes, Subject
+from .measured_groups import MeasuredGroup, Probes
 
 _OUTDATED: Final = 10 * SECOND
 
@@ -88,7 +88,7 @@ class _Usage:
 
     __slots__ = ("cpu", "memory", "name", "rate")
 
-    def __init__(self, sources: Sources, subject: Subject) -> None:
+    def __init__(self, sources: Sources, subject: MeasuredGroup) -> None:
         self.name = subject.name
         version2 = sources.groups.version == 2
         self.cpu = sources.path("cpuacct", subject.directory, "cpu.stat" if version2 else "cpuacct.usage")
@@ -212,7 +212,7 @@ class BestEffortResource(MetricCollector):
         super().__init__(sources, interval)
         tier = sources.groups.tier(BEST_EFFORT)
         self._version2 = sources.groups.version == 2
-        self._usage = _Usage(sources, Subject("bestEffort", sources.node, "", tier))
+        self._usage = _Usage(sources, MeasuredGroup("bestEffort", sources.node, "", tier))
         cpuset = "cpuset.cpus.effective" if self._version2 else "cpuset.cpus"
         self._cpuset = sources.path("cpuset", tier, cpuset)
         self._quota = sources.path("cpu", tier, "cpu.max" if self._version2 else "cpu.cfs_quota_us")
@@ -259,7 +259,7 @@ class _Periods:
 
     __slots__ = ("data", "last", "name", "path")
 
-    def __init__(self, sources: Sources, subject: Subject) -> None:
+    def __init__(self, sources: Sources, subject: MeasuredGroup) -> None:
         self.name = subject.name
         self.path = sources.path("cpu", subject.directory, "cpu.stat")
         self.last: parsing.Throttling | None = None

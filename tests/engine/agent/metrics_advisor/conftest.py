@@ -7,7 +7,7 @@ import pytest
 from koordpolicy.engine.agent.host.files import FileReader
 from koordpolicy.engine.agent.metric_cache.cache import MetricCache
 from koordpolicy.engine.agent.metrics_advisor.collector import SECOND, MetricCollector, Sources
-from koordpolicy.engine.agent.metrics_advisor.subjects import Subject, Subjects
+from koordpolicy.engine.agent.metrics_advisor.measured_groups import MeasuredGroup, MeasuredGroups
 from tests.bench.agent_tree import imitated, memory_stat, write_group
 
 
@@ -46,16 +46,16 @@ class Machine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode(errors="surrogateescape"))
 
-    def subject(self, what: str, name: str, identity: str = "1") -> Subject:
+    def subject(self, what: str, name: str, identity: str = "1") -> MeasuredGroup:
         """Return a subject with all files of its control group."""
-        found = Subject(what, name, identity, f"{what}-{name.replace('/', '-')}-{identity}")
+        found = MeasuredGroup(what, name, identity, f"{what}-{name.replace('/', '-')}-{identity}")
         write_group(self.groups, found.directory)
         return found
 
-    def use(self, *subjects: Subject, batch_cpu: int = 0) -> None:
+    def use(self, *subjects: MeasuredGroup, batch_cpu: int = 0) -> None:
         of = {what: tuple(each for each in subjects if each.what == what)
               for what in ("pod", "container", "application")}
-        self.sources.subjects = Subjects(of["pod"], of["container"], of["application"], batch_cpu)
+        self.sources.subjects = MeasuredGroups(of["pod"], of["container"], of["application"], batch_cpu)
 
     def set_cpu(self, directory: str, milliseconds: int, *, periods: int = 0, throttled: int = 0) -> None:
         """Set the CPU time of a control group since it was made, and its CFS periods."""

@@ -9,7 +9,7 @@ from koordpolicy.engine.agent.metrics_advisor.collector import SECOND
 from koordpolicy.engine.framework.qos import Processor, Storage
 from tests.bench.agent_tree import write_group
 
-from .test_subjects import pod
+from .test_measured_groups import pod
 
 
 def advisor(machine, **settings: object) -> MetricsAdvisor:
@@ -97,7 +97,7 @@ def test_descriptors_of_files_that_are_not_read_any_more_are_closed(machine):
         found.collect_due(machine.now)
     before = len(machine.sources.files)
     machine.use()
-    for _ in range(130):
+    for _ in range(250):
         machine.seconds += 1
         found.collect_due(machine.now)
     assert before - len(machine.sources.files) == (2 if machine.version == 2 else 3)

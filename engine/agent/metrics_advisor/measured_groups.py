@@ -17,7 +17,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MeasuredGroup:
     """A pod, container or host application whose control group is measured.
 
     `identity` tells it from others of its name: the UID of a pod, the id of a container. `directory` is relative to
@@ -31,15 +31,15 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Subjects:
+class MeasuredGroups:
     """All subjects of a node. `batch_cpu` is the sum of the requests of best-effort pods, in milli-cores."""
 
-    pods: tuple[Subject, ...] = ()
-    containers: tuple[Subject, ...] = ()
-    applications: tuple[Subject, ...] = ()
+    pods: tuple[MeasuredGroup, ...] = ()
+    containers: tuple[MeasuredGroup, ...] = ()
+    applications: tuple[MeasuredGroup, ...] = ()
     batch_cpu: int = 0
 
-    def with_pods(self, groups: ControlGroups, pods: Iterable[PodInfo]) -> Subjects:
+    def with_pods(self, groups: ControlGroups, pods: Iterable[PodInfo]) -> MeasuredGroups:
         """Return subjects with these pods, of which those that have ended are left out."""
         of_pods, of_containers, batch_cpu = [], [], 0
         for pod in pods:
@@ -48,30 +48,30 @@ class Subjects:
             if (pod.object.get("status") or {}).get("phase") in _ENDED or not pod.uid:
                 continue
             tier = TIER_OF_QOS[pod.kubernetes_qos]
-            of_pods.append(Subject("pod", pod.key, pod.uid, groups.pod(tier, pod.uid)))
+            of_pods.append(MeasuredGroup("pod", pod.key, pod.uid, groups.pod(tier, pod.uid)))
             of_containers += [
-                Subject("container", f"{pod.key}/{name}", each.id, groups.container(tier, pod.uid, each))
+                MeasuredGroup("container", f"{pod.key}/{name}", each.id, groups.container(tier, pod.uid, each))
                 for name, each in container_ids(pod.object).items()
             ]
         return replace(self, pods=tuple(of_pods), containers=tuple(of_containers), batch_cpu=batch_cpu)
 
-    def with_applications(self, groups: ControlGroups, declared: Iterable[Mapping[str, Any]]) -> Subjects:
+    def with_applications(self, groups: ControlGroups, declared: Iterable[Mapping[str, Any]]) -> MeasuredGroups:
         """Return subjects with the host applications that a NodeSLO declares; malformed ones are logged."""
         found = []
         for each in declared:
             try:
                 directory = groups.application(each)
-                found.append(Subject("application", str(each["name"]), directory, directory))
+                found.append(MeasuredGroup("application", str(each["name"]), directory, directory))
             except (ValueError, AttributeError) as error:
                 _LOG.warning("a host application is not measured: %s", error)
         return replace(self, applications=tuple(found))
 
-    def gone(self, now: Subjects) -> Iterable[Subject]:
+    def gone(self, now: MeasuredGroups) -> Iterable[MeasuredGroup]:
         """Return the subjects that are not among those of now, or have become others of the same name."""
         current = {(each.what, each.name): each.identity for each in now.all()}
         return (each for each in self.all() if current.get((each.what, each.name)) != each.identity)
 
-    def all(self) -> tuple[Subject, ...]:
+    def all(self) -> tuple[MeasuredGroup, ...]:
         """Return all subjects."""
         return (*self.pods, *self.containers, *self.applications)
 
@@ -94,13 +94,13 @@ P = TypeVar("P")
 class Probes(Generic[P]):
     """A collector's own state of each subject: made once, kept while the subject is the same."""
 
-    def __init__(self, make: Callable[[Subject], P]) -> None:
+    def __init__(self, make: Callable[[MeasuredGroup], P]) -> None:
         self._make = make
-        self._subjects: tuple[Subject, ...] | None = None
-        self._probes: dict[Subject, P] = {}
+        self._subjects: tuple[MeasuredGroup, ...] | None = None
+        self._probes: dict[MeasuredGroup, P] = {}
         self._list: list[P] = []
 
-    def of(self, subjects: tuple[Subject, ...]) -> list[P]:
+    def of(self, subjects: tuple[MeasuredGroup, ...]) -> list[P]:
         """Return the probes of these subjects, in their order."""
         if subjects is not self._subjects:
             known = self._probes
