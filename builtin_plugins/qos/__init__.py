@@ -51,6 +51,14 @@ _SYSTEM: Final = frozenset(("spec", "systemStrategy", name) for name in (
     "schedIdleSaverWmark", "pageCacheLimitEnabled", "schedFeatures",
 ))
 
+_MEMORY: Final = frozenset(
+    (*_QOS, of_class, "memoryQOS", name) for of_class in ("lsrClass", "lsClass", "beClass", "systemClass")
+    for name in (
+        "enable", "minLimitPercent", "lowLimitPercent", "throttlingPercent", "wmarkRatio", "wmarkScalePermill",
+        "wmarkMinAdj", "priorityEnable", "priority", "oomKillGroup", "pageCacheEnable", "pageCacheLimitPercent",
+        "pageCacheLimitSize", "pageCacheReclaimSync",
+    )
+)
 _BURST: Final = ("spec", "cpuBurstStrategy")
 
 
@@ -97,4 +105,7 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
                 "policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds",
                 "sharePoolThresholdPercent",
             ))),)),
+    _plugin("CgroupReconcile", "cgroup_reconcile.plugin",
+            "Protects the memory of pods by their QoS class: minimum, low, high and watermarks of control groups.",
+            enabled=False, reads=(Read("NodeSLO", fields=_MEMORY),)),
 )

@@ -1,9 +1,9 @@
-"""Golden cases of CPU burst."""
+"""Golden cases of CPU burst and memory QoS."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from koordpolicy.builtin_plugins.qos.cpu_burst.plugin import CPUBurst
@@ -20,9 +20,20 @@ from koordpolicy.engine.agent.qos_manager.bursting import (
     quota_changes,
     shared_usage,
 )
+from koordpolicy.engine.agent.qos_manager.memory_qos import (
+    PodMemory,
+    class_of,
+    is_active,
+    pod_amounts,
+    pod_files,
+    pod_memory,
+    pod_settings,
+    tier_files,
+)
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Evictions, Host, Processor
+from koordpolicy.engine.kubernetes.vocabulary import MEMORY_QOS_ANNOTATION, qos_class
 
 Case = Mapping[str, Any]
 
@@ -150,6 +161,44 @@ def _round(case: Case) -> dict[str, Any]:
     return {"files": readings.files}
 
 
+def _memory_pods(case: Case) -> tuple[CaseReadings, dict[str, Any], list[PodMemory]]:
+    readings = CaseReadings(case)
+    classes = {name: (section or {}).get("memoryQOS") or {} for name, section in case["config"].items()}
+    found = []
+    for pod in readings.pods:
+        if is_active(pod):
+            annotation = pod.object["metadata"].get("annotations", {}).get(MEMORY_QOS_ANNOTATION)
+            settings = pod_settings(classes.get(class_of(pod)) or {}, qos_class(pod.object), annotation)
+            found.append(pod_memory(pod, settings, readings))
+    return readings, classes, found
+
+
+def _memory_qos_resources(case: Case) -> dict[str, Any]:
+    _, classes, pods = _memory_pods(case)
+
+    def rows(files: Iterable[tuple[str, str]]) -> list[list[str]]:
+        return [[path.rpartition("/")[0], path.rpartition("/")[2], text] for path, text in files]
+
+    return {
+        "qos_level": rows(tier_files(pods, classes)),
+        "pod_level": rows(file for pod in pods for file in pod.pod),
+        "container_level": rows(file for pod in pods for file in pod.containers),
+    }
+
+
+def _memory_qos_pod_merge(case: Case) -> dict[str, Any]:
+    config, pod = case["config"] or {}, case["pods"][0]
+    annotation = pod["metadata"].get("annotations", {}).get(MEMORY_QOS_ANNOTATION)
+    settings = pod_settings(config.get("memoryQOS") or {}, qos_class(pod), annotation)
+    return {"merged_class": {**config, "memoryQOS": dict(settings)}}
+
+
+def _page_cache_limit(case: Case) -> dict[str, Any]:
+    amounts = pod_amounts(CaseReadings(case).pods[0])
+    files = dict(pod_files(amounts, case["config"]["memoryQOS"], case["inputs"]["cgroup_version"]))
+    return {name: files.get(f"memory.pagecache_limit.{name}") for name in ("enable", "size", "sync")}
+
+
 RUNNERS: Mapping[str, Callable[[Case], dict[str, Any]]] = {
     "cpu_burst_node_state": _node_state,
     "cpu_burst_pod_config": _pod_config,
@@ -159,4 +208,7 @@ RUNNERS: Mapping[str, Callable[[Case], dict[str, Any]]] = {
     "cpu_burst_limiter_update": _limiter_update,
     "cpu_burst_limiter_recycle": _limiter_recycle,
     "cpu_burst_round": _round,
+    "memory_qos_resources": _memory_qos_resources,
+    "memory_qos_pod_merge": _memory_qos_pod_merge,
+    "page_cache_limit": _page_cache_limit,
 }

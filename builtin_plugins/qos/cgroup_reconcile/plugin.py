@@ -1,0 +1,213 @@
+"""CgroupReconcile: memory QoS of tiers, pods and containers.
+
+The behaviour is koordlet's (cgroup_reconcile.go); it reads the `memoryQOS` of each class in
+`spec.resourceQOSStrategy` of the node's NodeSLO and the pods' annotation `koordinator.sh/memoryQOS`. The arithmetic is
+in `engine.agent.qos_manager.memory_qos`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final
+
+from koordpolicy.engine.agent.qos_manager.memory_qos import (
+    TIERS,
+    PodMemory,
+    Settings,
+    class_of,
+    is_active,
+    levels_of,
+    memory_classes,
+    pod_memory,
+    pod_settings,
+    tier_files,
+)
+from koordpolicy.engine.agent.resource_executor.levels import levelled_writes
+from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.kubernetes.vocabulary import MEMORY_QOS_ANNOTATION, qos_class
+from koordpolicy.plugin import Adjustment, Readings
+
+_SECOND: Final = 1_000_000_000
+_SETTLED_FOR: Final = 60 * _SECOND
+"""The time after which files that were as they should be are read again (as in koordlet's resource executor)."""
+_MISSING_FOR: Final = 5 * _SECOND
+"""The time after which files that a directory lacks are looked for again."""
+
+
+@dataclass(slots=True)
+class _PodEntry:
+    """The files of one version of a pod, None if an amount is malformed; not read before the time `settled`."""
+
+    pod: PodInfo
+    memory: PodMemory | None
+    settled: int = 0
+
+
+@dataclass(slots=True)
+class _NodeState:
+    """The strategy's state on one node; `originals` are the texts of files before their first change."""
+
+    classes: Mapping[str, Settings] = field(default_factory=dict)
+    allocatable: object = None
+    entries: dict[str, _PodEntry] = field(default_factory=dict)
+    originals: dict[str, str] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    """The keys of the pods of directories."""
+
+
+class CgroupReconcile:
+    """The strategy, with the original texts of the files that it changed."""
+
+    name = "CgroupReconcile"
+
+    def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
+        check_args(args)
+        self._interval = int(args.get("intervalSeconds", 1) * _SECOND)
+        self._nodes: dict[str, _NodeState] = {}
+
+    @property
+    def interval(self) -> int:
+        """The interval between two rounds, in nanoseconds."""
+        return self._interval
+
+    def adjust(self, readings: Readings) -> Sequence[Adjustment]:
+        """Set the files of tiers, pods and containers; no child is protected beyond its parent in between."""
+        classes = _classes(readings)
+        if classes is None:
+            return ()
+        node, now, files = self._update(readings, classes), readings.now, readings.files
+        due = [entry for entry in node.entries.values() if entry.memory is not None and now >= entry.settled]
+        tiers = tier_files((each.memory for each in node.entries.values() if each.memory is not None), classes)
+        wanted = [*tiers, *(file for entry in due if entry.memory
+                            for file in (*entry.memory.pod, *entry.memory.containers))]
+        host = readings.host
+        writes = levelled_writes(levels_of(wanted), files, page_size=host.page_size, version=host.cgroup_version)
+        for file, _ in writes:
+            if file not in node.originals:
+                node.originals[file] = files[file]
+        written = {_pod_directory(file) for file, _ in writes}
+        for entry in due:
+            self._settle(entry, written, readings)
+        return self._adjustments(readings, node, writes, "memory QoS", recovers=False)
+
+    def recover(self, readings: Readings) -> Sequence[Adjustment]:
+        """Restore the texts that the files had before their first change."""
+        node = self._nodes.pop(_name(readings), None)
+        if node is None:
+            return ()
+        host = readings.host
+        writes = levelled_writes(
+            levels_of(sorted(node.originals.items())), readings.files,
+            page_size=host.page_size, version=host.cgroup_version,
+        )
+        return self._adjustments(readings, node, writes, "the strategy does not run any more", recovers=True)
+
+    def explain_round(self, readings: Readings) -> Sequence[Finding]:
+        """Return what the tiers are given."""
+        classes = _classes(readings)
+        if classes is None:
+            return (Finding("state", "the NodeSLO has no `resourceQOSStrategy`"),)
+        node = self._update(readings, classes)
+        memories = [each.memory for each in node.entries.values() if each.memory is not None]
+        files = tier_files(memories, classes)
+        return tuple(
+            Finding("tier", f"{tier}: {', '.join(parts)}", facts={"tier": tier})
+            for tier in TIERS
+            if (parts := [f"{path.partition('/')[2]} {text}" for path, text in files if path.startswith(f"{tier}/")])
+        ) or (Finding("state", "no class and no pod has memory settings"),)
+
+    def _update(self, readings: Readings, classes: Mapping[str, Settings]) -> _NodeState:
+        """Return the node's state, with an entry for the current version of each active pod."""
+        node = self._nodes.setdefault(_name(readings), _NodeState())
+        allocatable = ((readings.node.get("status") or {}).get("allocatable") or {}).get("memory")
+        if node.classes != classes or node.allocatable != allocatable:
+            node.classes, node.allocatable, node.entries = classes, allocatable, {}
+        keys = set()
+        for pod in readings.pods:
+            entry = node.entries.get(pod.key)
+            if entry is not None and entry.pod is pod:
+                keys.add(pod.key)
+            elif is_active(pod):
+                keys.add(pod.key)
+                node.entries[pod.key] = _entry(pod, classes, readings)
+                node.owners[readings.directory(pod)] = pod.key
+        if len(node.entries) > len(keys):
+            node.entries = {key: entry for key, entry in node.entries.items() if key in keys}
+            node.owners = {path: key for path, key in node.owners.items() if key in keys}
+            node.originals = {
+                file: text for file, text in node.originals.items()
+                if file.count("/") == 1 or _pod_directory(file) in node.owners
+            }
+        return node
+
+    @staticmethod
+    def _settle(entry: _PodEntry, written: set[str], readings: Readings) -> None:
+        """Let an entry be whose files are as they should be; look earlier for files that its directories still lack."""
+        assert entry.memory is not None
+        directory, files = readings.directory(entry.pod), readings.files
+        if directory in written:
+            return
+        complete = all(
+            file in files or f"guaranteed/{file.rpartition('/')[2]}" not in files
+            for file, _ in (*entry.memory.pod, *entry.memory.containers)
+        )
+        entry.settled = readings.now + (_SETTLED_FOR if complete else _MISSING_FOR)
+
+    def _adjustments(
+        self, readings: Readings, node: _NodeState, writes: Iterable[tuple[str, str]], reason: str, *, recovers: bool,
+    ) -> tuple[Adjustment, ...]:
+        """Return writes as adjustments of pods, and of the node for its tiers, in the same order."""
+        def subject(write: tuple[str, str]) -> str:
+            return node.owners.get(_pod_directory(write[0]), _name(readings))
+
+        return tuple(
+            Adjustment("memoryQOS", owner, reason, writes=tuple(group), recovers=recovers)
+            for owner, group in groupby(writes, subject)
+        )
+
+
+def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments; raise `ValueError` if they are invalid."""
+    unknown = sorted(set(args) - {"intervalSeconds"})
+    if unknown:
+        raise ValueError(f"unknown argument `{unknown[0]}`: known is `intervalSeconds`")
+    seconds = args.get("intervalSeconds", 1)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
+        raise ValueError("`intervalSeconds` must be a number above 0")
+    return args
+
+
+def make(args: Mapping[str, Any], handle: object) -> CgroupReconcile:
+    """Make the strategy for one profile."""
+    return CgroupReconcile(args, handle)
+
+
+def _name(readings: Readings) -> str:
+    return str((readings.node.get("metadata") or {}).get("name", ""))
+
+
+def _classes(readings: Readings) -> Mapping[str, Settings] | None:
+    slo = readings.object("NodeSLO")
+    if slo is None:
+        raise EvaluationError(f"node `{_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
+    try:
+        return memory_classes(slo)
+    except ValueError as error:
+        raise EvaluationError(f"the NodeSLO: {error}", reason="InvalidSettings") from None
+
+
+def _entry(pod: PodInfo, classes: Mapping[str, Settings], readings: Readings) -> _PodEntry:
+    annotation = ((pod.object.get("metadata") or {}).get("annotations") or {}).get(MEMORY_QOS_ANNOTATION)
+    try:
+        settings = pod_settings(classes[class_of(pod)], qos_class(pod.object), annotation)
+        return _PodEntry(pod, pod_memory(pod, settings, readings))
+    except ValueError:
+        return _PodEntry(pod, None)  # an amount that nobody can read costs its own pod only
+
+
+def _pod_directory(file: str) -> str:
+    return "/".join(file.split("/", 2)[:2])
