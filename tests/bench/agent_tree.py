@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,15 +85,14 @@ def kernel_groups(name: str) -> Iterator[ControlGroups]:
     Raises:
         OSError: they cannot be made here.
     """
-    base = Path("/sys/fs/cgroup")
-    roots = {each: str(base / each / name) for each in SUBSYSTEMS}
-    made = []
+    roots = {each: Path("/sys/fs/cgroup") / each / name for each in SUBSYSTEMS}
     try:
-        for root in roots.values():
-            Path(root).mkdir()
-            made.append(root)
-        yield ControlGroups(1, CGROUPFS, roots)
+        for each, root in roots.items():
+            if not root.parent.is_dir():
+                raise FileNotFoundError(errno.ENOENT, f"the hierarchy v1 of {each} is not mounted", str(root.parent))
+            root.mkdir(exist_ok=True)  # two subsystems may have one hierarchy
+        yield ControlGroups(1, CGROUPFS, {each: str(root) for each, root in roots.items()})
     finally:
-        for root in made:
+        for root in roots.values():
             for folder, _, _ in os.walk(root, topdown=False):
                 Path(folder).rmdir()
