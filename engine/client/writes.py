@@ -19,7 +19,7 @@ from typing import Any, Final
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.source import PolicyError
 
-from .resources import ObjectReference
+from .resources import ApiResource, ObjectReference
 from .transport import MERGE_PATCH, RETRIES, ApiError, ConnectionFailed, Transport
 
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -169,6 +169,11 @@ class ClusterWriter:
         if resource_version is not None:
             return await self._once("PATCH", target.path(subresource), body, content_type)
         return await self._repeated("PATCH", target.path(subresource), body, content_type)
+
+    async def create(self, resource: ApiResource, item: Mapping[str, Any], *, namespace: str = "") -> WriteResult:
+        """Create an object; CONFLICT if there is one of its name. Not repeated if the outcome is unknown."""
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+        return await self._once("POST", resource.path(namespace or None), body)
 
     async def delete(
         self, target: ObjectReference, *, grace_s: int | None = None, propagation: str | None = None,

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -27,8 +27,9 @@ from koordpolicy.engine.framework.states import CallbackTarget, StateCallback, S
 
 from .callbacks import StateCallbacks
 from .claims import ClaimReader
-from .kubelet import Kubelet, KubeletError, KubeletSettings
+from .kubelet import Kubelet, KubeletError
 from .pods import PodReader, pod_projection, sorted_pods
+from .settings import FROM_API, MAX_AGE_S, StatesSettings
 from .state_store import PODS, StateStore, StoredState
 
 _LOG: Final = logging.getLogger(__name__)
@@ -37,8 +38,6 @@ NODE: Final = "Node"
 NODE_SLO: Final = "NodeSLO"
 NODE_METRIC: Final = "NodeMetric"
 NODE_TOPOLOGY: Final = "NodeResourceTopology"
-FROM_KUBELET: Final = "kubelet"
-FROM_API: Final = "api"
 _OBJECTS: Final[Mapping[str, frozenset[tuple[str, ...]] | None]] = {
     NODE: field_paths("metadata.{annotations,creationTimestamp,deletionTimestamp,labels}",
                       "spec.{taints,unschedulable}",
@@ -53,32 +52,6 @@ _PLEG_RATE: Final = 5.0
 _PLEG_BURST: Final = 10
 _SAVE_DELAY_S: Final = 1.0
 _SAVE_INTERVAL_S: Final = 60.0
-_MAX_AGE_S: Final[Mapping[str, float]] = {FROM_KUBELET: 60.0, FROM_API: 150.0}
-"""Pods older than this are stale. A watch that is alive may be silent for longer than a kubelet that is listed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatesSettings:
-    """The node that is followed, and the sources of its states."""
-
-    node: str
-    """The name of the node."""
-    pods_from: str = FROM_KUBELET
-    """`kubelet`, or `api` for the API server."""
-    kubelet: KubeletSettings = field(default_factory=KubeletSettings)
-    pods_max_age: float = 0.0
-    """Seconds after which pods are stale; 0 for 60 from the kubelet and 150 from the API server."""
-    claims: bool = False
-    """True to read which volumes the claims of the pods are bound to."""
-
-    def __post_init__(self) -> None:
-        """Check the values; raises `ValueError`."""
-        if not self.node:
-            raise ValueError("the name of the node is missing: set NODE_NAME, as the manifests do")
-        if self.pods_from not in _MAX_AGE_S:
-            raise ValueError(f"pods come from {' or '.join(_MAX_AGE_S)}, not from `{self.pods_from}`")
-        if not self.pods_max_age >= 0:
-            raise ValueError("the highest age of pods must not be negative")
 
 
 @dataclass(slots=True)
@@ -187,7 +160,7 @@ class StatesInformer:
     @property
     def pods_max_age(self) -> float:
         """The age in seconds above which pods are stale."""
-        return self.settings.pods_max_age or _MAX_AGE_S[self.settings.pods_from]
+        return self.settings.pods_max_age or MAX_AGE_S[self.settings.pods_from]
 
     @property
     def pods_stale(self) -> bool:
@@ -230,6 +203,12 @@ class StatesInformer:
     def pod_started(self) -> None:
         """List the pods of the kubelet at once: a new pod's control group was seen. May be called from any thread."""
         self._io.call_soon(self._triggered.set)
+
+    async def kubelet_configuration(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the kubelet's configuration; for the event loop. Raises `KubeletError`."""
+        if self._kubelet is None:
+            self._kubelet = Kubelet(self.settings.kubelet, self._transport.connection)
+        return await self._kubelet.configuration(node)
 
     # Life
 
@@ -371,7 +350,7 @@ class StatesInformer:
             self._set_pods({key: pod for key, pod in self._pods.items() if key in known})
 
     async def _list_pods(self) -> None:
-        self._kubelet = Kubelet(self.settings.kubelet, self._transport.connection)
+        kubelet = self._kubelet = self._kubelet or Kubelet(self.settings.kubelet, self._transport.connection)
         bucket = TokenBucket(_PLEG_RATE, _PLEG_BURST)
         backoff = Backoff()
         interval = self.settings.kubelet.interval
@@ -381,7 +360,7 @@ class StatesInformer:
                 self._pods_fault = "the Node, which has the kubelet's address, is not known yet"
                 delay = interval  # its arrival triggers
             else:
-                delay = interval if await self._list_pods_once(self._kubelet) else min(interval, backoff.next())
+                delay = interval if await self._list_pods_once(kubelet) else min(interval, backoff.next())
             try:
                 async with asyncio.timeout(delay):
                     await self._triggered.wait()

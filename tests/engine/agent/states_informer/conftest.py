@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings
+from koordpolicy.engine.agent.states_informer.settings import StatesSettings
 from koordpolicy.engine.agent.states_informer.state_store import StateStore
-from koordpolicy.engine.agent.states_informer.states_informer import StatesInformer, StatesSettings
+from koordpolicy.engine.agent.states_informer.states_informer import StatesInformer
 from koordpolicy.engine.client.connection import Connection, FixedCredentials
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport

@@ -9,8 +9,9 @@ import pytest
 from aiohttp import web
 
 from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings
+from koordpolicy.engine.agent.states_informer.settings import StatesSettings
 from koordpolicy.engine.agent.states_informer.state_store import StateStore, StoredState
-from koordpolicy.engine.agent.states_informer.states_informer import StatesInformer, StatesSettings
+from koordpolicy.engine.agent.states_informer.states_informer import StatesInformer
 from koordpolicy.engine.framework.states import States, StateType
 from tests.engine.client.object_server import ObjectServer
 
