@@ -41,7 +41,7 @@ def _evict(effect: EvictAction, spec: QoSSpec, expressions: Expressions) -> Evic
     amount = expressions.program(release.amount, Slot.RELEASE) if release is not None else None
     return EvictProgram(
         expressions.rules(effect.criteria, Slot.QOS_CRITERIA), compile_sort(expressions, effect.sort, Slot.QOS_SORT),
-        release, amount,
+        release, amount, effect.cool_down_ns, expressions.optional(effect.past_budget, Slot.WHEN),
     )
 
 

@@ -119,6 +119,9 @@ class EvictProgram:
     release: EvictionRelease | None
     amount: Program | None
     """Yields the amount to free (int or double), per subject."""
+    cool_down_ns: int = 0
+    past_budget: Program | None = None
+    """Yields true while evictions may pass a PodDisruptionBudget, per subject."""
 
 
 EffectProgram: TypeAlias = SuppressCPUProgram | EvictProgram

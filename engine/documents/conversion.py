@@ -441,6 +441,7 @@ def _evict(fields: _Fields) -> Effect:
         fields.each("criteria", _criterion), fields.each("sort", _sort),
         EvictionRelease(release.text("resource"), release.required("amount"), release.text("measure"))
         if release is not None else None,
+        fields.duration("coolDown"), fields.expression("pastBudget"),
     )
 
 

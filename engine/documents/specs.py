@@ -356,11 +356,17 @@ class EvictionRelease:
 
 @dataclass(frozen=True, slots=True)
 class EvictAction:
-    """Evicts candidates in order until `release` is met (without it: the first candidate only)."""
+    """Evicts candidates in order until `release` is met (without it: the first candidate only).
+
+    After an eviction there is none for `cool_down_ns`.
+    """
 
     criteria: tuple[Criterion, ...]
     sort: tuple[SortKey, ...]
     release: EvictionRelease | None
+    cool_down_ns: int = 0
+    past_budget: Expression | None = None
+    """While true, a pod whose eviction a PodDisruptionBudget refuses is deleted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -388,6 +388,10 @@ _QOS_NODE: Final = (
         _ROW,
         ("nodeSLO", Type("koordinator.NodeSLO"), "The node's NodeSLO; an error if there is none."),
         ("bestEffortUsage", MEASURED_LIST.type, "Usage of the pods of the QoS class BE together.", _AMOUNT_UNIT),
+        ("bestEffortCPU", MEASURED_LIST.type, (
+            "CPU of the best-effort tier: its `usage`, its `request` of batch CPU, and the `realLimit` that it is"
+            " limited to."
+        ), "milli-cores"),
         ("nonBestEffortUsage", MEASURED_LIST.type, (
             "Usage of all that is not of the QoS class BE: other pods, host applications, and the system."
         ), _AMOUNT_UNIT),

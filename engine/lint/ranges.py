@@ -43,8 +43,8 @@ EITHER: Final[Truth] = frozenset((True, False))
 ALWAYS: Final[Truth] = frozenset((True,))
 NEVER: Final[Truth] = frozenset((False,))
 MEASURED: Final = frozenset((
-    "usage", "podUsage", "estimated", "bestEffortUsage", "nonBestEffortUsage", "systemUsage", "containerUsage",
-    "classUsage", "metricAge", "nodeMetric",
+    "usage", "podUsage", "estimated", "bestEffortUsage", "bestEffortCPU", "nonBestEffortUsage", "systemUsage",
+    "containerUsage", "classUsage", "metricAge", "nodeMetric",
 ))
 """Measured values are independent of declared ones: a node may use more than its pods request."""
 COMPARISONS: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">=", "_==_": "==", "_!=_": "!="}

@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from koordpolicy.engine.cel.values.values import EvaluationError
-from koordpolicy.engine.cluster.kinds import lacking
-from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
+from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.compile import CompiledQoS, EffectProgram, EvictProgram, SuppressCPUProgram
-from koordpolicy.engine.documents import EvictionRelease
-from koordpolicy.engine.evaluation.sort_order import sort_key
 from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .action_kinds import ActionContext, ActionKind, Adjustments, Recovery, recover_nothing
-from .evictions import eviction_allowed, request_of
+from .evict_action import evict
 from .suppression import (
     best_effort_cpus,
     choose_best_effort_cpus,
@@ -58,60 +54,6 @@ def recover_cpu(program: SuppressCPUProgram, recovery: Recovery) -> Adjustments:
         return ()
     values = {"policy": program.policy}
     return (Adjustment("suppressCPU", recovery.subject, recovery.reason, recovery.item, values, writes, recovers=True),)
-
-
-def evict(program: EvictProgram, context: ActionContext) -> Adjustments:
-    """Evict candidates in order until their usage or requests reach the amount; without a release, only the first one.
-
-    Pods that are already leaving count towards the amount and are not evicted again.
-    """
-    readings, item = context.readings, context.item
-    for lack in lacking({context.compiled.name: context.compiled.reads}, readings.snapshot.cluster):
-        raise EvaluationError(f"no pod is evicted, as {lack.message}", reason="Lacking")
-    target = context.number(program.amount, "amount") if program.amount is not None else 0.0
-    candidates, evicted = _candidates(program, context), context.memory.on_their_way_out(readings.now)
-    criteria = ", ".join(rule.name for rule in program.criteria) or item
-    release = program.release
-    if release is None:
-        if any(pod.key in evicted for pod in candidates):
-            return ()
-        return tuple(Adjustment("evict", pod.key, f"evicted by {criteria}", item) for pod in candidates[:1])
-    released, found = 0.0, []
-    for pod in (*(p for p in candidates if p.key in evicted),
-                *(p for p in candidates if p.key not in evicted)):
-        if released >= target:
-            break
-        try:
-            amount = _counts_for(pod, release, readings)
-        except EvaluationError:
-            continue  # the released amount of a pod that was not measured is unknown
-        released += amount
-        if pod.key not in evicted:
-            reason = f"evicted by {criteria} to release {target:g} of {release.resource}, {released:g} so far"
-            values = {"released": amount, "toRelease": target, "resource": release.resource}
-            found.append(Adjustment("evict", pod.key, reason, item, values))
-    return tuple(found)
-
-
-def _candidates(program: EvictProgram, context: ActionContext) -> list[PodInfo]:
-    """Return the candidates for eviction, in order; a pod for which an expression fails stays."""
-    gate, found = context.compiled.spec.feature_gate, []
-    for pod in context.subject.pods:
-        if gate and not eviction_allowed(pod.object, gate):
-            continue
-        bindings = context.view.of_pod(pod)
-        try:
-            if all(rule.program.evaluate(bindings) is True for rule in program.criteria):
-                found.append((sort_key(program.sort, bindings), pod))
-        except EvaluationError as error:
-            context.report(pod.key, error)
-    return [pod for _, pod in sorted(found, key=lambda each: each[0])]
-
-
-def _counts_for(pod: PodInfo, release: EvictionRelease, readings: Readings) -> float:
-    if release.measure == "Requests":
-        return request_of(pod, release.resource)[1]
-    return readings.pod_usage(pod.key, release.resource)
 
 
 def _capacity(readings: Readings) -> int:

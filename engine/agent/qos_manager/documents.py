@@ -218,9 +218,6 @@ class _Round:
                         originals[file] = text
             self._memory.applied[key] = AppliedAction(action, originals)
         self.adjustments += effects
-        for effect in effects:
-            if effect.kind == "evict":
-                self._memory.evicted[effect.subject] = self._readings.now
 
     def _effects(self, action: ActionProgram, subject: QoSSubject) -> Sequence[Adjustment]:
         def report(pod: str, error: EvaluationError) -> None:
@@ -236,7 +233,7 @@ class _Round:
         for key in [key for key in memory.applied if key[0] in actions and key[1] == node and key[2] not in met]:
             self.adjustments += _recover(memory, key, self._readings, "the document does not match it any more")
         items = actions | {threshold.key for threshold in self._compiled.thresholds}
-        for states in (memory.timers, memory.failing):
+        for states in (memory.timers, memory.failing, memory.evictions):
             for key in [key for key in states if key[0] in items and key[1] == node and key[2] not in met]:
                 del states[key]
 

@@ -26,7 +26,8 @@ from ..recorded_files import apply_writes
 from ..recording import MetricsRecording, RecordedReadings
 from ..replay import ReplayedRound, rounds
 from .documents import DocumentStrategy
-from .evictions import eviction_allowed
+from .evict_action import leaving_pods
+from .evictions import eviction_allowed, eviction_id
 from .manager import Manager, RunningStrategy
 from .strategy_state import StateKey, Timer
 from .subjects import QoSSubject
@@ -259,9 +260,9 @@ def _eviction(
         text = f": {plain(amount)} of {effect.release.resource if effect.release else ''} must be released"
         if amount <= 0:
             return (), f": nothing must be released ({plain(amount)})"
-    gate, leaving = strategy.compiled.spec.feature_gate, strategy.memory.on_their_way_out(readings.now)
+    gate, leaving = strategy.compiled.spec.feature_gate, leaving_pods(strategy.memory, readings)
     for pod in subject.pods[:_MOST_PODS]:
-        if pod.key in leaving:
+        if eviction_id(pod) in leaving:
             parts.append(_said("leaving", pod.key))
         elif gate and not eviction_allowed(pod.object, gate):
             parts.append(_said("stays", f"{pod.key}: its annotation does not allow evictions by {gate}"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from koordpolicy.engine.compile import ActionProgram, ThresholdProgram
+from koordpolicy.engine.framework.qos import Evictions
 
-_EVICTED_FOR: Final = 120_000_000_000
-"""The time for which an evicted pod counts as leaving (as in koordlet's evictor)."""
+from .evictions import LEAVING_FOR
 
 StateKey: TypeAlias = tuple[str, str, str]
 """The key of a threshold or action, the node's name and the subject's name."""
@@ -47,15 +47,37 @@ class AppliedAction:
 
 
 @dataclass(slots=True)
+class LatestEvictions:
+    """The latest evictions of an action for one subject; times in nanoseconds, None if there were none."""
+
+    time: int | None = None
+    before: int | None = None
+    """The time of the evictions before the latest ones."""
+    pods: frozenset[str] = frozenset()
+    """By `eviction_id`."""
+
+    def note(self, pods: frozenset[str], now: int) -> None:
+        """Record evictions."""
+        self.before, self.time, self.pods = self.time, now, pods
+
+    def update(self, view: Evictions) -> None:
+        """Forget the latest evictions if all of them were refused, so that others are chosen at once."""
+        if self.pods and self.pods <= view.refused.keys() | view.protected.keys():
+            self.time, self.pods = self.before, frozenset()
+
+
+@dataclass(slots=True)
 class StrategyState:
     """The state that survives generations: timers of thresholds, effects of actions, leaving pods."""
 
     timers: dict[StateKey, Timer] = field(default_factory=dict)
     applied: dict[StateKey, AppliedAction] = field(default_factory=dict)
     evicted: dict[str, int] = field(default_factory=dict)
+    """Times of evictions by `eviction_id`."""
+    evictions: dict[StateKey, LatestEvictions] = field(default_factory=dict)
     failing: dict[StateKey, int] = field(default_factory=dict)
 
-    def on_their_way_out(self, now: int) -> frozenset[str]:
-        """Return the keys of recently evicted pods."""
-        self.evicted = {pod: time for pod, time in self.evicted.items() if now - time < _EVICTED_FOR}
+    def leaving(self, now: int) -> frozenset[str]:
+        """Return the pods that were evicted within two minutes, by `eviction_id`."""
+        self.evicted = {pod: time for pod, time in self.evicted.items() if now - time < LEAVING_FOR}
         return frozenset(self.evicted)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from koordpolicy.engine.cel.values.values import Timestamp
+from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cluster.objects.metrics import MeasuredList, Unmeasured
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.pod_variables import pod_values
@@ -23,6 +24,8 @@ from ..readings import NodeReadings
 _NODE: Final = ("node", "nodeInfo", "allocatable", "requested")
 _TIERS: Final[Mapping[str, str]] = {"BE": "besteffort", "LS": "burstable", "LSR": "guaranteed"}
 """The directories of Kubernetes' QoS classes, by the class whose settings they have; the others have none."""
+_ALLOCATIONS: Final[Mapping[str, str]] = {"usage": "usage", "request": "request", "realLimit": "real-limit"}
+"""The CPU of the best-effort tier as readings name it, by its names in expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,8 @@ class RoundView:
         rows: dict[str, Callable[[], object]] = {name: functools.partial(self._row_value, name) for name in _NODE}
         return {
             **rows, "usage": self._usage, "metricAge": self._metric_age, "nodeSLO": self._node_slo,
-            "bestEffortUsage": self._best_effort, "nonBestEffortUsage": self._non_best_effort,
-            "systemUsage": self._system, "aggregates": self._aggregates,
+            "bestEffortUsage": self._best_effort, "bestEffortCPU": self._best_effort_cpu,
+            "nonBestEffortUsage": self._non_best_effort, "systemUsage": self._system, "aggregates": self._aggregates,
         }
 
     def _row_value(self, name: str) -> object:
@@ -175,6 +178,14 @@ class RoundView:
 
     def _best_effort(self) -> Mapping[str, object]:
         return self._sum(pod for pod in self.readings.pods if pod.qos_class == BE)
+
+    def _best_effort_cpu(self) -> Mapping[str, object]:
+        found = {}
+        for name, allocation in _ALLOCATIONS.items():
+            with contextlib.suppress(EvaluationError):
+                found[name] = int(
+                    self.readings.best_effort_cpu(allocation, "avg", self.compiled.spec.window_ns))
+        return MeasuredList(found) if found else Unmeasured("no sample of the best-effort tier in the window")
 
     def _non_best_effort(self) -> Mapping[str, object]:
         split = self._split()
