@@ -3,7 +3,9 @@
 Both schedulers run as processes without leader election and without a limit of requests, and share the machine's cores
 with the control plane. Throughput is that of plain pods that wait when the scheduler starts, from the first binding to
 the last one as a watch shows them, beside which both write a Scheduled event for each pod.
-`KOORD_POLICY_LIVE_BENCH` chooses what is measured, such as `sizes=1000 turns=1 pods=2000`.
+Pods that arrive one by one show the latency, and the watch lag by our histogram. `KOORD_POLICY_LIVE_BENCH` chooses what
+is measured, such as `sizes=1000 turns=1 pods=2000`; `running=50000` puts so many bound pods on the nodes first, which
+counts for start and memory.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
 
 from ..e2e.build import CannotBuild, cached_binary
-from ..e2e.control_plane import ControlPlane
+from ..e2e.control_plane import ControlPlane, free_ports
 from .figure import Figure, Missing
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -48,6 +51,7 @@ class Settings:
     turns: int = 5
     pods: int = 2000
     arrivals: int = 1000
+    running: int = 0
 
     @staticmethod
     def of(text: str) -> Settings:
@@ -95,21 +99,31 @@ async def _measured(control_plane: ControlPlane, nodes: int, settings: Settings)
     }
     turns: dict[str, list[Turn]] = {name: [] for name in rivals}
     latencies: dict[str, list[float]] = {name: [] for name in rivals}
+    lags: dict[str, float] = {}
     async with _api(control_plane) as api:
         await api.all("/api/v1/nodes", [_node(number) for number in range(nodes)])
         await api.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _ALL_RIGHTS)
         # The taint is set by admission; the controller that removes it does not run.
         await asyncio.gather(*[api.untaint(f"node-{number:05}") for number in range(nodes)])
+        if settings.running:
+            await api.all(f"/api/v1/namespaces/{await api.namespace()}/pods", [
+                _pod(number, node=f"node-{number % nodes:05}") for number in range(settings.running)])
         for number in range(settings.turns):
             order = list(rivals.items())
             for name, command in order if number % 2 == 0 else reversed(order):
                 turns[name].append(await _throughput(api, command(), control_plane, settings.pods))
         for name, command in rivals.items():
-            latencies[name] = await _latency(api, command(), control_plane, settings.arrivals)
-    return list(_figures(nodes, turns, latencies))
+            port = None if name == "kube-scheduler" else free_ports(1)[0]
+            bind = () if port is None else ("--bind", f"127.0.0.1:{port}")
+            latencies[name], lag = await _latency(api, [*command(), *bind], control_plane, settings.arrivals, port)
+            if lag is not None:
+                lags[name] = lag
+    return list(_figures(nodes, turns, latencies, lags))
 
 
-def _figures(nodes: int, turns: Mapping[str, Sequence[Turn]], latencies: Mapping[str, list[float]]) -> Iterator[Figure]:
+def _figures(
+    nodes: int, turns: Mapping[str, Sequence[Turn]], latencies: Mapping[str, list[float]], lags: Mapping[str, float],
+) -> Iterator[Figure]:
     rival = turns["kube-scheduler"]
     for name, taken in turns.items():
         label = f"live, {nodes} nodes, {name}"
@@ -118,13 +132,28 @@ def _figures(nodes: int, turns: Mapping[str, Sequence[Turn]], latencies: Mapping
         yield Figure(f"{label}: memory", median(turn.memory_mib for turn in taken), "MiB")
         yield Figure(f"{label}: processor time", median(turn.cpu_s for turn in taken), "s")
         yield Figure(f"{label}: Scheduled events per pod", median(turn.events for turn in taken), "events")
-        ordered = sorted(latencies[name])
-        yield Figure(f"{label}: creation to binding, p99", ordered[len(ordered) * 99 // 100] * 1e3, "ms")
+        yield Figure(f"{label}: creation to binding, p99", _p99(latencies[name]) * 1e3, "ms")
+        if name in lags:
+            yield Figure(f"{label}: watch lag, p99 at most", lags[name] * 1e3, "ms")
     for name, bound in (("koord-policy", 1.2), ("koord-policy, policies/scheduler", 1.0)):
         pairs = zip(turns[name], rival, strict=True)
         ratios = [ours.pods_per_second / theirs.pods_per_second for ours, theirs in pairs]
         yield Figure(f"live, {nodes} nodes, {name} / kube-scheduler: pods bound", median(ratios), "times", bound,
                      more_is_better=True)
+    ours, theirs = turns["koord-policy"], rival
+    label = f"live, {nodes} nodes, koord-policy / kube-scheduler"
+    yield Figure(f"{label}: start to first binding", _ratio(ours, theirs, lambda turn: turn.ready_s), "times", 1.5)
+    yield Figure(f"{label}: memory", _ratio(ours, theirs, lambda turn: turn.memory_mib), "times", 1.0)
+    yield Figure(f"{label}: creation to binding, p99",
+                 _p99(latencies["koord-policy"]) / _p99(latencies["kube-scheduler"]), "times", 1.0)
+
+
+def _ratio(ours: Sequence[Turn], theirs: Sequence[Turn], of: Callable[[Turn], float]) -> float:
+    return median(of(one) / of(other) for one, other in zip(ours, theirs, strict=True))
+
+
+def _p99(seconds: Sequence[float]) -> float:
+    return sorted(seconds)[len(seconds) * 99 // 100]
 
 
 def _kube_scheduler(control_plane: ControlPlane) -> list[str]:
@@ -159,8 +188,13 @@ async def _throughput(api: Api, command: list[str], control_plane: ControlPlane,
     return Turn((pods - 1) / (times[-1] - times[0]), times[0] - started, memory, cpu, events / pods)
 
 
-async def _latency(api: Api, command: list[str], control_plane: ControlPlane, pods: int) -> list[float]:
-    """Return the seconds from creation to binding of pods that arrive one by one, after the scheduler is ready."""
+async def _latency(
+    api: Api, command: list[str], control_plane: ControlPlane, pods: int, port: int | None,
+) -> tuple[list[float], float | None]:
+    """Return the seconds from creation to binding of pods that arrive one by one, after the scheduler is ready.
+
+    With the port of our metrics, also the bound below which 99 of 100 changes waited to be applied.
+    """
     namespace = await api.namespace()
     path = f"/api/v1/namespaces/{namespace}/pods"
     bound: dict[str, float] = {}
@@ -177,8 +211,17 @@ async def _latency(api: Api, command: list[str], control_plane: ControlPlane, po
                 waiting.append(asyncio.create_task(api.request("POST", path, _pod(number))))
             await asyncio.gather(*waiting)
             await _until(lambda: len(bound) > pods, process)
+            lag = None if port is None else await _watch_lag(port)
     await api.remove(namespace)
-    return [bound[name] - at for name, at in created.items()]
+    return [bound[name] - at for name, at in created.items()], lag
+
+
+async def _watch_lag(port: int) -> float:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+        text = await answer.text()
+    (family,) = [each for each in text_string_to_metric_families(text) if each.name == "koord_policy_watch_lag_seconds"]
+    buckets = {sample.labels["le"]: sample.value for sample in family.samples if sample.name.endswith("_bucket")}
+    return next(float(bound) for bound, count in buckets.items() if count >= 0.99 * buckets["+Inf"])
 
 
 async def _until(done: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -319,6 +362,7 @@ def _node(number: int) -> dict[str, Any]:
                        "conditions": [{"type": "Ready", "status": "True"}]}}
 
 
-def _pod(number: int) -> dict[str, Any]:
+def _pod(number: int, node: str | None = None) -> dict[str, Any]:
     return {"metadata": {"name": f"pod-{number:05}", "labels": {"app": "bench"}}, "spec": {"containers": [{
-        "name": "main", "image": "example/main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}]}}
+        "name": "main", "image": "example/main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}],
+        **({} if node is None else {"nodeName": node})}}
