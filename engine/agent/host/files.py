@@ -20,6 +20,9 @@ _LARGEST: Final = 16 * 1024 * 1024
 _GONE: Final = frozenset({errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENXIO})
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _FEWEST: Final = 64
+_LISTS: Final = ("/tasks", "/cgroup.procs")
+"""Control groups v1 make these lists when they are opened: an open file shows an old one as long as it is read more
+often than once a second."""
 
 
 class _OpenFile:
@@ -37,7 +40,7 @@ class FileReader:
     """Reads files by path through descriptors that stay open; from any thread.
 
     At most `most` descriptors are open; the one that was opened first makes room. `sweep` closes those that were not
-    read since the sweep before, as those of containers that ended.
+    read since the sweep before, as those of containers that ended. Lists of processes are opened for each reading.
     """
 
     __slots__ = ("_files", "_lock", "_most")
@@ -120,6 +123,9 @@ class FileReader:
             if error.errno in _GONE:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
             raise
+        if path.endswith(_LISTS):
+            os.close(descriptor)
+            return content
         while len(self._files) >= self._most:
             self._close(next(iter(self._files)))
         # A file of the kernel has content but no size, and an error instead of content when it goes away.

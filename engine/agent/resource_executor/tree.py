@@ -73,7 +73,7 @@ class FileTree:
     directories: LogicalDirectories = field(init=False)
     _places: dict[str, FilePlace] = field(default_factory=dict)
     _generation: int = 0
-    _children: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    _children: dict[str, tuple[tuple[int, int, int], tuple[str, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.directories = LogicalDirectories(self.groups)
@@ -171,16 +171,17 @@ class FileTree:
         or after `changed_below`.
         """
         try:
-            links = os.stat(path).st_nlink  # noqa: PTH116
+            found = os.stat(path)  # noqa: PTH116
+            version = found.st_ino, found.st_nlink, found.st_mtime_ns
             known = self._children.get(path)
-            if known is not None and known[0] == links and links > 1:
+            if known is not None and known[0] == version and found.st_nlink > 1:
                 return known[1]
             with os.scandir(path) as entries:
                 names = tuple(sorted(each.name for each in entries if each.is_dir(follow_symlinks=False)))
         except OSError:
             self._children.pop(path, None)
             return ()
-        self._children[path] = links, names
+        self._children[path] = version, names
         return names
 
     def changed_below(self, path: str) -> None:
@@ -226,13 +227,15 @@ class FilesView(Mapping[str, str]):
 
     def __iter__(self) -> Iterator[str]:
         if self._walked is None:
-            found = []
-            for directory in self._tree.walk():
-                name = f"{directory}/cpuset.cpus"
-                if self.get(name) is not None:
-                    found.append(name)
-            self._walked = tuple(found)
+            self._walked, complete = self._walk()
+            if not complete:  # a directory is gone, and another one may have come instead
+                self._walked, _ = self._walk()
         return iter(self._walked)
+
+    def _walk(self) -> tuple[tuple[str, ...], bool]:
+        names = [f"{directory}/cpuset.cpus" for directory in self._tree.walk()]
+        found = tuple(name for name in names if self.get(name) is not None)
+        return found, len(found) == len(names)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -301,7 +301,7 @@ def same_quota(wanted: str, now: str) -> bool:
 
 def has_line(wanted: str, now: str) -> bool:
     """Return whether a `MAJ:MIN ...` line needs no write: the file has it, or has no disk that it resets."""
-    disk, *settings = wanted.split()
+    disk, *settings = wanted.split() or [""]
     for line in now.splitlines():
         fields = line.split()
         if fields[:1] == [disk]:

@@ -1,0 +1,292 @@
+"""The executor on this machine's kernel: control groups v1, in a tree of its own that is removed at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import secrets
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordpolicy.engine.agent.host.control_groups import ControlGroups
+from koordpolicy.engine.agent.host.detection import HostRoots, detect_control_groups
+from koordpolicy.engine.agent.qos_manager.suppression import Topology, recover_cpus, set_cpus
+from koordpolicy.engine.agent.resource_executor import executor as module
+from koordpolicy.engine.agent.resource_executor.executor import ResourceExecutor
+from koordpolicy.engine.agent.resource_executor.journal import ResourceJournal
+from koordpolicy.engine.agent.resource_executor.tree import FileTree
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.qos import Adjustment, Processor
+
+PREFIX = "koord-policy-test-"
+SUBSYSTEMS = ("cpu", "cpuacct", "cpuset", "memory")
+TIER, POD, MAIN = "besteffort", "besteffort/podu-1", "besteffort/podu-1/c1"
+ID = "0123456789abcdef"
+VALUES = ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_burst_us", "cpuset.cpus", "memory.limit_in_bytes")
+
+
+def lacking() -> str:
+    """Return the reason why this machine cannot run these tests, or an empty text."""
+    if os.geteuid() != 0:
+        return "needs root"
+    found, _ = detect_control_groups(HostRoots())
+    if found.version != 1:
+        return "the machine has control groups v2, whose tree belongs to systemd"
+    missing = [name for name in SUBSYSTEMS if name not in found.roots or not os.access(found.roots[name], os.W_OK)]
+    if missing:
+        return f"no writable hierarchy of {', '.join(missing)}"
+    return "" if Path(found.roots["cpu"], "cpu.cfs_quota_us").exists() or _has_quota(found) else "no CFS quota"
+
+
+def _has_quota(groups: ControlGroups) -> bool:
+    return any(Path(groups.roots["cpu"]).glob("*/cpu.cfs_quota_us"))
+
+
+REASON = lacking()
+pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+
+
+def neighbours(roots: dict[str, str]) -> dict[str, str]:
+    """Return the values of the hierarchies' roots and of their directories, without those of tests."""
+    found = {}
+    for root in roots.values():
+        for directory in [Path(root), *(each for each in Path(root).iterdir() if each.is_dir())]:
+            if not directory.name.startswith(PREFIX):
+                for name in VALUES:
+                    with contextlib.suppress(OSError):
+                        found[str(directory / name)] = (directory / name).read_text()
+    return found
+
+
+@dataclass
+class Node:
+    groups: ControlGroups
+    executor: ResourceExecutor
+    state: Path
+
+    def directory(self, subsystem: str, directory: str) -> Path:
+        path = self.executor.tree.directories.path(directory)
+        assert path is not None
+        return Path(self.groups.roots[subsystem], path)
+
+    def path(self, name: str) -> Path:
+        return Path(self.executor.tree.place(name).path)
+
+    def value(self, name: str) -> str:
+        return self.path(name).read_text().strip()
+
+    def write(self, *writes: tuple[str, str], recovers: bool = False) -> list[tuple[str, str]]:
+        adjustment = Adjustment("cgroup", "node", "a test", writes=writes, recovers=recovers)
+        return [(each.status.value, each.error) for each in self.executor.apply((adjustment,), 0)[0].writes]
+
+    def remove(self, directory: str) -> None:
+        for subsystem in SUBSYSTEMS:
+            self.directory(subsystem, directory).rmdir()
+
+
+def executor_of(groups: ControlGroups, state: Path) -> ResourceExecutor:
+    return ResourceExecutor(FileTree(groups), ResourceJournal(state / "journal"))
+
+
+@pytest.fixture(params=["cgroupfs", "systemd"])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
+    roots = {name: detect_control_groups(HostRoots())[0].roots[name] for name in SUBSYSTEMS}
+    before = neighbours(roots)
+    name = f"{PREFIX}{secrets.token_hex(4)}"
+    groups = ControlGroups(1, request.param, roots, name)
+    made = Node(groups, executor_of(groups, tmp_path), tmp_path)
+    made.executor.tree.directories.use_pods([PodInfo.of({
+        "metadata": {"name": "p", "namespace": "n", "uid": "u-1"}, "spec": {"containers": [{"name": "c1"}]},
+        "status": {"containerStatuses": [{"name": "c1", "containerID": f"docker://{ID}"}]},
+    })])
+    directories = [made.executor.tree.directories.path(each) for each in ("guaranteed", TIER, POD, MAIN)]
+    try:
+        for root in roots.values():
+            for each in directories:
+                Path(root, str(each)).mkdir(parents=True)
+        for each in directories:
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                Path(roots["cpuset"], str(each), file).write_text(Path(roots["cpuset"], file).read_text())
+        assert detect_control_groups(HostRoots(), name)[0].driver == request.param
+        made.executor.start(0)
+        yield made
+    finally:
+        made.executor.close()
+        for root in roots.values():
+            top = Path(root, str(directories[0]))
+            for path in sorted(top.rglob("*"), key=lambda each: -len(each.parts)):
+                if path.is_dir():
+                    path.rmdir()
+            if top.exists():
+                top.rmdir()
+    assert [path for root in roots.values() for path in Path(root).glob(f"{name}*")] == []
+    after = neighbours(roots)
+    assert {path: text for path, text in before.items() if after.get(path, text) != text} == {}
+
+
+@pytest.mark.parametrize(("name", "text", "kernels"), [
+    ("cpu.cfs_quota_us", "50000", "50000"), ("cpu.shares", "2", "2"), ("cpu.cfs_burst_us", "1000", "1000"),
+    ("memory.limit_in_bytes", "100000001", "99999744"), ("cpu.cfs_period_us", "50000", "50000"),
+])
+def test_the_kernel_has_the_value_that_was_written(node: Node, name: str, text: str, kernels: str) -> None:
+    file = f"{MAIN}/{name}"
+    if not node.path(file).exists():
+        pytest.skip(f"the kernel has no {name}")
+    before = node.value(file)
+    assert node.write((file, text)) == [("written", "")]
+    assert node.value(file) == kernels
+    assert node.write((file, text), recovers=True) == [("unchanged", "")]
+    assert node.executor.tree.view()[file] == kernels
+    assert [each.status.value for each in node.executor.restore(0)] == ["restored"]
+    assert node.value(file) == before
+
+
+def test_cpu_sets_of_the_tier_are_narrowed_and_given_back(node: Node) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("the machine has one CPU")
+    topology = Topology(tuple(Processor(cpu, cpu, 0, 0) for cpu in cpus))
+    before = dict(node.executor.tree.view())
+    assert len(before) == 3
+    for chosen in (cpus[:1], cpus[1:2], cpus):
+        writes = set_cpus(chosen, node.executor.tree.view(), topology)
+        assert {status for status, _ in node.write(*writes)} == {"written"}
+        assert set(dict(node.executor.tree.view()).values()) == {node.value(f"{TIER}/cpuset.cpus")}
+    node.write(*set_cpus(cpus[:1], node.executor.tree.view(), topology))
+    node.write(*recover_cpus(node.executor.tree.view(), topology), recovers=True)
+    assert (dict(node.executor.tree.view()), node.executor.journaled) == (before, frozenset())
+
+
+def test_cpu_sets_in_the_wrong_order_are_refused_by_the_kernel(node: Node) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("the machine has one CPU")
+    text = str(cpus[0])
+    assert node.write((f"{TIER}/cpuset.cpus", text)) == [("failed", os.strerror(errno.EBUSY))]
+    assert node.write(*((f"{each}/cpuset.cpus", text) for each in (MAIN, POD, TIER))) == [("written", "")] * 3
+    assert {each.status.value for each in node.executor.restore(0)} == {"restored"}
+
+
+def test_quotas_of_nested_directories_are_given_back_parents_first(node: Node) -> None:
+    every = [f"{each}/cpu.cfs_quota_us" for each in (TIER, POD, MAIN)]
+    assert node.write(*((file, "20000") for file in reversed(every))) == [("written", "")] * 3
+    assert node.write((every[2], "30000")) == [("failed", os.strerror(errno.EINVAL))]
+    assert [each.status.value for each in node.executor.restore(0)] == ["restored"] * 3
+    assert [node.value(file) for file in every] == ["-1"] * 3
+
+
+def test_a_process_is_moved_by_its_id(node: Node) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            assert node.write((f"{MAIN}/cgroup.procs", str(process.pid))) == [("written", "")]
+            assert node.write((f"{MAIN}/tasks", str(process.pid))) == [("unchanged", "")]
+            assert f":/{node.executor.tree.directories.path(MAIN)}" in Path(f"/proc/{process.pid}/cgroup").read_text()
+        finally:
+            process.kill()
+            process.wait()
+    assert node.write((f"{MAIN}/tasks", str(process.pid))) == [("gone", "the process ended")]
+
+
+def test_a_directory_that_vanishes_is_no_failure(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file = module.write_file
+
+    def vanish(path: str, text: str, access: Any) -> None:
+        if node.directory("cpu", MAIN).exists():
+            node.remove(MAIN)
+        write_file(path, text, access)
+
+    monkeypatch.setattr(module, "write_file", vanish)
+    view = node.executor.tree.view()
+    assert view[f"{MAIN}/cpu.shares"] == "1024"
+    assert node.write((f"{MAIN}/cpu.shares", "5"), (f"{POD}/cpu.shares", "5")) == [
+        ("gone", "the directory does not exist"), ("written", ""),
+    ]
+    assert (view[f"{MAIN}/cpu.shares"], f"{MAIN}/cpu.shares" in node.executor.tree.view()) == ("1024", False)
+    assert list(node.executor.tree.view()) == [f"{TIER}/cpuset.cpus", f"{POD}/cpuset.cpus"]
+    for subsystem in SUBSYSTEMS:
+        node.directory(subsystem, MAIN).mkdir()
+    assert node.executor.tree.view()[f"{MAIN}/cpu.shares"] == "1024"
+    assert {each.status.value for each in node.executor.restore(0)} == {"restored", "unchanged"}
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("cpu.cfs_quota_us", "500"), ("cpuset.cpus", "4095"), ("cpu.cfs_quota_us", str(2**63)),
+])
+def test_a_value_that_the_kernel_refuses_changes_nothing(node: Node, name: str, text: str) -> None:
+    file = f"{TIER}/{name}"
+    before = node.value(file)
+    assert [status for status, _ in node.write((file, text))] == ["failed"]
+    assert node.value(file) == before
+    assert [each.status.value for each in node.executor.restore(0)] == ["unchanged"]
+
+
+def test_files_of_other_kernels_are_not_supported_here(node: Node) -> None:
+    files = [f"{TIER}/{name}" for name in ("cpu.bvt_warp_ns", "memory.wmark_ratio", "memory.pagecache_limit.size")]
+    if any(node.path(file).exists() for file in files[:2]):
+        pytest.skip("this kernel has them")
+    assert [status for status, _ in node.write(*((file, "1") for file in files))] == ["unsupported"] * 3
+
+
+AGENT = textwrap.dedent("""
+    import json, os, sys
+    from pathlib import Path
+    from koordpolicy.engine.agent.host.control_groups import ControlGroups
+    from koordpolicy.engine.agent.resource_executor.executor import ResourceExecutor
+    from koordpolicy.engine.agent.resource_executor.journal import ResourceJournal
+    from koordpolicy.engine.agent.resource_executor.tree import FileTree
+    from koordpolicy.engine.framework.qos import Adjustment
+
+    given = json.loads(sys.argv[1])
+    executor = ResourceExecutor(
+        FileTree(ControlGroups(1, given["driver"], given["roots"], given["kubepods"])),
+        ResourceJournal(Path(given["state"], "journal")),
+    )
+    executor.start(0)
+    writes = tuple((file, text) for file, text in given["writes"])
+    results = executor.apply((Adjustment("cgroup", "node", "a test", writes=writes),), 0)
+    print(json.dumps([[each.status.value, each.error] for each in results[0].writes]), flush=True)
+    os.kill(os.getpid(), 9)
+""")
+
+
+def run_agent(node: Node, writes: list[tuple[str, str]], *before: str) -> list[list[str]]:
+    """Run an agent that makes the writes and is killed."""
+    given = {"driver": node.groups.driver, "roots": dict(node.groups.roots), "kubepods": node.groups.kubepods,
+             "state": str(node.state), "writes": writes}
+    command = [*before, sys.executable, "-c", AGENT, json.dumps(given)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    found: list[list[str]] = json.loads(done.stdout)
+    return found
+
+
+def test_the_next_agent_gives_back_what_a_killed_one_has_changed(node: Node) -> None:
+    files = [f"{each}/{name}" for each in (POD, TIER) for name in ("cpu.cfs_quota_us", "cpu.shares")]
+    before = [node.value(file) for file in files]
+    assert run_agent(node, [(file, "20000") for file in files]) == [["written", ""]] * 4
+    assert [node.value(file) for file in files] == ["20000"] * 4
+    node.path(files[3]).write_text("77")
+    found = executor_of(node.groups, node.state).start(0)
+    assert sorted(each.status.value for each in found) == ["changed-by-others"] + ["restored"] * 3
+    assert [node.value(file) for file in files] == [*before[:3], "77"]
+
+
+def test_a_read_only_hierarchy_is_a_failure_that_is_said(node: Node) -> None:
+    root = node.groups.roots["cpu"]
+    inside = ["unshare", "-m", "--", "sh", "-c",
+              f'mount --bind {root} {root} && mount -o remount,bind,ro {root} && exec "$@"', "sh"]
+    if subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("mounts cannot be made here")
+    assert run_agent(node, [(f"{TIER}/cpu.shares", "5"), (f"{TIER}/memory.limit_in_bytes", "8192000")], *inside) == [
+        ["failed", os.strerror(errno.EROFS)], ["written", ""],
+    ]
+    found = executor_of(node.groups, node.state).start(0)
+    assert sorted(each.status.value for each in found) == ["restored", "unchanged"]
