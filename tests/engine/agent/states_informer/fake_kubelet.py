@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from aiohttp import web
@@ -42,7 +42,10 @@ class FakeKubelet:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.path, dict(request.headers)))
-        return web.json_response(self.configuration) if request.path == "/configz" else self.answer()
+        if request.path == "/configz":
+            return web.json_response(self.configuration)
+        found = self.answer()
+        return await found if isinstance(found, Awaitable) else found
 
 
 def pod_list(*pods: Any) -> web.Response:

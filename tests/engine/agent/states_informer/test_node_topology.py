@@ -25,7 +25,7 @@ def pod(name: str, *, cpuset: str = "", qos: str = "", phase: str = "Running") -
     return PodInfo.of({**made, "status": {"phase": phase}})
 
 
-def annotations(*pods: PodInfo, kubelet: KubeletCpus | None = None, **of_node: Any) -> dict[str, Any]:
+def annotations_of(*pods: PodInfo, kubelet: KubeletCpus | None = None, **of_node: Any) -> dict[str, Any]:
     node = {"metadata": {"name": "node", "annotations": {
         f"node.koordinator.sh/{name.replace('_', '-')}": value for name, value in of_node.items()}}}
     found = node_annotations(PROCESSORS, pods, node, kubelet or KubeletCpus())
@@ -37,31 +37,31 @@ def pools(first: str, second: str) -> list[dict[str, Any]]:
 
 
 def test_without_bound_cpus_all_are_shared():
-    found = annotations(pod("a"))
+    found = annotations_of(pod("a"))
     assert found.pop("cpu-topology")["detail"][4] == {"id": 4, "core": 0, "socket": 0, "node": 0}
     shared = pools("0-1,4-5", "2-3,6-7")
     assert found == {"cpu-shared-pools": shared, "be-cpu-shared-pools": shared, "pod-cpu-allocs": []}
 
 
 def test_shared_pools_lack_the_cpus_of_pods_and_be_pools_only_those_of_lse_pods():
-    found = annotations(pod("lse", cpuset="0,4", qos="LSE"), pod("lsr", cpuset="2", qos="LSR"),
+    found = annotations_of(pod("lse", cpuset="0,4", qos="LSE"), pod("lsr", cpuset="2", qos="LSR"),
                         pod("done", cpuset="3", qos="LSE", phase="Succeeded"))
     assert found["cpu-shared-pools"] == pools("1,5", "3,6-7")
     assert found["be-cpu-shared-pools"] == pools("1,5", "2-3,6-7")
 
 
 def test_reserved_and_exclusive_system_cpus_are_in_no_pool():
-    found = annotations(
+    found = annotations_of(
         reservation='{"reservedCPUs": "0"}', system_qos_resource='{"cpuset": "7"}')
     assert found["cpu-shared-pools"] == found["be-cpu-shared-pools"] == pools("1,4-5", "2-3,6")
     assert (found["reservation"], found["system-qos-resource"]) == ({"reservedCPUs": "0"}, {"cpuset": "7"})
-    shared = annotations(system_qos_resource='{"cpuset": "7", "cpusetExclusive": false}')
+    shared = annotations_of(system_qos_resource='{"cpuset": "7", "cpusetExclusive": false}')
     assert shared["cpu-shared-pools"] == pools("0-1,4-5", "2-3,6-7")
 
 
 @pytest.mark.parametrize(("cpu", "reserved"), [("1500m", "0,4"), ("3", "0-1,4"), ("1", "0"), ("0", None), ("x", None)])
 def test_a_reserved_amount_takes_whole_cores_first(cpu: str, reserved: str | None):
-    found = annotations(reservation=json.dumps({"resources": {"cpu": cpu}}))
+    found = annotations_of(reservation=json.dumps({"resources": {"cpu": cpu}}))
     assert found.get("reservation") == ({"reservedCPUs": reserved} if reserved else None)
 
 
@@ -71,7 +71,7 @@ def test_pods_that_the_kubelet_bound_are_reported_in_the_order_of_their_names():
         b.uid: {"main": "1", "side": "5"}, a.uid: {"main": "2"}, lsr.uid: {"main": "7"}, "gone": {"main": "3"}}}
     kubelet = KubeletCpus.of(json.dumps(state), {**CONFIG, "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}},
                              PROCESSORS)
-    found = annotations(b, a, lsr, kubelet=kubelet)
+    found = annotations_of(b, a, lsr, kubelet=kubelet)
     assert found["pod-cpu-allocs"] == [
         {"namespace": "default", "name": name, "uid": uid, "cpuset": cpus, "managedByKubelet": True}
         for name, uid, cpus in (("a", a.uid, "2"), ("b", b.uid, "1,5"))]

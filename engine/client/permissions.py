@@ -1,0 +1,34 @@
+"""Permissions for requests to an API server, as the rules of roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """A permission for requests: verbs on a resource (`pods`) or a subresource (`pods/status`), and the reason."""
+
+    group: str
+    """Empty for the core group."""
+    resource: str
+    verbs: tuple[str, ...]
+    reason: str
+    name: str = ""
+    """The only object that it is for; empty for all."""
+
+
+def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+    """Return permissions as the rules of a role; resources of a group with the same verbs share one."""
+    by_resource: dict[tuple[str, str, str], list[str]] = {}
+    for each in permissions:
+        verbs = by_resource.setdefault((each.group, each.resource, each.name), [])
+        verbs += [verb for verb in each.verbs if verb not in verbs]
+    together: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for (group, resource, name), found in by_resource.items():
+        together.setdefault((group, tuple(found), name), []).append(resource)
+    return [
+        {"apiGroups": [group], "resources": resources, **({"resourceNames": [name]} if name else {}),
+         "verbs": list(verbs)} for (group, verbs, name), resources in together.items()]
