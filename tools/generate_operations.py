@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from koordpolicy.engine.agent import metric_table as agent
 from koordpolicy.engine.scheduler.observe import metric_table as table
 from koordpolicy.engine.serving.instruments import MetricSpec
 
@@ -215,7 +216,8 @@ _HEAD: Final = """\
 # Metrics and health
 
 The extender, and a scheduler of a live cluster with `--bind`, serve these paths. The page is generated from
-`engine/scheduler/observe/metric_table.py`; names, types and labels are [stable](stability.md).
+`engine/scheduler/observe/metric_table.py` and `engine/agent/metric_table.py`; names, types and labels are
+[stable](stability.md).
 
 | path | |
 | --- | --- |
@@ -274,6 +276,8 @@ def page() -> str:
     parts += _lines("Of both", (spec for spec in live if spec in shared), read)
     parts.append("| `koord_policy_plugin_NAME_total` | counter | | What a Python plugin counts as `NAME` through its "
                  "handle, with its labels | |")
+    parts += _lines("Of the agent of a node", agent.COLLECTION, read)
+    parts.append(f"\n{agent.NOTE}")
     parts += _lines("Of `/metrics/slis`", table.CHECKS, read)
     parts += _lines("Of `/metrics/resources`", table.RESOURCES, read)
     parts.append("\n## Without series\n\nThese metrics of kube-scheduler are named in the output without a value.\n")

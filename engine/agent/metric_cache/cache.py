@@ -86,6 +86,15 @@ class MetricCache:
         table = self._tables.get(what, {}).get(resource)
         return WindowStatistics.of(*table.samples(name, start, end)) if table is not None else None
 
+    def latest(self, what: str, resource: str, now: int) -> dict[str, float]:
+        """Return the last value of each subject of a kind that was measured within two intervals of its collector."""
+        table = self._tables.get(what, {}).get(resource)
+        return {} if table is None else table.latest(now - 2 * self._intervals[what, resource], now)
+
+    def resources(self, what: str) -> tuple[str, ...]:
+        """Return the resources of a kind that have a table."""
+        return tuple(self._tables.get(what, {}))
+
     def series(self, what: str, name: str) -> dict[str, Series]:
         """Return the series of a subject by resource."""
         return {
@@ -100,10 +109,10 @@ class MetricCache:
     @property
     def size(self) -> int:
         """The bytes of all series."""
-        return sum(table.size for table in self._all())
+        return sum(table.size for table in tuple(self._all()))
 
     def _all(self) -> Iterable[SeriesTable]:
-        return (table for tables in self._tables.values() for table in tables.values())
+        return (table for tables in tuple(self._tables.values()) for table in tuple(tables.values()))
 
     def _rows(self, what: str, resource: str) -> int:
         # Both ends of a window are included, and collections come some milliseconds early or late.

@@ -117,6 +117,15 @@ class SeriesTable:
         pairs = [pair for pair in zip(*found, strict=True) if not math.isnan(pair[1])]
         return [time for time, _ in pairs], [value for _, value in pairs]
 
+    def latest(self, start: int, end: int) -> dict[str, float]:
+        """Return the last value of each subject from `start` to `end`, both included, of those that have one."""
+        found: dict[str, float] = {}
+        with self._lock:
+            first = bisect_left(self._times, start, 0, self._end)
+            for row in range(first, bisect_right(self._times, end, 0, self._end)):
+                found |= {name: column[row] for name, column in self._columns.items() if not math.isnan(column[row])}
+        return found
+
     def newest(self, name: str, end: int) -> int | None:
         """Return the time of the last value of a subject until `end`; None if there is none."""
         with self._lock:

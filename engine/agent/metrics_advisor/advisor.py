@@ -143,6 +143,9 @@ class MetricsAdvisor:
             self.collect(each, now)
 
     def _use(self, subjects: MeasuredGroups) -> None:
-        before, self.sources.subjects = self.sources.subjects, subjects
+        before = self.sources.subjects
+        if subjects == before:
+            return
+        self.sources.subjects = subjects
         for each in before.gone(subjects):
             self.sources.cache.forget(each.what, each.name)

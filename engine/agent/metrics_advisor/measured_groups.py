@@ -20,14 +20,17 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class MeasuredGroup:
     """A pod, container or host application whose control group is measured.
 
-    `identity` tells it from others of its name: the UID of a pod, the id of a container. `directory` is relative to
-    the root of each hierarchy.
+    `identity` tells it from others of its name: the UID of a pod, the id of a container with its runtime
+    (`containerd://ID`). `directory` is relative to the root of each hierarchy. The NodeSLO gives host applications
+    a QoS and a priority class.
     """
 
     what: str
     name: str
     identity: str
     directory: str
+    qos_class: str = ""
+    priority_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,10 @@ class MeasuredGroups:
                 continue
             tier = TIER_OF_QOS[pod.kubernetes_qos]
             of_pods.append(MeasuredGroup("pod", pod.key, pod.uid, groups.pod(tier, pod.uid)))
-            of_containers += [
-                MeasuredGroup("container", f"{pod.key}/{name}", each.id, groups.container(tier, pod.uid, each))
-                for name, each in container_ids(pod.object).items()
-            ]
+            for name, each in container_ids(pod.object).items():
+                directory = groups.container(tier, pod.uid, each)
+                of_containers.append(
+                    MeasuredGroup("container", f"{pod.key}/{name}", f"{each.runtime}://{each.id}", directory))
         return replace(self, pods=tuple(of_pods), containers=tuple(of_containers), batch_cpu=batch_cpu)
 
     def with_applications(self, groups: ControlGroups, declared: Iterable[Mapping[str, Any]]) -> MeasuredGroups:
@@ -61,7 +64,9 @@ class MeasuredGroups:
         for each in declared:
             try:
                 directory = groups.application(each)
-                found.append(MeasuredGroup("application", str(each["name"]), directory, directory))
+                found.append(MeasuredGroup(
+                    "application", str(each["name"]), directory, directory,
+                    str(each.get("qos") or ""), str(each.get("priority") or "")))
             except (ValueError, AttributeError) as error:
                 _LOG.warning("a host application is not measured: %s", error)
         return replace(self, applications=tuple(found))

@@ -24,6 +24,12 @@ def bandwidth_name(cache_id: str, kind: str) -> str:
     return f"memory-bandwidth.{cache_id}.{kind}"
 
 
+def parse_name(name: str) -> tuple[str, str]:
+    """Return the cache's id, and `total` or `local` of a bandwidth, empty of an occupancy."""
+    _, cache_id, *kind = name.split(".")
+    return cache_id, kind[0] if kind else ""
+
+
 class ResctrlMonitoring(MetricCollector):
     """Occupied cache in bytes, and memory bandwidth in bytes per second, of the groups LSR, LS and BE per L3 cache.
 

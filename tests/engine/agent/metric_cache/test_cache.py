@@ -78,6 +78,17 @@ def test_a_node_is_kept_for_half_an_hour_and_a_pod_for_five_minutes(cache):
     assert cache.aggregate("node", "n", "gpu", 0, 1) is None
 
 
+def test_the_last_values_of_all_subjects_are_those_of_two_intervals(cache):
+    slow = cache.table("pod", "psi", 10 * SECOND)
+    slow.append_all(90 * SECOND, {"d/p": 1.0, "d/q": 2.0})
+    slow.append_all(100 * SECOND, {"d/p": 3.0})
+    fill(cache, range(100))
+    now = 110 * SECOND
+    assert (cache.latest("pod", "psi", now), cache.latest("pod", "psi", now + 1), cache.latest("pod", "cpu", now)) == (
+        {"d/p": 3, "d/q": 2}, {"d/p": 3}, {})
+    assert (cache.latest("pod", "none", now), cache.resources("pod")) == ({}, ("psi", "cpu"))
+
+
 def test_a_longer_window_is_kept_once_it_is_required(cache):
     fill(cache, range(200))
     cache.require("pod", 30 * MINUTE)

@@ -27,7 +27,7 @@ def test_pods_and_containers_have_the_directories_of_kubelet_and_runtime():
     directory = "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice"
     assert found.pods == (MeasuredGroup("pod", "d/a", "u-1", directory),)
     assert found.containers == (
-        MeasuredGroup("container", "d/a/c", ID, f"{directory}/cri-containerd-{ID}.scope"),)
+        MeasuredGroup("container", "d/a/c", f"containerd://{ID}", f"{directory}/cri-containerd-{ID}.scope"),)
 
 
 def test_pods_that_ended_and_containers_without_id_are_not_measured():
@@ -48,8 +48,8 @@ def test_applications_are_those_of_the_node_slo_and_malformed_ones_are_logged(ca
     ]
     with caplog.at_level(logging.WARNING):
         found = MeasuredGroups().with_applications(GROUPS, declared)
-    assert [(each.name, each.directory) for each in found.applications] == [
-        ("db", "host-latency-sensitive/db"), ("fs", "system.slice/fs")]
+    assert [(each.name, each.directory, each.qos_class) for each in found.applications] == [
+        ("db", "host-latency-sensitive/db", "LS"), ("fs", "system.slice/fs", "")]
     assert len(caplog.records) == 3
 
 
