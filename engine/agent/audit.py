@@ -51,7 +51,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
-    """Where the log is, and its limits."""
+    """The directory of the log, and its limits."""
 
     directory: Path
     verbosity: int = 3
@@ -60,7 +60,7 @@ class AuditSettings:
     readers: int = 4
     """The number of readers that page at the same time."""
     reader_s: float = 600.0
-    """How long a reader's next page may be asked for."""
+    """The time after which a reader that asks for no page is dropped, in seconds."""
     page: int = 256
     largest_page: int = 2048
 

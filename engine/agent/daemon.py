@@ -51,6 +51,8 @@ class AgentSettings:
 
     dry_run: bool = False
     restore_on_exit: bool = True
+    once: bool = False
+    """`run` ends when each strategy had one round."""
     extension_gates: Mapping[str, bool] = field(default_factory=dict)
     options: argparse.Namespace = field(default_factory=argparse.Namespace)
 
@@ -140,6 +142,8 @@ class Agent:
                 if self._ready and not announced:
                     announced = True
                     ready()
+                if self._settings.once and self._ready and self._had_rounds(1):
+                    return
                 self._wake.wait(max(min(due, until) - clock.monotonic(), 0.0))
         finally:
             self.close()
@@ -250,8 +254,7 @@ class Agent:
             node=self._parts.node, readings=self._locked_readings,
             executor=LockedApplier(self._lock, self._parts.executor if enforced else None, name, self._claimed.add,
                                    self._parts.clock.monotonic),
-            evictor=PodEvictions(self._lock, self._parts.evictor if enforced else None, name,
-                                 lambda: self._parts.states.pods_age),
+            evictor=PodEvictions(self._parts.evictor if enforced else None, name),
             strategies={each: found.strategy for each, found in self.manager.running.items()},
             log=logging.getLogger(f"koordpolicy.qos.{name}" if name else "koordpolicy.qos"),
             options=self._settings.options,
@@ -299,8 +302,7 @@ class Agent:
                 self._dry.say(name, report.adjustments, readings.files)
             else:
                 results = self._apply(report.adjustments)
-                if any(each.kind == EVICT for each in report.adjustments):
-                    self._parts.evictor.request(name, report.adjustments, readings.pods, self._parts.states.pods_age)
+                self._evict(report.adjustments, readings)
         else:
             self._warn(name, report.adjustments)
         for each in report.adjustments:
@@ -319,6 +321,13 @@ class Agent:
             self.counts.add("writes", write.status.value)
             self._claimed.add(write.path)
         return results
+
+    def _evict(self, adjustments: Iterable[Adjustment], readings: LiveReadings) -> None:
+        evictions = [each for each in adjustments if each.kind == EVICT]
+        pods = {pod.key: pod for pod in readings.pods} if evictions else {}
+        for each in evictions:
+            if each.subject in pods:
+                self._parts.evictor.evict(pods[each.subject], each)
 
     def _now(self) -> int:
         return int(self._parts.clock.monotonic() * 1e9)
@@ -356,9 +365,12 @@ class Agent:
             return
         self._conclude(name, found, readings, enforced=True)
 
+    def _had_rounds(self, count: int) -> bool:
+        return all(self._had.get(name, 0) >= count for name in self.manager.intervals)
+
     def _give_back_unclaimed(self) -> None:
         """Restore what a former process left, once every strategy had its rounds and did not write it."""
-        if not self._ready or any(self._had.get(name, 0) < _UNCLAIMED_AFTER for name in self.manager.intervals):
+        if not self._ready or not self._had_rounds(_UNCLAIMED_AFTER):
             return
         files, self._left_behind = self._left_behind - self._claimed, frozenset()
         if files:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from koordpolicy.engine.framework.qos import Adjustment
 
-from .parts import AppliesAdjustments, RequestsEvictions
+from .parts import AppliesAdjustments, EvictionQueue
 
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -164,20 +164,14 @@ class LockedApplier:
 class PodEvictions:
     """The evictor for a plugin's own thread (implements `EvictsPods`); without one it says what would be evicted."""
 
-    def __init__(
-        self, lock: Lock, evictor: RequestsEvictions | None, plugin: str, pods_age: Callable[[], float],
-    ) -> None:
-        self._lock = lock
+    def __init__(self, evictor: EvictionQueue | None, plugin: str) -> None:
         self._evictor = evictor
         self._plugin = plugin
-        self._pods_age = pods_age
 
     def evict(self, pod: PodInfo, reason: str, message: str = "") -> bool:
         """Evict a pod; return whether it is leaving, or its request is under way."""
         if self._evictor is None:
             _LOG.info("`%s` would evict %s: %s", self._plugin, pod.key, message or reason)
             return False
-        with self._lock:
-            eviction, age = Adjustment(EVICT, pod.key, message or reason, reason), self._pods_age()
-            self._evictor.request(self._plugin, [eviction], [pod], age)
-            return pod.uid in self._evictor.view([pod], age).leaving
+        self._evictor.evict(pod, Adjustment(EVICT, pod.key, message or reason, reason))
+        return pod.uid in self._evictor.evictions.leaving

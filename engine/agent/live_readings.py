@@ -62,7 +62,7 @@ class LiveReadings:
         self._pods = inject(parts.states.pods)
         self._files = files
         self._snapshots = snapshots
-        self._evictions = parts.evictor.view(self._pods, parts.states.pods_age)
+        self._evictions = parts.evictor.evictions
         self._usage = parts.usage.at(now)
         self._objects = {"NodeSLO": parts.states.node_slo, "NodeResourceTopology": parts.states.topology}
         self.node_usage = self._usage.node_usage

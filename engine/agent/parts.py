@@ -83,11 +83,6 @@ class NodeObjects(Protocol):
         """The pods on the node, with container ids."""
         ...
 
-    @property
-    def pods_age(self) -> float:
-        """The age of the list of pods, in seconds."""
-        ...
-
 
 class AppliesAdjustments(Protocol):
     """The executor of writes; times are in nanoseconds of the monotonic clock. It logs what fails."""
@@ -101,17 +96,16 @@ class AppliesAdjustments(Protocol):
         ...
 
 
-class RequestsEvictions(Protocol):
-    """The evictor. It never waits, and logs what becomes of a request."""
+class EvictionQueue(Protocol):
+    """The evictor. It never waits, and logs what becomes of a request; nothing is evicted by an old list of pods."""
 
-    def view(self, pods: Sequence[PodInfo], pods_age_s: float = 0.0) -> Evictions:
-        """Return the pods that are leaving, and those that cannot be evicted now."""
+    @property
+    def evictions(self) -> Evictions:
+        """The pods that are leaving, and those that cannot be evicted now."""
         ...
 
-    def request(
-        self, plugin: str, adjustments: Sequence[Adjustment], pods: Sequence[PodInfo], pods_age_s: float = 0.0,
-    ) -> None:
-        """Begin the evictions among the adjustments of a round with these pods."""
+    def evict(self, pod: PodInfo, adjustment: Adjustment) -> None:
+        """Begin an eviction."""
         ...
 
 
@@ -140,7 +134,7 @@ class AgentParts:
     usage: UsageStore
     files: Callable[[], Mapping[str, str]]
     executor: AppliesAdjustments
-    evictor: RequestsEvictions
+    evictor: EvictionQueue
     collectors: Sequence[PeriodicCollector] = ()
     is_synced: Callable[[], bool] = lambda: True
     run_callbacks: Callable[[], object] = lambda: None

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "crd": "print the CustomResourceDefinitions that store policies in a cluster",
     "scheduler": "schedule the pods of a cluster, also a live one, or serve kube-scheduler as an extender",
     "descheduler": "run one descheduling cycle over a cluster and report the evictions",
+    "agent": "run the node agent: measure this node, and run its QoS strategies",
     "qos": "replay recorded metrics through the QoS plugins",
     "status": "report the active policies of running servers, since when, and problems of a newer version",
     "hash": "print the hash of a directory of policies",

@@ -64,6 +64,8 @@ class Manager:
     """Returns the current nodes and pods, for the plugins' handle."""
     now: int = 0
     """The time of the latest round, in nanoseconds since the epoch."""
+    only: frozenset[str] | None = None
+    """The plugins that may run, as koordlet runs the others; None for all."""
     on_node: bool = False
     """True on a node, where strategies with a life of their own run; nothing else can run them."""
     idle: Mapping[str, str] = field(default_factory=dict)
@@ -89,6 +91,9 @@ class Manager:
         for plugin in plugins:
             if not plugin.enabled and plugin.name not in self.enable:
                 idle[plugin.name] = "it is not active by itself, and not enabled by name"
+                continue
+            if self.only is not None and plugin.name not in self.only:
+                idle[plugin.name] = "koordlet runs here, and it is not among the strategies of this agent"
                 continue
             old = self._running.get(plugin.name)
             try:

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from koordpolicy.engine.agent.metric_cache.series import WindowStatistics
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.kubernetes.vocabulary import LSE, LSR, PROD
+
+from ..metric_cache.series import WindowStatistics
 
 TRAINING_S: Final = 60.0
 _WINDOW_NS: Final = 300 * 1_000_000_000

@@ -48,14 +48,13 @@ class VirtualClock:
 @dataclass
 class RecordingEvictor:
     requested: list[tuple[str, str]] = field(default_factory=list)
-    ages: list[float] = field(default_factory=list)
 
-    def view(self, pods: Any, pods_age_s: float = 0.0) -> Evictions:
+    @property
+    def evictions(self) -> Evictions:
         return Evictions(leaving=frozenset(f"u-{key.partition('/')[2]}" for key, _ in self.requested))
 
-    def request(self, plugin: str, adjustments: Any, pods: Any, pods_age_s: float = 0.0) -> None:
-        self.requested += [(each.subject, each.reason) for each in adjustments if each.kind == "evict"]
-        self.ages.append(pods_age_s)
+    def evict(self, pod: PodInfo, adjustment: Adjustment) -> None:
+        self.requested.append((pod.key, adjustment.reason))
 
 
 class Squeeze:
@@ -276,13 +275,6 @@ def test_evictions_are_requested(world):
     agent = world.agent(plugin("EvictsAll", EvictsAll))
     world.run(agent, 1)
     assert world.evictor.requested == [("d/a", "no room"), ("d/b", "no room")]
-
-
-def test_the_evictor_gets_the_age_of_the_list_of_pods(world):
-    world.states.pods, world.states.pods_age = (pod("a"),), 61.0
-    agent = world.agent(plugin("EvictsAll", EvictsAll))
-    world.run(agent, 1)
-    assert world.evictor.ages == [61.0]
 
 
 def test_a_cause_is_logged_once_in_ten_minutes(world, caplog):

@@ -1,0 +1,251 @@
+"""The agent of a live node: its rooms made and connected, from the API client to the control groups.
+
+Network is in the event loop of one I/O thread; collectors, strategies and writes are in the thread that calls `run`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.client.event_recorder import EventRecorder
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.transport import Transport
+from koordpolicy.engine.client.writes import ClusterWriter
+from koordpolicy.engine.files import make_own_directory
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.framework.states import CallbackTarget, StateType
+from koordpolicy.engine.slo.effective import effective_spec
+from koordpolicy.engine.source import PolicyError, Problem
+
+from .daemon import Agent, AgentSettings, Conclusion
+from .host.detection import HostRoots, detect_control_groups
+from .host.facts import read_host
+from .live_readings import LiveReadings
+from .metric_cache.cache import MetricCache
+from .metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
+from .metrics_advisor.collector import Sources
+from .metrics_advisor.pleg import LifecycleEvent, LifecycleWatcher
+from .parts import AgentParts, SystemClock
+from .qos_manager.evictor import EvictionAttempt, EvictorOptions, PodEvictor
+from .qos_manager.manager import Manager
+from .resource_executor.executor import ResourceExecutor
+from .resource_executor.journal import ResourceJournal, read_boot
+from .resource_executor.results import MetricHook
+from .resource_executor.tree import FileTree
+from .states_informer.node_metric_reporter import NodeMetricReporter
+from .states_informer.node_topology_reporter import NodeTopologyReporter, TopologySettings
+from .states_informer.settings import FROM_KUBELET, StatesSettings
+from .states_informer.state_store import StateStore
+from .states_informer.states_informer import StatesInformer
+
+_LOG: Final = logging.getLogger(__name__)
+
+JOURNAL: Final = "journal.jsonl"
+_LOCK: Final = "agent.lock"
+_SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAgentSettings:
+    """The settings of an agent; `interval` (seconds) is that of the collectors, `qps` and `burst` limit requests."""
+
+    states: StatesSettings
+    state_dir: Path
+    roots: HostRoots = field(default_factory=HostRoots)
+    kubepods: str = "kubepods"
+    interval: float = 1.0
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    enable: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None
+    """The strategies that may run beside a koordlet; None for all."""
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    advisor: AdvisorSettings | None = None
+    """The collectors; None for those of the interval."""
+    reports: bool = True
+    """False to write neither NodeMetric nor NodeResourceTopology: a dry run, or koordlet does."""
+    qps: float = 20.0
+    burst: int = 30
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        return self.states.node
+
+
+Observer = Callable[[Conclusion, LiveReadings], object]
+
+
+class NodeAgent:
+    """The agent of one node; `start` it, `run` it, and `close` it."""
+
+    def __init__(
+        self, connect: Callable[[], Connection], policies: Live, settings: NodeAgentSettings, *,
+        observers: Sequence[Observer] = (), on_attempt: Sequence[Callable[[EvictionAttempt], object]] = (),
+        metric: MetricHook | None = None,
+    ) -> None:
+        """`observers` are called with each round, `on_attempt` with each eviction, `metric` with each write.
+
+        Raises:
+            PolicyError: the state directory cannot be used, or another agent uses it.
+        """
+        self.settings = settings
+        self._clock = SystemClock()
+        self._lock = _lock(settings.state_dir)
+        groups, known = detect_control_groups(settings.roots, settings.kubepods)
+        if not known:
+            _LOG.warning("neither kubelet nor its control groups were found: its driver is taken for `%s`",
+                         groups.driver)
+        roots = settings.roots
+        self.tree = FileTree(groups, resctrl=roots.resctrl, proc=roots.proc, sys=roots.sys)
+        self.executor = ResourceExecutor(
+            self.tree, ResourceJournal(settings.state_dir / JOURNAL, read_boot(Path("/proc"))),
+            dry_run=settings.agent.dry_run)
+        if metric is not None:
+            self.executor.metric = metric
+        self.host = read_host(roots, groups.version)
+        interval = int(settings.interval * _SECOND)
+        self.cache = MetricCache(settings.node, interval)
+        self.advisor = MetricsAdvisor(
+            Sources(self.cache, groups, self.tree.reader, proc=roots.proc, sys=roots.sys),
+            settings.advisor or AdvisorSettings(interval=interval), lambda: self.host.processors,
+            lambda: self.host.storage)
+        self.io = IoThread()
+        connection = connect()
+        self._transport = Transport(connection, rate=settings.qps, burst=settings.burst)
+        self._event_transport = Transport(connection, rate=settings.qps, burst=settings.burst)
+        self.recorder = EventRecorder(self._event_transport, host=settings.node)
+        self.states = StatesInformer(
+            self.io, self._transport, settings.states, effective_spec=lambda spec: effective_spec(spec) or {},
+            reads={"Node": None, "Pod": None}, store=StateStore(settings.state_dir, settings.node),
+            wake=self.wake)
+        self.evictor = PodEvictor(
+            self.io, ClusterWriter(self._transport), pods=lambda: self.states.pods,
+            pods_age_s=lambda: self.states.pods_age, events=self.recorder, on_attempt=on_attempt,
+            options=EvictorOptions(dry_run=settings.agent.dry_run, pods_age_s=self.states.pods_max_age))
+        self.manager = Manager(settings.gates, settings.enable, on_node=True, only=settings.only)
+        self.agent = Agent(
+            AgentParts(
+                node=settings.node, host=self.host, states=self.states, usage=self.cache, files=self.tree.view,
+                executor=self.executor, evictor=self.evictor, collectors=self.advisor.periodic(),
+                is_synced=lambda: self.states.synced and self.advisor.synced,
+                run_callbacks=self.states.run_callbacks, journaled=lambda: self.executor.journaled, clock=self._clock,
+            ), policies, self.manager, settings.agent, observers=observers)
+        self._reporters = self._make_reporters() if settings.reports else ()
+        self._ended = threading.Event()
+        self._listen()
+
+    def _make_reporters(self) -> tuple[NodeMetricReporter | NodeTopologyReporter, ...]:
+        writer, roots, clock = ClusterWriter(self._transport), self.settings.roots, self._transport.server_clock
+        topology = TopologySettings(numa_nodes=Path(roots.sys) / "devices/system/node",
+                                    query_kubelet=self.settings.states.pods_from == FROM_KUBELET)
+        return (NodeMetricReporter(self.states, writer, self.cache, server_time=clock.nanoseconds),
+                NodeTopologyReporter(self.states, writer, lambda: self.host, topology))
+
+    def wake(self) -> None:
+        """Let the next pass begin now; for any thread."""
+        agent = getattr(self, "agent", None)  # states are restored before there is an agent
+        if agent is not None:
+            agent.wake()
+
+    def start(self) -> None:
+        """Begin to follow the node; the executor takes over what a former process has left."""
+        self.executor.start(int(self._clock.monotonic() * 1e9), give_back=False)
+        self.io.start()
+        self.io.on_close(self._transport.close)
+        self.io.on_close(self._event_transport.close)
+        self.io.spawn(self.recorder.run(), "to record events")
+        self.states.start()
+        for reporter in self._reporters:
+            self.io.spawn(reporter.run(), f"to run {type(reporter).__name__}")
+        if self.settings.states.pods_from == FROM_KUBELET:
+            threading.Thread(target=self._watch_pods, name="pleg", daemon=True).start()
+
+    def _watch_pods(self) -> None:
+        """List the pods of the kubelet as soon as a pod's control group appears."""
+        def note(event: LifecycleEvent) -> None:
+            if event.created and not event.container:
+                self.states.pod_started()
+
+        watcher = LifecycleWatcher(self.tree.groups, note)
+        try:
+            watcher.start()
+        except OSError as error:
+            _LOG.warning("new pods are seen at the kubelet's next list only, without inotify: %s", error.strerror)
+            return
+        try:
+            while not self._ended.is_set():
+                if watcher.wait(1.0):
+                    watcher.dispatch()
+        except Exception:
+            _LOG.exception("new pods are seen at the kubelet's next list only")
+        finally:
+            watcher.close()
+
+    def run(self, ready: Callable[[], object] = lambda: None, *, seconds: float = math.inf) -> None:
+        """Run until `stop`, or for so many seconds; then give back what was changed."""
+        self.agent.run(ready, until=self._clock.monotonic() + seconds)
+
+    def stop(self) -> None:
+        """Let `run` end; for any thread and for signal handlers."""
+        self.agent.stop()
+
+    def close(self) -> None:
+        """End the I/O thread, and close the files."""
+        self._ended.set()
+        self.io.close()
+        self.executor.close()
+        os.close(self._lock)
+
+    def faults(self) -> str:
+        """Return why strategies do not run, or what is not followed; empty if all is well."""
+        if self.agent.ready:
+            return "; ".join(f"{kind}: {fault}" for kind, fault in self.states.faults.items())
+        lacks = [] if self.states.node is not None else [f"the Node `{self.settings.node}` is not known"]
+        if self.states.pods_age == math.inf:
+            lacks.append("the pods are not known")
+        lacks += [f"the collector {name} has not measured yet" for name in self.advisor.waiting]
+        lacks += [f"{kind}: {fault}" for kind, fault in self.states.faults.items()]
+        return "; ".join(lacks) or "the first pass is not over"
+
+    def _listen(self) -> None:
+        def pods(_type: StateType, _state: Mapping[str, Any] | None, target: CallbackTarget) -> None:
+            self.tree.directories.use_pods(target.pods)
+            self.advisor.use_pods(target.pods)
+
+        def applications(_type: StateType, _state: Mapping[str, Any] | None, target: CallbackTarget) -> None:
+            for complaint in self.tree.directories.use_applications(target.host_applications):
+                _LOG.warning("a host application of the NodeSLO is left out: %s", complaint)
+            self.advisor.use_applications(target.host_applications)
+
+        self.states.register_callback(StateType.PODS, "agent", "measures these pods, and finds their files", pods)
+        self.states.register_callback(
+            StateType.NODE_SLO, "agent", "measures the host applications, and finds their files", applications)
+        # What was restored was sent before anybody listened.
+        self.states.callbacks.send(StateType.PODS)
+        self.states.callbacks.send(StateType.NODE_SLO)
+
+
+def _lock(directory: Path) -> int:
+    """Return the descriptor of the locked file of a state directory, which is made."""
+    try:
+        make_own_directory(directory)
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise PolicyError([Problem(f"the state directory `{directory}` cannot be used: {error.strerror}",
+                                   help="name another one with `--state-dir`", code="state-dir")]) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise PolicyError([Problem(f"another agent uses the state directory `{directory}`", code="state-dir",
+                                   help="let one agent run on a node")]) from None
+    return descriptor

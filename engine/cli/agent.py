@@ -1,0 +1,303 @@
+"""Run the node agent: measure this node, and run its QoS strategies.
+
+Like koordlet, it runs on each node, as a DaemonSet: it follows the node's objects, measures usage by control groups,
+and writes what policies (`--policies`) and built-in strategies (`--enable`, `--feature-gates`) decide. Without either
+nothing is changed. At SIGTERM all changed values are given back; after a crash the next start does so. See
+docs/agent.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from koordpolicy.engine.framework.points import Framework, Point
+
+from . import reloading
+from .composition import LIVE_CLUSTER, add_policies, check_enabled, context_of
+from .durations import seconds
+from .ending import Ending
+from .exits import Exit, Stop
+from .logs import add_format_argument, start_server_logs
+from .qos import gates_from_option, read_gates
+from .terminal import warn, write
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.agent.node_agent import NodeAgent, NodeAgentSettings
+    from koordpolicy.engine.framework.registry import Plugin, Registry
+
+    from . import Builtins
+
+EXAMPLES: Final = """\
+examples:
+  koord-policy agent --node-name node-a --policies /etc/policies --dry-run
+  koord-policy agent --policies configmap:koordinator-system/qos --http 9316
+  koord-policy agent --enable '*' --feature-gates BECPUEvict=true,BEMemoryEvict=true
+  koord-policy agent --policies policies/qos --pods-from api --for 60s --record metrics.jsonl
+  koord-policy agent --own-strategies my-suppression --policies policies/qos   # beside a koordlet
+
+exit codes: 0 after SIGTERM, or when `--once` or `--for` is over, 1 unexpected, or a second signal, 2 usage, or a
+koordlet runs here, 3 policies, the kubeconfig or the state directory are invalid
+"""
+
+STATE_DIR: Final = Path("/var/run/koord-policy")
+_GRACE_S: Final = 10.0
+_LOG: Final = logging.getLogger(__name__)
+_HTTP_PORT: Final = 9316
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command, and the flags of installed extensions."""
+    parser.add_argument("--node-name", metavar="NAME", default=os.environ.get("NODE_NAME", ""),
+                        help="the name of this node's objects (default: the environment variable NODE_NAME)")
+    parser.add_argument("--cluster", metavar="kube[:CONTEXT]", default=LIVE_CLUSTER, type=_cluster,
+                        help="the cluster of the kubeconfig (KUBECONFIG), or of the pod that this is (default: kube)")
+    add_policies(parser)
+    parser.add_argument("--enable", metavar="STRATEGY", action="append", default=[],
+                        help="run a built-in strategy; may be repeated; `*` for all, so that their gates decide as in "
+                             "koordlet")
+    parser.add_argument("--feature-gates", metavar="NAME=true|false,...", default="",
+                        help="gates that differ from koordlet's defaults; a gate that is set to true also enables the "
+                             "built-in strategy that it is of")
+    parser.add_argument("--qos-extension-plugins", metavar="NAME=true|false,...", default="",
+                        help="run these extensions of installed distributions (default: none)")
+    parser.add_argument("--own-strategies", metavar="NAME,...",
+                        help="run beside a koordlet, and only these strategies: it must not run them too")
+    parser.add_argument("--dry-run", action="store_true", help="write and evict nothing, and log what would be done")
+    parser.add_argument("--keep-on-exit", action="store_true",
+                        help="leave the changed values at SIGTERM, for the next process to go on")
+    parser.add_argument("--once", action="store_true", help="end when each strategy had one round")
+    parser.add_argument("--for", dest="seconds", metavar="TIME", type=seconds, help="end after this time, such as 60s")
+    parser.add_argument("--http", metavar="[HOST:]PORT", type=_http,
+                        help=f"answer /healthz, /livez, /readyz, /metrics and /events there, without TLS; koordlet's "
+                             f"port is {_HTTP_PORT} (default host: 127.0.0.1; without it the agent does not listen)")
+    parser.add_argument("--record", metavar="FILE", type=Path,
+                        help="write a recording for `koord-policy qos --replay` (JSON lines, FILE.jsonl)")
+    parser.add_argument("--audit-log-dir", metavar="DIR", type=Path,
+                        help="write what was done as lines of JSON there (default: none; koordlet's is "
+                             "/var/log/koordlet)")
+    _add_node(parser)
+    reloading.add_arguments(parser)
+    add_format_argument(parser.add_argument_group("log"))
+    _add_extensions(parser)
+
+
+def _add_node(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("node", "the machine and its kubelet. In a container the roots are mounts of the "
+                                              "host's directories")
+    group.add_argument("--interval", metavar="TIME", type=_interval, default=1.0,
+                       help="the interval of the measurements (default: 1s)")
+    group.add_argument("--cgroup-root", metavar="DIR", default="/sys/fs/cgroup", help="(default: %(default)s)")
+    group.add_argument("--kubepods", metavar="NAME", default="kubepods",
+                       help="the name of kubelet's root of control groups, without `.slice` (default: %(default)s)")
+    group.add_argument("--proc-root", metavar="DIR", default="/proc", help="(default: %(default)s)")
+    group.add_argument("--sys-root", metavar="DIR", default="/sys", help="(default: %(default)s)")
+    group.add_argument("--resctrl-root", metavar="DIR", default="/sys/fs/resctrl", help="(default: %(default)s)")
+    group.add_argument("--pods-from", choices=("kubelet", "api"), default="kubelet",
+                       help="list the pods of the kubelet, or of the API server (default: kubelet)")
+    group.add_argument("--kubelet-address", metavar="HOST[:PORT]", default="",
+                       help="(default: the address and port that the Node names)")
+    group.add_argument("--kubelet-certificate-authority", metavar="FILE",
+                       help="verifies the kubelet's certificate, or is that certificate (default: the authority of the "
+                            "API server)")
+    group.add_argument("--kubelet-insecure-tls", action="store_true",
+                       help="do not verify the kubelet's certificate: whoever answers there gets the agent's token")
+
+
+def _add_extensions(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of the extensions of installed distributions; one that fails is left out."""
+    from koordpolicy.engine.framework.border import describe, must_be_survived  # noqa: PLC0415
+    from koordpolicy.engine.framework.discovery import discover  # noqa: PLC0415
+
+    for plugin in discover(lambda _: None).plugins:
+        if Point.EXTENSION in plugin.points and plugin.framework is Framework.QOS:
+            try:
+                plugin.make({}, None).init_flags(parser.add_argument_group(f"extension {plugin.name}"))
+            except BaseException as error:  # foreign code: the command works without its flags
+                must_be_survived(error)
+                warn(f"warning: the extension `{plugin.name}` of {plugin.origin} declares no flags: {describe(error)}")
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    if not options.node_name:
+        raise Stop("which node? name it with `--node-name`, or in the environment variable NODE_NAME")
+    reloading.check_paths(options)
+    own = None if options.own_strategies is None else frozenset(filter(None, options.own_strategies.split(",")))
+    _refuse_two_agents(options, own)
+    start_server_logs(options.log_format)
+    loaded = _load(options, builtins, own)
+    agent = loaded.agent
+    ending = Ending(_StopFlag(agent.stop), _GRACE_S)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: ending())
+    try:
+        loaded.begin()
+        agent.run(lambda: _say_ready(agent, loaded.registry()), seconds=options.seconds or float("inf"))
+    finally:
+        loaded.close()
+    return Exit.OK
+
+
+class _StopFlag:
+    """The flag that a signal sets; implements `ending.Stoppable`."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._set = threading.Event()
+
+    def is_set(self) -> bool:
+        return self._set.is_set()
+
+    def set(self) -> None:
+        self._set.set()
+        self._stop()
+
+
+class _Loaded:
+    """The agent with what is around it, in the order in which it begins."""
+
+    def __init__(self, agent: NodeAgent, registry: Callable[[], Registry]) -> None:
+        self.agent = agent
+        self.registry = registry
+        self.parts: list[tuple[Callable[[], object], Callable[[], object]]] = []
+        """Functions that begin and end the parts besides the agent."""
+        self._begun: list[Callable[[], object]] = []
+
+    def begin(self) -> None:
+        self._begun.append(self.agent.close)
+        self.agent.start()
+        for start, close in self.parts:
+            start()
+            self._begun.append(close)
+
+    def close(self) -> None:
+        for close in reversed(self._begun):
+            close()
+
+
+def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] | None) -> _Loaded:
+    from koordpolicy.engine.agent.node_agent import NodeAgent  # noqa: PLC0415 - only this command pays for it
+    from koordpolicy.engine.agent.qos_manager.lives import check_extension_gates, plugins_at  # noqa: PLC0415
+    from koordpolicy.engine.agent.qos_manager.manager import Manager  # noqa: PLC0415
+    from koordpolicy.engine.client.plain_connection import load_plain_connection  # noqa: PLC0415
+
+    gates = dict(read_gates(options.feature_gates))
+    extensions = dict(_read_extensions(options.qos_extension_plugins))
+    policies = reloading.PolicyLoader(_reload_options(options), builtins, None)
+    plugins = policies.discovered.plugins
+    check_enabled((name for name in options.enable if name != "*"), plugins, Framework.QOS)
+    enable = _enabled(options.enable, gates, plugins)
+
+    def check(registry: Registry) -> None:
+        Manager(gates, enable, on_node=True, only=own).use(registry)
+
+    with gates_from_option():
+        reloader = policies.begin(plugins, check)
+        check(policies.live.registry)
+    check_extension_gates(extensions, [each.name for each in plugins_at(policies.live.registry, Point.EXTENSION)])
+    settings = _settings(options, gates, enable, own, extensions)
+    agent = NodeAgent(lambda: load_plain_connection(context_of(options.cluster)), policies.live, settings)
+    loaded = _Loaded(agent, lambda: policies.live.registry)
+    loaded.parts.append((reloader.start, reloader.close))
+    return loaded
+
+
+def _settings(
+    options: argparse.Namespace, gates: Mapping[str, bool], enable: frozenset[str], own: frozenset[str] | None,
+    extensions: Mapping[str, bool],
+) -> NodeAgentSettings:
+    from koordpolicy.engine.agent.daemon import AgentSettings  # noqa: PLC0415
+    from koordpolicy.engine.agent.host.detection import HostRoots  # noqa: PLC0415
+    from koordpolicy.engine.agent.node_agent import NodeAgentSettings  # noqa: PLC0415
+    from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings  # noqa: PLC0415
+    from koordpolicy.engine.agent.states_informer.settings import StatesSettings  # noqa: PLC0415
+
+    host, _, port = options.kubelet_address.rpartition(":")
+    if not (host and port.isdigit()):
+        host, port = options.kubelet_address, "0"
+    return NodeAgentSettings(
+        states=StatesSettings(options.node_name, options.pods_from, KubeletSettings(
+            address=host, port=int(port), certificate_authority=options.kubelet_certificate_authority,
+            verify=not options.kubelet_insecure_tls)),
+        state_dir=options.state_dir or STATE_DIR,
+        roots=HostRoots(options.cgroup_root, options.proc_root, options.sys_root, options.resctrl_root),
+        kubepods=options.kubepods, interval=options.interval,
+        reports=not options.dry_run and own is None, gates=gates, enable=enable, only=own,
+        agent=AgentSettings(dry_run=options.dry_run, restore_on_exit=not options.keep_on_exit, once=options.once,
+                            extension_gates=extensions, options=options),
+    )
+
+
+def _reload_options(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the options of reloading: a directory of its own, and no second process unless it is demanded."""
+    found = copy.copy(options)
+    found.state_dir = (options.state_dir or STATE_DIR) / "policies"
+    found.compile_timeout = options.compile_timeout or 0
+    return found
+
+
+def _enabled(names: Iterable[str], gates: Mapping[str, bool], plugins: Iterable[Plugin]) -> frozenset[str]:
+    """Return the Python strategies that run: the named ones, and those of gates that are switched on."""
+    strategies = [each for each in plugins if each.framework is Framework.QOS and Point.STRATEGY in each.points]
+    chosen = {name for name in names if name != "*"}
+    if "*" in names:
+        chosen.update(each.name for each in strategies)
+    return frozenset(chosen | {
+        each.name for each in strategies if any(gates.get(gate) for gate in each.gates or (each.name,))})
+
+
+def _read_extensions(text: str) -> Iterable[tuple[str, bool]]:
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if value not in ("true", "false"):
+            raise Stop(f"`--qos-extension-plugins {part}`: expected NAME=true or NAME=false")
+        yield name, value == "true"
+
+
+def _refuse_two_agents(options: argparse.Namespace, own: frozenset[str] | None) -> None:
+    from koordpolicy.engine.agent.koordlet import find_koordlet  # noqa: PLC0415
+
+    found = find_koordlet(Path(options.proc_root))
+    if found and own is None and not options.dry_run:
+        raise Stop(f"{found}: both would write the same files. Remove it from this node, try `--dry-run`, or name the "
+                   "strategies that only this agent runs with `--own-strategies`")
+    if found:
+        warn(f"warning: {found}")
+
+
+def _say_ready(agent: NodeAgent, registry: Registry) -> None:
+    names = ", ".join(sorted(agent.manager.running)) or "none (name policies with `--policies`, or `--enable` some)"
+    version = agent.tree.groups.version
+    mode = "; dry run: nothing is written" if agent.settings.agent.dry_run else ""
+    write(f"ready: node {agent.settings.node}, control groups v{version} ({agent.tree.groups.driver}), "
+          f"{len(agent.states.pods)} pods; generation {registry.generation}, strategies: {names}{mode}")
+    sys.stdout.flush()  # the parent process may wait for this line, also through a pipe
+
+
+def _cluster(text: str) -> str:
+    if text.partition(":")[0] != LIVE_CLUSTER:
+        raise argparse.ArgumentTypeError(f"`{text}` is not kube or kube:CONTEXT: an agent runs on a node")
+    return text
+
+
+def _interval(text: str) -> float:
+    value = seconds(text)
+    if not 0.1 <= value <= 60:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a time from 100ms to 60s")
+    return value
+
+
+def _http(text: str) -> tuple[str, int]:
+    from .serving import address  # noqa: PLC0415
+
+    found: Any = address(text if ":" in text.rpartition("]")[2] else f"127.0.0.1:{text}")
+    return found[0], found[1]
