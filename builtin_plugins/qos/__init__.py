@@ -10,8 +10,18 @@ from importlib import import_module
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.framework.file_sets import CONTAINER, POD, TIER, TIERS, FileSet
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin
+from koordpolicy.engine.kubernetes.kernel_settings import (
+    KERNEL_SETTINGS,
+    MEMCG_REAP_BACKGROUND,
+    MIN_FREE_KBYTES,
+    PAGECACHE_LIMIT_ENABLED,
+    SCHED_GROUP_IDENTITY_ENABLED,
+    SCHED_IDLE_SAVER_WMARK,
+    WATERMARK_SCALE_FACTOR,
+)
 
 _THRESHOLDS: Final = ("spec", "resourceUsedThresholdWithBE")
 _APPLICATIONS: Final = ("spec", "hostApplications")
@@ -61,9 +71,40 @@ _MEMORY: Final = frozenset(
 )
 _BURST: Final = ("spec", "cpuBurstStrategy")
 
+_SUPPRESSION_FILES: Final = (
+    FileSet.of(("besteffort",), ("cpu.cfs_quota_us",)),
+    FileSet.of(("besteffort",), ("cpuset.cpus",), (TIER, POD, CONTAINER)),
+)
+_RESCTRL_FILES: Final = (FileSet.of(("resctrl/LSR", "resctrl/LS", "resctrl/BE"), ("schemata",)),)
+_LIMITS: Final = (
+    *(f"blkio.throttle.{name}_device" for name in ("read_iops", "read_bps", "write_iops", "write_bps")),
+    "blkio.cost.weight",
+)
+_BLKIO_FILES: Final = (
+    FileSet.of(("besteffort",), _LIMITS, (TIER, POD)),
+    FileSet.of(("guaranteed", "burstable"), _LIMITS, (POD,)),
+    FileSet.of(("root",), ("blkio.cost.qos", "blkio.cost.model")),
+)
+_SYSTEM_FILES: Final = FileSet.host((
+    *(KERNEL_SETTINGS[name].file for name in (
+        MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR, MEMCG_REAP_BACKGROUND, SCHED_GROUP_IDENTITY_ENABLED,
+        SCHED_IDLE_SAVER_WMARK, PAGECACHE_LIMIT_ENABLED,
+    )),
+    "sys/kernel/debug/sched_features",
+))
+_BURST_FILES: Final = (
+    FileSet.of(TIERS, ("cpu.cfs_burst_us",), (POD, CONTAINER)),
+    FileSet.of(("guaranteed", "burstable"), ("cpu.cfs_quota_us",), (POD, CONTAINER)),
+)
+_MEMORY_FILES: Final = (FileSet.of(TIERS, (f"memory.{name}" for name in (
+    "min", "low", "high", "wmark_ratio", "wmark_scale_factor", "wmark_min_adj", "priority", "use_priority_oom",
+    "oom.group", "pagecache_limit.enable", "pagecache_limit.size", "pagecache_limit.sync",
+)), (TIER, POD, CONTAINER)),)
+
 
 def _plugin(
     name: str, module: str, description: str, *, enabled: bool, reads: tuple[Read, ...], gates: tuple[str, ...] = (),
+    writes: tuple[FileSet, ...] = (),
 ) -> Plugin:
     def make(args: Mapping[str, Any], handle: Any) -> Any:
         return import_module(f".{module}", __name__).make(args, handle)
@@ -74,14 +115,14 @@ def _plugin(
 
     return Plugin(
         name, Framework.QOS, (Point.STRATEGY,), make, origin="built-in", digest=f"built-in/{name}/1",
-        description=description, enabled=enabled, check_args=check_args, reads=reads, gates=gates,
+        description=description, enabled=enabled, check_args=check_args, reads=reads, writes=writes, gates=gates,
     )
 
 
 PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("BECPUSuppress", "cpu_suppress.plugin",
             "Keeps a node's CPU usage near a threshold by bounding all best-effort pods together.", enabled=False,
-            reads=(Read("NodeSLO", fields=_SUPPRESSION),)),
+            reads=(Read("NodeSLO", fields=_SUPPRESSION),), writes=_SUPPRESSION_FILES),
     _plugin("CPUEvict", "cpu_evict.plugin",
             "Evicts pods of a node whose CPU is short: by satisfaction of best-effort pods, requests or usage.",
             enabled=False, reads=(Read("NodeSLO", fields=_CPU_EVICTION),),
@@ -92,20 +133,20 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
             gates=("BEMemoryEvict", "MemoryAllocatableEvict", "MemoryEvict")),
     _plugin("RdtResctrl", "resctrl_reconcile.plugin",
             "Gives each QoS class a range of the last-level cache and a share of the memory bandwidth.", enabled=False,
-            reads=(Read("NodeSLO", fields=_RESCTRL),)),
+            reads=(Read("NodeSLO", fields=_RESCTRL),), writes=_RESCTRL_FILES),
     _plugin("BlkIOReconcile", "blkio_reconcile.plugin",
             "Limits the block devices of best-effort pods, of single pods, and of the node.", enabled=False,
-            reads=(Read("NodeSLO", fields=_BLKIO),)),
+            reads=(Read("NodeSLO", fields=_BLKIO),), writes=_BLKIO_FILES),
     _plugin("SystemConfig", "system_reconcile.plugin",
             "Writes settings of the kernel, and restores them.", enabled=False,
-            reads=(Read("NodeSLO", fields=_SYSTEM),)),
+            reads=(Read("NodeSLO", fields=_SYSTEM),), writes=_SYSTEM_FILES),
     _plugin("CPUBurst", "cpu_burst.plugin",
             "Lets throttled containers use more CPU than their limit while the node has some left.", enabled=False,
             reads=(Read("NodeSLO", fields=frozenset((*_BURST, name) for name in (
                 "policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds",
                 "sharePoolThresholdPercent",
-            ))),)),
+            ))),), writes=_BURST_FILES),
     _plugin("CgroupReconcile", "cgroup_reconcile.plugin",
             "Protects the memory of pods by their QoS class: minimum, low, high and watermarks of control groups.",
-            enabled=False, reads=(Read("NodeSLO", fields=_MEMORY),)),
+            enabled=False, reads=(Read("NodeSLO", fields=_MEMORY),), writes=_MEMORY_FILES),
 )

@@ -10,14 +10,17 @@ from .plugins import check_names as check_names
 from .plugins import compile_documents as compile_documents
 from .programs import ActionProgram as ActionProgram
 from .programs import AggregateProgram as AggregateProgram
+from .programs import BlkIOProgram as BlkIOProgram
 from .programs import Compiled as Compiled
 from .programs import CompiledDescheduler as CompiledDescheduler
 from .programs import CompiledQoS as CompiledQoS
 from .programs import CompiledScheduler as CompiledScheduler
 from .programs import EffectProgram as EffectProgram
 from .programs import EvictProgram as EvictProgram
+from .programs import ResctrlProgram as ResctrlProgram
 from .programs import Rule as Rule
 from .programs import ScoreProgram as ScoreProgram
 from .programs import SortProgram as SortProgram
 from .programs import SuppressCPUProgram as SuppressCPUProgram
+from .programs import SysctlProgram as SysctlProgram
 from .programs import ThresholdProgram as ThresholdProgram

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
 from koordpolicy.engine.cel.scalar.program import Program
-from koordpolicy.engine.documents import EvictAction, QoSSpec, SortKey, Subject, SuppressCPU
+from koordpolicy.engine.documents import (
+    BlkIO,
+    EvictAction,
+    Expression,
+    QoSSpec,
+    Resctrl,
+    SortKey,
+    Subject,
+    SuppressCPU,
+    Sysctl,
+)
 from koordpolicy.engine.framework.points import Slot
+from koordpolicy.engine.kubernetes.kernel_settings import KERNEL_SETTINGS
+from koordpolicy.engine.source import Span, did_you_mean
 
 from .expressions import Expressions
-from .programs import EffectProgram, EvictProgram, SortProgram, SuppressCPUProgram
+from .programs import (
+    BlkIOProgram,
+    EffectProgram,
+    EvictProgram,
+    ResctrlProgram,
+    SortProgram,
+    SuppressCPUProgram,
+    SysctlProgram,
+)
 
 
 def compile_effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectProgram | None:
@@ -33,7 +54,7 @@ def _suppress_cpu(effect: SuppressCPU, spec: QoSSpec, expressions: Expressions) 
             "`suppressCPU` bounds a whole node", effect.target.span,
             help="write `forEach: node`", code="invalid-value",
         )
-    return None if target is None else SuppressCPUProgram(target, effect.policy)
+    return None if target is None else SuppressCPUProgram(target, effect.policy, effect.dead_band_percent)
 
 
 def _evict(effect: EvictAction, spec: QoSSpec, expressions: Expressions) -> EvictProgram:  # noqa: ARG001 - as all
@@ -45,15 +66,71 @@ def _evict(effect: EvictAction, spec: QoSSpec, expressions: Expressions) -> Evic
     )
 
 
+def _resctrl(effect: Resctrl, spec: QoSSpec, expressions: Expressions) -> ResctrlProgram | None:
+    if spec.for_each is not Subject.QOS_CLASS:
+        _refuse(expressions, "`resctrl` belongs to a QoS class", effect.span, "write `forEach: qosClass`")
+    values = [effect.cat_range_start_percent, effect.cat_range_end_percent, effect.mba_percent]
+    programs = _settings(values, expressions, effect.span, "resctrl", "mbaPercent")
+    return None if programs is None else ResctrlProgram(*programs)
+
+
+def _blkio(effect: BlkIO, spec: QoSSpec, expressions: Expressions) -> BlkIOProgram | None:
+    if spec.for_each is Subject.QOS_CLASS:
+        _refuse(expressions, "a QoS class has no control group of its own", effect.span,
+                "write `forEach: node` for all best-effort pods, or `forEach: pod` or `container`")
+    if effect.kind == "PodVolume" and spec.for_each is Subject.NODE:
+        _refuse(expressions, "a node has no volumes of pods", effect.span, "write `forEach: pod` or `container`")
+    values = [effect.read_iops, effect.write_iops, effect.read_bps, effect.write_bps, effect.io_weight_percent]
+    programs = _settings(values, expressions, effect.span, "blkio", "readIOPS")
+    return None if programs is None else BlkIOProgram(effect.device, effect.kind, *programs)
+
+
+def _settings(
+    values: Iterable[Expression | None], expressions: Expressions, span: Span, kind: str, example: str,
+) -> list[Program | None] | None:
+    """Return the compiled values; None if one is invalid, or none is given."""
+    given = [(value, expressions.optional(value, Slot.SETTING)) for value in values]
+    if all(value is None for value, _ in given):
+        _refuse(expressions, f"`{kind}` sets nothing", span, f"give it a value such as `{example}`", "missing-field")
+        return None
+    if any(value is not None and program is None for value, program in given):
+        return None
+    return [program for _, program in given]
+
+
+def _sysctl(effect: Sysctl, spec: QoSSpec, expressions: Expressions) -> SysctlProgram | None:
+    if spec.for_each is not Subject.NODE:
+        _refuse(expressions, "`sysctl` changes a whole node", effect.span, "write `forEach: node`")
+    setting = KERNEL_SETTINGS.get(effect.name)
+    if setting is None:
+        _refuse(expressions, f"there is no setting `{effect.name}`, or it may not be changed", effect.span,
+                did_you_mean(effect.name, KERNEL_SETTINGS) or f"there are {', '.join(sorted(KERNEL_SETTINGS))}")
+    program = expressions.program(effect.value, Slot.SETTING)
+    if setting is not None and program is not None:
+        with contextlib.suppress(ValueError):
+            value = int(effect.value.text)
+            if not setting.accepts(value):
+                _refuse(expressions, f"{value} is out of range for `{effect.name}`", effect.value.span,
+                        f"it takes {setting.lowest} to {setting.largest}")
+    return None if program is None or setting is None else SysctlProgram(effect.name, program)
+
+
+def _refuse(expressions: Expressions, message: str, span: Span, advice: str, code: str = "invalid-value") -> None:
+    expressions.problems.add(message, span, help=advice, code=code)
+
+
 _COMPILERS: Final[Mapping[type[Any], Callable[[Any, QoSSpec, Expressions], EffectProgram | None]]] = {
     SuppressCPU: _suppress_cpu,
     EvictAction: _evict,
+    Resctrl: _resctrl,
+    BlkIO: _blkio,
+    Sysctl: _sysctl,
 }
 
 
 def settings_of(effect: EffectProgram) -> Mapping[str, Program]:
     """Return the expressions of an effect that yield values to set, by the names of their fields in documents."""
-    found = {} if isinstance(effect, EvictProgram) else {
+    found: dict[str, object] = {} if isinstance(effect, EvictProgram) else {
         each.name: getattr(effect, each.name) for each in fields(effect)
     }
     return {_camel(name): value for name, value in found.items() if isinstance(value, Program)}

@@ -240,7 +240,8 @@ def _compile_qos(
         rule = expressions.rule(threshold, Slot.THRESHOLD)
         if rule is not None:
             key = _key(document, threshold.name, threshold.expression.text)
-            thresholds.append(ThresholdProgram(rule, threshold.for_ns, threshold.cool_down_ns, key))
+            times = threshold.for_ns, threshold.hold_for_ns, threshold.cool_down_ns
+            thresholds.append(ThresholdProgram(rule, *times, key))
     plain_actions = {each["name"]: each for each in document.plain["spec"]["actions"]}
     actions = []
     for action in spec.actions:

@@ -90,6 +90,7 @@ class ThresholdProgram:
 
     rule: Rule
     for_ns: int
+    hold_for_ns: int
     cool_down_ns: int
     key: str
 
@@ -104,10 +105,14 @@ class SortProgram:
 
 @dataclass(frozen=True, slots=True)
 class SuppressCPUProgram:
-    """`target` yields milli-cores (int or double); `policy` is `CPUSet` or `CFSQuota`."""
+    """`target` yields milli-cores (int or double); `policy` is `CPUSet` or `CFSQuota`.
+
+    `dead_band_percent` is in percent of the node's CPU; None means the policy's default.
+    """
 
     target: Program
     policy: str
+    dead_band_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,37 @@ class EvictProgram:
     """Yields true while evictions may pass a PodDisruptionBudget, per subject."""
 
 
-EffectProgram: TypeAlias = SuppressCPUProgram | EvictProgram
+@dataclass(frozen=True, slots=True)
+class ResctrlProgram:
+    """Cache range and memory bandwidth of a QoS class, in percent (int or double); the row is the class."""
+
+    cat_range_start_percent: Program | None
+    cat_range_end_percent: Program | None
+    mba_percent: Program | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlkIOProgram:
+    """Limits of one block device (int or double); see `documents.BlkIO`."""
+
+    device: str
+    kind: str
+    read_iops: Program | None
+    write_iops: Program | None
+    read_bps: Program | None
+    write_bps: Program | None
+    io_weight_percent: Program | None
+
+
+@dataclass(frozen=True, slots=True)
+class SysctlProgram:
+    """A setting of the kernel, and its value (int or double)."""
+
+    name: str
+    value: Program
+
+
+EffectProgram: TypeAlias = SuppressCPUProgram | EvictProgram | ResctrlProgram | BlkIOProgram | SysctlProgram
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ from .specs import SortOrder as SortOrder
 from .specs import Spec as Spec
 from .specs import Subject as Subject
 from .specs import SuppressCPU as SuppressCPU
+from .specs import Sysctl as Sysctl
 from .specs import Threshold as Threshold
 from .specs import format_duration as format_duration
 from .specs import parse_duration as parse_duration

@@ -67,6 +67,7 @@ from .specs import (
     Spec,
     Subject,
     SuppressCPU,
+    Sysctl,
     Threshold,
     parse_duration,
 )
@@ -426,13 +427,15 @@ def _scheduler(fields: _Fields) -> SchedulerSpec:
 
 def _threshold(item: _Fields) -> Threshold:
     return Threshold(
-        item.text("name"), item.required("expression"), item.duration("for"), item.duration("coolDown"),
-        item.text("message"), item.expression("messageExpression"), item.node.fields["name"].span,
+        item.text("name"), item.required("expression"), item.duration("for"), item.duration("holdFor"),
+        item.duration("coolDown"), item.text("message"), item.expression("messageExpression"),
+        item.node.fields["name"].span,
     )
 
 
 def _suppress_cpu(fields: _Fields) -> Effect:
-    return SuppressCPU(fields.required("target"), fields.text("policy"))
+    band = fields.whole("deadBandPercent")
+    return SuppressCPU(fields.required("target"), fields.text("policy"), band)
 
 
 def _evict(fields: _Fields) -> Effect:
@@ -460,14 +463,18 @@ def _cgroup(fields: _Fields) -> Effect:
 def _resctrl(fields: _Fields) -> Effect:
     return Resctrl(
         fields.expression("catRangeStartPercent"), fields.expression("catRangeEndPercent"),
-        fields.expression("mbaPercent"),
+        fields.expression("mbaPercent"), fields.node.place,
     )
 
 
 def _blkio(fields: _Fields) -> Effect:
-    return BlkIO(fields.text("device"), fields.text("kind"), **{
+    return BlkIO(fields.text("device"), fields.text("kind"), span=fields.node.place, **{
         field: fields.expression(key) for field, key in _BLKIO_KEYS.items()
     })
+
+
+def _sysctl(fields: _Fields) -> Effect:
+    return Sysctl(fields.text("name"), fields.required("value"), fields.node.fields["name"].span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,8 +497,9 @@ EFFECTS: Final = (
     _EffectKind("evict", EvictAction, _evict, available=True),
     _EffectKind("cpuBurst", CPUBurstAction, _cpu_burst, available=False),
     _EffectKind("cgroup", CgroupFile, _cgroup, available=False),
-    _EffectKind("resctrl", Resctrl, _resctrl, available=False),
-    _EffectKind("blkio", BlkIO, _blkio, available=False),
+    _EffectKind("resctrl", Resctrl, _resctrl, available=True),
+    _EffectKind("blkio", BlkIO, _blkio, available=True),
+    _EffectKind("sysctl", Sysctl, _sysctl, available=True),
 )
 """All kinds of QoS actions."""
 

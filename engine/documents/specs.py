@@ -297,12 +297,13 @@ class Otherwise(enum.Enum):
 class Threshold:
     """A condition with hysteresis: it holds once its expression has been true without interruption for `for_ns`.
 
-    It cannot hold again until `cool_down_ns` after it last ceased to hold.
+    It then holds for `hold_for_ns` at least. It cannot hold again until `cool_down_ns` after it last ceased to hold.
     """
 
     name: str
     expression: Expression
     for_ns: int
+    hold_for_ns: int
     cool_down_ns: int
     message: str
     message_expression: Expression | None
@@ -342,6 +343,8 @@ class SuppressCPU:
     target: Expression
     policy: str
     """`CPUSet` or `CFSQuota`."""
+    dead_band_percent: int | None = None
+    """Percent of the node's CPU by which target and present limit may differ; None: 1 by quota, 0 by CPU set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,11 +399,12 @@ class Resctrl:
     cat_range_start_percent: Expression | None
     cat_range_end_percent: Expression | None
     mba_percent: Expression | None
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class BlkIO:
-    """Limits of one block device: per second; a weight is 1..100."""
+    """Limits of one block device: per second, 0 for none; a weight is 1..100."""
 
     device: str
     kind: str
@@ -410,9 +414,20 @@ class BlkIO:
     read_bps: Expression | None
     write_bps: Expression | None
     io_weight_percent: Expression | None
+    span: Span
 
 
-Effect: TypeAlias = SuppressCPU | EvictAction | CPUBurstAction | CgroupFile | Resctrl | BlkIO
+@dataclass(frozen=True, slots=True)
+class Sysctl:
+    """A setting of the kernel and its new value (an int)."""
+
+    name: str
+    value: Expression
+    span: Span
+    """The place of the name."""
+
+
+Effect: TypeAlias = SuppressCPU | EvictAction | CPUBurstAction | CgroupFile | Resctrl | BlkIO | Sysctl
 
 
 @dataclass(frozen=True, slots=True)

@@ -434,6 +434,7 @@ class Slot(enum.Enum):
     WHEN = "when"
     TARGET = "suppressCPU.target"
     RELEASE = "evict.release"
+    SETTING = "values of resctrl, blkio and sysctl"
     QOS_CRITERIA = "evict.criteria"
     QOS_SORT = "evict.sort"
     QOS_PODS = "aggregates over the node's pods"
@@ -495,6 +496,7 @@ SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
     Slot.WHEN: SlotSpec(_Q, "subject", _NOW, (BOOL,), _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
     Slot.TARGET: SlotSpec(_Q, "subject", _NOW, NUMBER, _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
     Slot.RELEASE: SlotSpec(_Q, "subject", _NOW, NUMBER, _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
+    Slot.SETTING: SlotSpec(_Q, "subject", _NOW, NUMBER, _NOTHING_DONE, _NOTHING_DONE, by_subject=True),
     Slot.QOS_CRITERIA: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), (BOOL,), _STAYS, _STAYS),
     Slot.QOS_SORT: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), ORDERED, _STAYS, _STAYS),
     Slot.QOS_PODS: SlotSpec(_Q, "pod of the node", (*_NOW, *_SUBJECTS["pod"]), NUMBER, _NO_VALUE, _NO_VALUE),
@@ -547,7 +549,7 @@ POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
     Point.POST_BIND: PointSpec(_S, "Called after the pod was bound.", available=False),
     Point.STRATEGY: PointSpec(
         _Q, "Adjusts values on the node; called once per interval.",
-        (Slot.THRESHOLD, Slot.WHEN, Slot.TARGET, Slot.RELEASE, Slot.QOS_CRITERIA, Slot.QOS_SORT),
+        (Slot.THRESHOLD, Slot.WHEN, Slot.TARGET, Slot.RELEASE, Slot.SETTING, Slot.QOS_CRITERIA, Slot.QOS_SORT),
     ),
     Point.EXTENSION: PointSpec(_Q, "Runs beside the strategies, with flags and a feature gate of its own.",
                                available=False),

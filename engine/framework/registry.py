@@ -17,6 +17,7 @@ from typing import Any
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.source import PolicyError, Problem, Span
 
+from .file_sets import FileSet
 from .points import Enforcement, Framework, Point
 
 
@@ -61,6 +62,8 @@ class Plugin:
     Those that are on are its argument `features`."""
     reads: tuple[Read, ...] = ()
     """The kinds of objects that it reads, with their fields. It gets whole nodes and pods unless it names these too."""
+    writes: tuple[FileSet, ...] = ()
+    """The files that a QoS plugin in Python may write; empty if unknown. Two writers of one file are refused."""
 
 
 @dataclass(frozen=True, slots=True)

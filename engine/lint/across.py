@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
+from koordpolicy.engine.agent.qos_manager.conflicts import ADVICE, conflicts, document_writers
 from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReference, VariableReference, path_of
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal
 from koordpolicy.engine.compile import CompiledQoS, CompiledScheduler, EvictProgram
@@ -17,10 +18,10 @@ from koordpolicy.engine.documents import (
     Normalize,
     PodMatch,
     ScoreItem,
-    SelectorOperator,
     YamlNode,
     to_plain,
 )
+from koordpolicy.engine.documents.overlaps import are_apart, nodes_meet, pods_meet
 from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.kubernetes.vocabulary import BATCH, BE, FREE, PRIORITY_BANDS, SLO_CONFIG
 from koordpolicy.engine.source import Severity, Span, did_you_mean
@@ -228,45 +229,6 @@ class _Pairs:
             )
 
 
-def _apart(first: frozenset[str] | None, second: frozenset[str] | None) -> bool:
-    return first is not None and second is not None and not first & second
-
-
-def _required_values(selector: LabelSelector) -> dict[str, frozenset[str]]:
-    """Return the values that a selector allows by key, as far as it names them."""
-    found = {key: frozenset((value,)) for key, value in selector.match_labels.items()}
-    for each in selector.match_expressions:
-        if each.operator is SelectorOperator.IN:
-            found[each.key] = found.get(each.key, each.values) & each.values
-    return found
-
-
-def _selectors_apart(first: LabelSelector | None, second: LabelSelector | None) -> bool:
-    if first is None or second is None:
-        return False
-    one, other = _required_values(first), _required_values(second)
-    return any(not one[key] & other[key] for key in one.keys() & other.keys())
-
-
-def nodes_meet(first: NodeMatch | None, second: NodeMatch | None) -> bool:
-    """Return whether both may match the same node."""
-    if first is None or second is None:
-        return not any(each is not None and each.names == frozenset() for each in (first, second))
-    return not (_apart(first.names, second.names) or _selectors_apart(first.label_selector, second.label_selector))
-
-
-def pods_meet(first: PodMatch | None, second: PodMatch | None) -> bool:
-    """Return whether both may match the same pod."""
-    if first is None or second is None:
-        return True
-    return not (
-        _apart(first.namespaces, second.namespaces) or _apart(first.qos_classes, second.qos_classes)
-        or _apart(first.priority_classes, second.priority_classes)
-        or _selectors_apart(first.label_selector, second.label_selector)
-        or _selectors_apart(first.namespace_selector, second.namespace_selector)
-    )
-
-
 def _takes_best_effort(pods: PodMatch | None) -> bool:
     if pods is None:
         return True
@@ -441,7 +403,7 @@ def _together(first: LintSubject, second: LintSubject) -> bool:
     one, other = first.spec, second.spec
     return (
         pods_meet(one.match.pods, other.match.pods) and nodes_meet(one.match.nodes, other.match.nodes)
-        and not _apart(one.profiles, other.profiles)
+        and not are_apart(one.profiles, other.profiles)
     )
 
 
@@ -524,6 +486,17 @@ UPSTREAM: Final = frozenset((
 _FRAMEWORKS: Final = {
     "KubeSchedulerConfiguration": Framework.SCHEDULER, "DeschedulerConfiguration": Framework.DESCHEDULER,
 }
+
+
+def two_writers(whole: Whole) -> Iterator[Violation]:
+    """Find enforcing QoSPlugins that may write one file of a node."""
+    writers = [
+        writer for each in whole.of(CompiledQoS) if each.spec.enforcement is Enforcement.ENFORCE
+        for writer in document_writers(cast("CompiledQoS", each.compiled))
+    ]
+    for first, second, file in itertools.islice(conflicts(writers), _MOST_FOUND):
+        related = (first.span,) if first.span is not None else ()
+        yield Violation(f"{second} may write `{file}`, which {first} writes too", second.span, ADVICE, related)
 
 
 def unknown_plugins(whole: Whole) -> Iterator[Violation]:

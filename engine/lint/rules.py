@@ -59,10 +59,15 @@ def _score(expression: str, more: str = "") -> str:
     return _scheduler(f"score:\n- name: best\n  expression: {expression}{more}")
 
 
+def _qos(spec: str, name: str = "example", about: str = "An example.") -> str:
+    return _policy("QoSPlugin", spec, name, about)
+
+
 def _both(*documents: str) -> str:
     return "---\n".join(documents)
 
 
+_SETTING = "actions:\n- name: swap\n  sysctl: {{name: vm.swappiness, value: '{}'}}"
 _BELOW = "filter:\n- name: below\n  expression: usage.cpu * 100 / allocatable.cpu < {}"
 _DRAIN = """
 type: Balance
@@ -390,6 +395,15 @@ _RULES: Final = (
         _SLO_CONFIG.format('"enable": true, "memoryEvictThresholdPercent": 700'),
         _SLO_CONFIG.format('"enable": true, "memoryEvictThresholdPercent": 70'),
         whole=slo.invalid_settings, configuration=True,
+    ),
+    LintRule(
+        "KP039", "two-writers", Severity.ERROR,
+        "Two enforcing QoSPlugins that write the same file of a node undo each other's changes, so the QoS manager does"
+        " not run them together.",
+        _both(_qos(_SETTING.format(10), "calm"), _qos(_SETTING.format(60), "keen")),
+        _both(_qos("match: {nodes: {names: [a]}}\n" + _SETTING.format(10), "calm"),
+              _qos("match: {nodes: {names: [b]}}\n" + _SETTING.format(60), "keen")),
+        whole=across.two_writers,
     ),
     LintRule(
         "KP040", "ignore-without-reason", Severity.ERROR,

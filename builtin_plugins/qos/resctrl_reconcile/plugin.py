@@ -16,6 +16,7 @@ from koordpolicy.engine.agent.qos_manager.resctrl import (
     CLASS_OF_GROUP,
     GROUP_OF_QOS,
     GROUPS,
+    active_pods,
     bandwidth_writes,
     cache_writes,
     full_writes,
@@ -27,10 +28,7 @@ from koordpolicy.engine.agent.qos_manager.resctrl import (
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.explanation import Finding
-from koordpolicy.engine.kubernetes.vocabulary import RESCTRL_ANNOTATION
 from koordpolicy.plugin import Adjustment, Readings
-
-_ACTIVE = ("Pending", "Running")
 
 
 class RdtResctrl:
@@ -152,11 +150,9 @@ def _tasks(readings: Readings, strategy: SLOSection) -> Iterator[Adjustment]:
         return
     listed = task_directories(readings.files)
     present = {group: read_tasks(readings.files.get(f"resctrl/{group}/tasks", "")) for group in enabled}
-    for pod in readings.pods:
+    for pod in active_pods(readings.pods):
         group = GROUP_OF_QOS.get(pod.qos_class, "")
-        phase = (pod.object.get("status") or {}).get("phase") or "Pending"
-        annotations = (pod.object.get("metadata") or {}).get("annotations") or {}
-        if group not in enabled or phase not in _ACTIVE or RESCTRL_ANNOTATION in annotations:
+        if group not in enabled:
             continue
         writes = task_writes(group, pod, readings, present[group], listed)
         if writes:

@@ -15,14 +15,7 @@ from typing import Any, Final
 from koordpolicy.engine.agent.qos_manager.node_slo import SLOSection, WarningLog, node_name, node_slo
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.agent.qos_manager.sysctl import (
-    MEMCG_REAP_BACKGROUND,
-    MIN_FREE_KBYTES,
-    PAGECACHE_LIMIT_ENABLED,
     SCHED_FEATURES_FILE,
-    SCHED_GROUP_IDENTITY_ENABLED,
-    SCHED_IDLE_SAVER_WMARK,
-    SETTINGS,
-    WATERMARK_SCALE_FACTOR,
     OriginalTexts,
     feature_states,
     feature_text,
@@ -30,6 +23,15 @@ from koordpolicy.engine.agent.qos_manager.sysctl import (
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.kubernetes.kernel_settings import (
+    KERNEL_SETTINGS,
+    MEMCG_REAP_BACKGROUND,
+    MIN_FREE_KBYTES,
+    PAGECACHE_LIMIT_ENABLED,
+    SCHED_GROUP_IDENTITY_ENABLED,
+    SCHED_IDLE_SAVER_WMARK,
+    WATERMARK_SCALE_FACTOR,
+)
 from koordpolicy.plugin import Adjustment, Readings
 
 _FACTOR: Final = "minFreeKbytesFactor"
@@ -73,7 +75,7 @@ class SystemConfig:
         warnings: dict[str, str] = {}
         found: list[Adjustment] = []
         for field, name in _NAMES.items():
-            setting = SETTINGS[name]
+            setting = KERNEL_SETTINGS[name]
             try:
                 value = _value(section, field, memory)
             except EvaluationError as error:
@@ -107,7 +109,7 @@ class SystemConfig:
                             "the node's memory capacity is not known"),)
         found = []
         for field, name in _NAMES.items():
-            setting = SETTINGS[name]
+            setting = KERNEL_SETTINGS[name]
             try:
                 value = _value(section, field, memory)
             except EvaluationError as error:
@@ -147,7 +149,7 @@ class SystemConfig:
             yield from _reverted(f"sched_features.{name}", reason, writes)
 
     def _restore(self, readings: Readings, reason: str) -> tuple[Adjustment, ...]:
-        names = {SETTINGS[name].file: name for name in _NAMES.values()}
+        names = {KERNEL_SETTINGS[name].file: name for name in _NAMES.values()}
         found: list[Adjustment] = []
         for file in self._originals.files(readings):
             found += _reverted(names[file], reason, self._originals.restore(readings, file))

@@ -12,6 +12,8 @@ from koordpolicy.engine.cel.scalar.tracing import explain
 from koordpolicy.engine.cel.syntax.ast import Select
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import ActionProgram, CompiledQoS
+from koordpolicy.engine.documents import QoSSpec
+from koordpolicy.engine.framework.file_sets import FileSet
 from koordpolicy.engine.framework.qos import Adjustment
 
 from ..readings import NodeReadings
@@ -77,17 +79,23 @@ class Recovery:
     originals: Mapping[str, str]
 
 
+def _no_files(program: object, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001 - one signature for all kinds
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class ActionKind:
     """A kind of action: its key in documents, and its implementation.
 
     `adjust` returns the adjustments of one round, none if everything is as it should be; it raises `EvaluationError` if
-    a value is unknown. `recover` returns those that revert all changes.
+    a value is unknown. `recover` returns those that revert all changes. `files` returns the files that an effect of a
+    document may write, as far as its text says it.
     """
 
     key: str
     adjust: Callable[[Any, ActionContext], Adjustments]
     recover: Callable[[Any, Recovery], Adjustments]
+    files: Callable[[Any, QoSSpec], tuple[FileSet, ...]] = _no_files
 
 
 def restore_originals(kind: str, recovery: Recovery) -> Adjustments:

@@ -10,13 +10,30 @@ from collections.abc import Mapping
 from typing import Final
 
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
-from koordpolicy.engine.compile import CompiledQoS, EffectProgram, EvictProgram, SuppressCPUProgram
+from koordpolicy.engine.compile import (
+    BlkIOProgram,
+    CompiledQoS,
+    EffectProgram,
+    EvictProgram,
+    ResctrlProgram,
+    SuppressCPUProgram,
+    SysctlProgram,
+)
 from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .action_kinds import ActionContext, ActionKind, Adjustments, Recovery, recover_nothing
 from .evict_action import evict
+from .machine_actions import (
+    allocate_cache,
+    change_setting,
+    limit_device,
+    recover_cache,
+    recover_device,
+    recover_setting,
+)
 from .suppression import (
+    DEAD_BAND_PERCENT,
     best_effort_cpus,
     choose_best_effort_cpus,
     recover_cpus,
@@ -25,16 +42,20 @@ from .suppression import (
     set_quota,
     topology_of,
 )
+from .written_files import blkio_files, resctrl_files, suppression_files, sysctl_files
 
 
 def suppress_cpu(program: SuppressCPUProgram, context: ActionContext) -> Adjustments:
     """Limit the node's best-effort tier to the target in milli-cores; return no adjustment if it already is."""
     amount, readings = int(context.number(program.target, "target")), context.readings
+    band = program.dead_band_percent
     if program.policy == "CFSQuota":
-        writes = set_quota(amount, readings.files, _capacity(readings))
+        quota_band = DEAD_BAND_PERCENT if band is None else band
+        writes = set_quota(amount, readings.files, _capacity(readings), dead_band_percent=quota_band)
     else:
         topology = topology_of(readings)
-        cpus = choose_best_effort_cpus(amount, best_effort_cpus(readings.files), topology)
+        current = best_effort_cpus(readings.files)
+        cpus = choose_best_effort_cpus(amount, current, topology, dead_band_percent=band or 0)
         writes = set_cpus(cpus, readings.files, topology) if cpus else ()
     if not writes:
         return ()
@@ -62,8 +83,11 @@ def _capacity(readings: Readings) -> int:
 
 
 ACTION_KINDS: Final[Mapping[type[EffectProgram], ActionKind]] = {
-    SuppressCPUProgram: ActionKind("suppressCPU", suppress_cpu, recover_cpu),
+    SuppressCPUProgram: ActionKind("suppressCPU", suppress_cpu, recover_cpu, suppression_files),
     EvictProgram: ActionKind("evict", evict, recover_nothing),
+    ResctrlProgram: ActionKind("resctrl", allocate_cache, recover_cache, resctrl_files),
+    BlkIOProgram: ActionKind("blkio", limit_device, recover_device, blkio_files),
+    SysctlProgram: ActionKind("sysctl", change_setting, recover_setting, sysctl_files),
 }
 """The implemented kinds of actions, by their compiled effect. Kinds that documents may name but that are not here are
 refused as not available yet."""

@@ -162,6 +162,42 @@ def tier_writes(
     return tuple(found)
 
 
+def device_writes(directory: str, disk: str, numbers: Mapping[str, int], files: Mapping[str, str]) -> Writes:
+    """Return the writes that give one disk of a directory these numbers, by the keys of `ioCfg`; others stay.
+
+    Raises `EvaluationError` if a number is out of range.
+    """
+    found: list[tuple[str, str]] = []
+    for name, value in numbers.items():
+        file = f"{directory}/{file_of(name)}"
+        text = str(_in_range(name, value, name))
+        lines = _lines(file, files)
+        if lines is not None and lines.get(disk, _unset(file)) != text:
+            found.append((file, f"{disk} {text}"))
+    return tuple(found)
+
+
+def restoring_writes(disk: str, originals: Mapping[str, str], files: Mapping[str, str]) -> Writes:
+    """Return the writes that give one disk back its values of the original texts, by file."""
+    found: list[tuple[str, str]] = []
+    for file, text in originals.items():
+        original = (_lines(file, originals) or {}).get(disk, _unset(file)) if text else _unset(file)
+        lines = _lines(file, files)
+        if lines is not None and lines.get(disk, _unset(file)) != original:
+            found.append((file, f"{disk} {original}"))
+    return tuple(found)
+
+
+def file_of(name: str) -> str:
+    """Return the file of a throttle or of the weight, by its key in `ioCfg`."""
+    return WEIGHT_FILE if name == "ioWeightPercent" else THROTTLES[name]
+
+
+def _unset(file: str) -> str:
+    """Return the value of a disk that a file does not list."""
+    return str(FULL_WEIGHT) if file.endswith(WEIGHT_FILE) else "0"
+
+
 def root_writes(directory: str, blocks: Sequence[tuple[Block, str]], files: Mapping[str, str]) -> Writes:
     """Return the writes that set latency targets and cost models of the root's disks, and switch off those of others.
 

@@ -19,6 +19,7 @@ from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
 from ..readings import NodeReadings
+from .conflicts import conflicts, problem_of, writers_of
 from .documents import (
     DocumentStrategy,
     RoundError,
@@ -26,6 +27,7 @@ from .documents import (
     recover_applied,
 )
 from .strategy_state import StrategyState
+from .written_files import written_part
 
 GATES: Final[Mapping[str, bool]] = {
     "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
@@ -34,6 +36,8 @@ GATES: Final[Mapping[str, bool]] = {
 }
 """koordlet's feature gates of the QoS manager with their defaults; a document may name its own gate, which is enabled
 by default."""
+_TASKS: Final = "/tasks"
+"""The files of tasks, which two strategies can move without harm to each other."""
 UNKNOWN_GATE: Final = "unknown-gate"
 """The code of a problem with a feature gate that there is not."""
 
@@ -49,6 +53,11 @@ class RunningStrategy:
     gates: tuple[str, ...]
     lives: bool = False
     """True if it has a life of its own (`LivingStrategy`), and so no rounds."""
+
+    @property
+    def compiled(self) -> CompiledQoS | None:
+        """The compiled document; None for a strategy in Python."""
+        return self.strategy.compiled if isinstance(self.strategy, DocumentStrategy) else None
 
 
 @dataclass(slots=True)
@@ -80,8 +89,8 @@ class Manager:
         effects of items with the same text are retained.
 
         Raises:
-            PolicyError: an unknown gate or plugin, invalid arguments, an action that is not available yet; then the
-                previous plugins stay active.
+            PolicyError: an unknown gate or plugin, invalid arguments, an action that is not available yet, two
+                enforcing plugins that may write one file; then the previous plugins stay active.
         """
         plugins = [each for each in registry.of_framework(Framework.QOS) if Point.STRATEGY in each.points]
         problems = list(self._unknown(plugins))
@@ -120,6 +129,12 @@ class Manager:
                     code=UNKNOWN_GATE)
             for gate in sorted(self.gates.keys() - gates)
         )
+        writers = [
+            writer for plugin in plugins
+            if plugin.name in running and plugin.enforcement is Enforcement.ENFORCE
+            for writer in writers_of(plugin, running[plugin.name].compiled)
+        ]
+        problems += (problem_of(*found) for found in conflicts(writers))
         if problems:
             raise PolicyError(problems)
         self._leaving += [old for name, old in self._running.items() if running.get(name) is not old]
@@ -191,9 +206,9 @@ class Manager:
 
 @dataclass(slots=True)
 class Writers:
-    """The strategy that wrote each control group file of each node and has not recovered it."""
+    """The strategy that wrote each file of each node, or a part of it, and has not recovered it."""
 
-    _owners: dict[tuple[str, str], str] = field(default_factory=dict)
+    _owners: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _reported: set[tuple[str, frozenset[str]]] = field(default_factory=set)
 
     def note(
@@ -205,8 +220,10 @@ class Writers:
         """
         found: list[RoundError] = []
         for adjustment in adjustments:
-            for file, _ in adjustment.writes:
-                owner = self._owners.get((node, file), plugin)
+            parts = dict.fromkeys((file, written_part(file, text)) for file, text in adjustment.writes
+                                  if not file.endswith(_TASKS))
+            for file, part in parts:
+                owner = self._owners.get((node, file, part), plugin)
                 pair = node, frozenset((owner, plugin))
                 if owner != plugin and owner in active and pair not in self._reported:
                     self._reported.add(pair)
@@ -215,11 +232,11 @@ class Writers:
                         f"`{owner}` writes `{file}` too, and each undoes what the other does: turn one of them off",
                         "Conflict",
                     ))
-            for file, _ in adjustment.writes:
+            for file, part in parts:
                 if adjustment.recovers:
-                    self._owners.pop((node, file), None)
+                    self._owners.pop((node, file, part), None)
                 else:
-                    self._owners[node, file] = plugin
+                    self._owners[node, file, part] = plugin
         return tuple(found)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Host, Readings
-from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR
+from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, RESCTRL_ANNOTATION
 
 from .suppression import Writes
 
@@ -30,6 +30,7 @@ AMD: Final = "AuthenticAMD"
 _FLAGS: Final = frozenset(("cat_l3", "mba"))
 _UNLIMITED_AMD: Final = 2048
 _AMD_UNITS: Final = 160  # 25 GB/s of one die at 80 %, in the hardware's units of 1/8 GB/s
+_ACTIVE: Final = ("Pending", "Running")
 _TASK_FILES: Final = ("tasks", "cgroup.procs")
 
 
@@ -152,6 +153,28 @@ def full_writes(group: str, host: Host, files: Mapping[str, str]) -> Writes:
     with contextlib.suppress(EvaluationError):
         found += bandwidth_writes(group, 100, host, files)
     return tuple(found)
+
+
+def restoring_writes(
+    group: str, kinds: Iterable[str], originals: Mapping[str, str], host: Host, files: Mapping[str, str],
+) -> Writes:
+    """Return the writes that give a group back its lines of these kinds; without an original text, everything."""
+    file = f"resctrl/{group}/schemata"
+    if file not in originals:
+        return full_writes(group, host, files)
+    before, now = parse_schemata(originals[file]), parse_schemata(files.get(file, originals[file]))
+    return tuple(
+        (file, format_line(kind, before[kind])) for kind in kinds if kind in before and now.get(kind) != before[kind]
+    )
+
+
+def active_pods(pods: Iterable[PodInfo]) -> list[PodInfo]:
+    """Return the pods whose tasks belong to the group of their class: neither ended nor in a group of their own."""
+    return [
+        pod for pod in pods
+        if ((pod.object.get("status") or {}).get("phase") or "Pending") in _ACTIVE
+        and RESCTRL_ANNOTATION not in ((pod.object.get("metadata") or {}).get("annotations") or {})
+    ]
 
 
 def task_directories(files: Iterable[str]) -> dict[str, set[str]]:

@@ -16,25 +16,27 @@ StateKey: TypeAlias = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Timer:
-    """The timer of a threshold: since when its expression is true, whether it holds, and when it last ceased to hold
-    (in ns).
+    """The timer of a threshold: since when its expression is true, whether it holds, when it last began and ceased to
+    hold (in ns).
     """
 
     since: int | None = None
     holds: bool = False
     ceased: int | None = None
+    began: int | None = None
 
     def update(self, true: bool, threshold: ThresholdProgram, now: int) -> bool:
         """Update the timer with the expression's value; return whether the threshold holds."""
         if not true:
-            if self.holds:
-                self.ceased = now
-            self.since, self.holds = None, False
-            return False
+            self.since = None
+            if self.holds and (self.began is None or now - self.began >= threshold.hold_for_ns):
+                self.ceased, self.holds = now, False
+            return self.holds
         if self.since is None:
             self.since = now
         cold = self.ceased is None or now - self.ceased >= threshold.cool_down_ns
-        self.holds = self.holds or (now - self.since >= threshold.for_ns and cold)
+        if not self.holds and cold and now - self.since >= threshold.for_ns:
+            self.began, self.holds = now, True
         return self.holds
 
 

@@ -41,7 +41,8 @@ PERIOD: Final = 100_000
 _SMALLEST_CPUSET: Final = 2
 _SMALLEST_QUOTA: Final = 2_000
 _LARGEST_STEP: Final = 0.1  # of the node per round, upwards
-_DEAD_BAND: Final = 0.01  # of the node
+DEAD_BAND_PERCENT: Final = 1
+"""The dead band of the quota, of the node's CPU, as in koordlet."""
 
 
 def choose_cpus(count: int, processors: Sequence[Processor]) -> list[int]:
@@ -204,11 +205,19 @@ def read_annotation(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value
 
 
-def choose_best_effort_cpus(milli: int, current: AbstractSet[int], topology: Topology) -> list[int]:
+def choose_best_effort_cpus(
+    milli: int, current: AbstractSet[int], topology: Topology, *, dead_band_percent: int = 0,
+) -> list[int]:
     """Return the CPUs for best-effort pods that together provide `milli`, in pick order.
 
-    At least two CPUs; at most a tenth of the node more than the `current` ones. Empty means no change.
+    At least two CPUs; at most a tenth of the node more than the `current` ones. The current ones stay if they would
+    provide an amount that differs from `milli` by at most the dead band, a share of the node. Empty means no change.
     """
+    band = len(topology.processors) * 10 * dead_band_percent
+    if band and len(current) >= _SMALLEST_CPUSET and current <= topology.best_effort():
+        least = -math.inf if len(current) == _SMALLEST_CPUSET else (len(current) - 1) * 1000 - band
+        if least < milli <= len(current) * 1000 + band:
+            return sorted(current)
     excluded = topology.reserved | topology.system_exclusive
     owner = topology.owners or {}
     free = [each for each in topology.processors if each.cpu not in excluded]
@@ -282,7 +291,9 @@ def _changes(writes: Iterable[tuple[str, str]], files: Mapping[str, str]) -> Wri
     return tuple(changes)
 
 
-def set_quota(milli: int, files: Mapping[str, str], capacity_milli: int) -> Writes:
+def set_quota(
+    milli: int, files: Mapping[str, str], capacity_milli: int, *, dead_band_percent: int = DEAD_BAND_PERCENT,
+) -> Writes:
     """Return the write that gives best-effort pods `milli` of CPU time per period; empty if it hardly differs.
 
     A rise is at most a tenth of the node per call; a fall and the first setting are immediate. Unlike in koordlet, a
@@ -292,7 +303,7 @@ def set_quota(milli: int, files: Mapping[str, str], capacity_milli: int) -> Writ
     current = best_effort_quota(files)
     cores = -(-capacity_milli // 1000)
     if current >= 0:
-        if abs(quota - current) < cores * PERIOD * _DEAD_BAND and quota != _SMALLEST_QUOTA:
+        if abs(quota - current) < cores * PERIOD * dead_band_percent / 100 and quota != _SMALLEST_QUOTA:
             return ()
         quota = min(quota, current + int(cores * PERIOD * _LARGEST_STEP))
     return _changes([(QUOTA_FILE, str(quota))], files)

@@ -8,7 +8,7 @@ from koordpolicy.engine.agent.replay import replay
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError
-from koordpolicy.plugin import python_plugin
+from koordpolicy.plugin import Adjustment, python_plugin
 from tests.engine.agent.qos_manager.test_documents import load_of, quotas, squeeze
 
 STEADY = squeeze().replace("    when: thresholds.hot\n", "")
@@ -30,11 +30,34 @@ def test_what_is_only_watched_from_now_on_is_recovered_first_and_adjusts_nothing
     ]
 
 
-def test_two_plugins_that_write_one_file_are_told_once_of_each_node(registry, recording):
+def test_two_documents_that_write_one_file_are_refused(registry, recording):
     other = STEADY.replace("name: squeeze", "name: press").replace("8000 -", "7000 -")
-    rounds = list(replay(recording(*load_of(*[6000] * 4)), registry(STEADY, other)))
+    with pytest.raises(PolicyError) as refused:
+        replay(recording(*load_of(6000)), registry(STEADY, other))
+    (problem,) = refused.value.problems
+    assert (problem.message, problem.code) == (
+        "action `bound` of `squeeze` may write `besteffort/cpu.cfs_quota_us`, which action `bound` of `press` "
+        "(1.yaml:12) writes too: each would undo what the other does", "conflict")
+
+
+class Quota:
+    """A strategy that does not say which files it writes."""
+
+    interval = 1_000_000_000
+
+    def adjust(self, readings):
+        return (Adjustment("quota", "n", "because", writes=(("besteffort/cpu.cfs_quota_us", "7000"),)),)
+
+    def recover(self, readings):
+        return ()
+
+
+def test_two_plugins_that_turn_out_to_write_one_file_are_told_once_of_each_node(registry, recording):
+    plugin = python_plugin("Quota", Framework.QOS, lambda args, handle: Quota(), enabled=True, points=[Point.STRATEGY])
+    documents = registry(STEADY).of_framework(Framework.QOS)
+    rounds = list(replay(recording(*load_of(*[6000] * 4)), Registry.of([plugin, *documents], generation=1)))
     message = (
-        "`press` writes `besteffort/cpu.cfs_quota_us` too, and each undoes what the other does: turn one of them off"
+        "`Quota` writes `besteffort/cpu.cfs_quota_us` too, and each undoes what the other does: turn one of them off"
     )
     assert [(each.elapsed, each.plugin, error) for each in rounds for error in each.errors] == [
         (0, "squeeze", RoundError("bound", "n", message, "Conflict")),

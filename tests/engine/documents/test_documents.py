@@ -65,16 +65,19 @@ def test_what_stands_under_a_name_that_may_not_be_is_read_all_the_same() -> None
 def test_durations_become_nanoseconds() -> None:
     found = document(
         "apiVersion: policy.koordinator.sh/v1alpha2\nkind: QoSPlugin\nmetadata: {name: q}\nspec:\n  interval: 1m30s\n"
-        "  thresholds: [{name: t, expression: 'true', for: 1.5s}]\n"
+        "  thresholds: [{name: t, expression: 'true', for: 1.5s, holdFor: 2s}]\n"
         "  actions: [{name: a, suppressCPU: {target: '1'}}]\n",
     )
     assert isinstance(found.spec, QoSSpec)
     assert (found.spec.interval_ns, found.spec.window_ns) == (90_000_000_000, 10_000_000_000)
-    assert (found.spec.thresholds[0].for_ns, found.spec.thresholds[0].cool_down_ns) == (1_500_000_000, 0)
+    (threshold,) = found.spec.thresholds
+    assert (threshold.for_ns, threshold.hold_for_ns, threshold.cool_down_ns) == (1_500_000_000, 2_000_000_000, 0)
     (action,) = found.spec.actions
     assert isinstance(action, Action)
     assert isinstance(action.effect, SuppressCPU)
-    assert found.plain["spec"]["actions"][0]["effect"] == {"suppressCPU": {"target": "1", "policy": "CPUSet"}}
+    assert found.plain["spec"]["actions"][0]["effect"] == {
+        "suppressCPU": {"target": "1", "policy": "CPUSet", "deadBandPercent": None},
+    }
 
 
 @pytest.mark.parametrize(("text", "nanoseconds"), [

@@ -1,0 +1,64 @@
+"""The files that actions of documents may write, as far as the document's text says it, and parts of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from koordpolicy.engine.compile import BlkIOProgram, ResctrlProgram, SuppressCPUProgram, SysctlProgram, settings_of
+from koordpolicy.engine.documents import QoSSpec, Subject
+from koordpolicy.engine.framework.file_sets import CONTAINER, POD, TIER, TIERS, FileSet
+from koordpolicy.engine.kubernetes.kernel_settings import KERNEL_SETTINGS
+
+from .block_io import file_of
+from .resctrl import GROUPS
+from .suppression import ROOT
+from .sysctl import SCHED_FEATURES_FILE
+
+LEVELS: Final[Mapping[Subject, str]] = {Subject.POD: POD, Subject.CONTAINER: CONTAINER}
+
+
+def directories_of(spec: QoSSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tiers and the levels of the control groups of a document's subjects.
+
+    Pods of any QoS class may be in any tier: their label says nothing about their requests.
+    """
+    level = LEVELS.get(spec.for_each)
+    return ((ROOT,), (TIER,)) if level is None else (TIERS, (level,))
+
+
+def suppression_files(program: SuppressCPUProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001
+    """Return the files of `suppressCPU`."""
+    if program.policy == "CFSQuota":
+        return (FileSet.of((ROOT,), ("cpu.cfs_quota_us",)),)
+    return (FileSet.of((ROOT,), ("cpuset.cpus",), (TIER, POD, CONTAINER)),)
+
+
+def resctrl_files(program: ResctrlProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001
+    """Return the files of `resctrl`: the class of a subject is known when it runs, so those of all groups."""
+    groups = [f"resctrl/{group}" for group in GROUPS]
+    lines = [] if program.cat_range_start_percent is None and program.cat_range_end_percent is None else ["L3"]
+    lines += [] if program.mba_percent is None else ["MB"]
+    return tuple(FileSet.of(groups, ("schemata",), part=line) for line in lines)
+
+
+def blkio_files(program: BlkIOProgram, spec: QoSSpec) -> tuple[FileSet, ...]:
+    """Return the files of `blkio`, of its device only."""
+    tiers, levels = directories_of(spec)
+    device = f"{program.kind} {program.device}"
+    return (FileSet.of(tiers, (file_of(name) for name in settings_of(program)), levels, device),)
+
+
+def sysctl_files(program: SysctlProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001
+    """Return the file of `sysctl`."""
+    return FileSet.host((KERNEL_SETTINGS[program.name].file,))
+
+
+def written_part(file: str, text: str) -> str:
+    """Return the part of a file that a write changes: a line, a disk, a feature; empty for all of it."""
+    name = file.rpartition("/")[2]
+    if name == "schemata":
+        return text.partition(":")[0]
+    if name.startswith("blkio."):
+        return text.partition(" ")[0]
+    return text.strip().removeprefix("NO_") if file == SCHED_FEATURES_FILE else ""

@@ -1,0 +1,45 @@
+"""Compares the `match` of two documents: they may match the same pods or nodes, or certainly do not."""
+
+from __future__ import annotations
+
+from .specs import LabelSelector, NodeMatch, PodMatch, SelectorOperator
+
+
+def are_apart(first: frozenset[str] | None, second: frozenset[str] | None) -> bool:
+    """Return whether two sets of names have none in common; None means all names."""
+    return first is not None and second is not None and not first & second
+
+
+def _required_values(selector: LabelSelector) -> dict[str, frozenset[str]]:
+    """Return the values that a selector allows by key, as far as it names them."""
+    found = {key: frozenset((value,)) for key, value in selector.match_labels.items()}
+    for each in selector.match_expressions:
+        if each.operator is SelectorOperator.IN:
+            found[each.key] = found.get(each.key, each.values) & each.values
+    return found
+
+
+def _selectors_apart(first: LabelSelector | None, second: LabelSelector | None) -> bool:
+    if first is None or second is None:
+        return False
+    one, other = _required_values(first), _required_values(second)
+    return any(not one[key] & other[key] for key in one.keys() & other.keys())
+
+
+def nodes_meet(first: NodeMatch | None, second: NodeMatch | None) -> bool:
+    """Return whether both may match the same node."""
+    if first is None or second is None:
+        return not any(each is not None and each.names == frozenset() for each in (first, second))
+    return not (are_apart(first.names, second.names) or _selectors_apart(first.label_selector, second.label_selector))
+
+
+def pods_meet(first: PodMatch | None, second: PodMatch | None) -> bool:
+    """Return whether both may match the same pod."""
+    if first is None or second is None:
+        return True
+    return not (
+        are_apart(first.namespaces, second.namespaces) or are_apart(first.qos_classes, second.qos_classes)
+        or are_apart(first.priority_classes, second.priority_classes)
+        or _selectors_apart(first.label_selector, second.label_selector)
+        or _selectors_apart(first.namespace_selector, second.namespace_selector)
+    )
