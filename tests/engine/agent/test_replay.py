@@ -35,9 +35,11 @@ def test_two_documents_that_write_one_file_are_refused(registry, recording):
     with pytest.raises(PolicyError) as refused:
         replay(recording(*load_of(6000)), registry(STEADY, other))
     (problem,) = refused.value.problems
-    assert (problem.message, problem.code) == (
+    assert problem.code == "conflict"
+    assert problem.message == (
         "action `bound` of `squeeze` may write `besteffort/cpu.cfs_quota_us`, which action `bound` of `press` "
-        "(1.yaml:12) writes too: each would undo what the other does", "conflict")
+        "(1.yaml:12) writes too: each would undo what the other does"
+    )
 
 
 class Quota:

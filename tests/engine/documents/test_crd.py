@@ -66,7 +66,8 @@ def test_conditions_become_rules():
     assert one_of == {
         "rule": "[has(self.suppressCPU), has(self.evict), has(self.cpuBurst), has(self.cgroup), has(self.resctrl), "
                 "has(self.blkio), has(self.sysctl)].exists_one(given, given)",
-        "message": "exactly one of `suppressCPU`, `evict`, `cpuBurst`, `cgroup`, `resctrl`, `blkio`, `sysctl` is needed"}
+        "message": "exactly one of `suppressCPU`, `evict`, `cpuBurst`, `cgroup`, `resctrl`, `blkio`, `sysctl` is "
+                   "needed"}
 
 
 def test_lists_of_named_items_are_maps_and_lists_of_different_values_are_sets():
