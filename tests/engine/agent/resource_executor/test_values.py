@@ -59,7 +59,8 @@ def test_limits_of_memory_are_compared_in_pages(wanted: str, now: str, same: boo
 @pytest.mark.parametrize(("wanted", "now", "same"), [
     ("8:0 enable=1 ctrl=user rpct=95 rlat=3000", "8:0 enable=1 ctrl=user rpct=95.00 rlat=3000 wpct=95.00", True),
     ("8:0 enable=1 rpct=95", "8:0 enable=1 rpct=95.50", False),
-    ("8:0 100", "default 100\n8:0 100", True), ("8:0 100", "8:01 100", False), ("8:0 0", "", True), ("8:0 5", "", False),
+    ("8:0 100", "default 100\n8:0 100", True), ("8:0 100", "8:01 100", False), ("8:0 0", "", True),
+    ("8:0 5", "", False),
 ])
 def test_settings_of_disks_are_compared_by_key(wanted: str, now: str, same: bool) -> None:
     assert values.has_line(wanted, now) is same
