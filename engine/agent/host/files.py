@@ -39,8 +39,9 @@ class _OpenFile:
 class FileReader:
     """Reads files by path through descriptors that stay open; from any thread.
 
-    At most `most` descriptors are open; the one that was opened first makes room. `sweep` closes those that were not
-    read since the sweep before, as those of containers that ended. Lists of processes are opened for each reading.
+    At most `most` descriptors stay open (half of what the process may have); further files, and lists of processes, are
+    opened for each reading. `sweep` closes those that were not read since the sweep before, as those of containers that
+    ended.
     """
 
     __slots__ = ("_files", "_lock", "_most")
@@ -123,11 +124,10 @@ class FileReader:
             if error.errno in _GONE:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
             raise
-        if path.endswith(_LISTS):
+        # If all are in use, opening some files each time costs less than closing each of them before its turn comes.
+        if path.endswith(_LISTS) or len(self._files) >= self._most:
             os.close(descriptor)
             return content
-        while len(self._files) >= self._most:
-            self._close(next(iter(self._files)))
         # A file of the kernel has content but no size, and an error instead of content when it goes away.
         self._files[path] = _OpenFile(descriptor, replaceable=found.st_size > 0 or not content)
         return content

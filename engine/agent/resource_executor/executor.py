@@ -36,10 +36,11 @@ _NOT_SUPPORTED: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS
 
 @dataclass(slots=True)
 class _CachedValue:
-    """A value that was written or found: its text as requested and in logical units, when, and the file's content if
-    it was read since.
+    """A value that was written or found: its row in the table (two may share a file), its text as requested and in
+    logical units, when, and the file's content if it was read since.
     """
 
+    file: str
     text: str
     wanted: str
     time: int
@@ -184,8 +185,8 @@ class ResourceExecutor:
             return write
         path = place.path
         known = self._cache.get(path)
-        if (cached and known is not None and known.text == text and now - known.time <= self.update_interval
-                and path not in seen):
+        if (cached and known is not None and known.text == text and known.file == place.file.name
+                and now - known.time <= self.update_interval and path not in seen):
             write.status = FileWriteStatus.CACHED
             return write
         try:
@@ -312,12 +313,12 @@ class ResourceExecutor:
 
     def _remember(self, place: FilePlace, write: _PlannedWrite, now: int, content: str | None) -> None:
         if place.file.access is not FileAccess.APPEND:
-            self._cache[place.path] = _CachedValue(write.text, write.wanted, now, content)
+            self._cache[place.path] = _CachedValue(place.file.name, write.text, write.wanted, now, content)
 
     def _observe(self, place: FilePlace, content: str) -> None:
         """Forget the cached value of a file that a strategy read with another one."""
         known = self._cache.get(place.path)
-        if known is None or known.content == content:
+        if known is None or known.content == content or known.file != place.file.name:
             return
         with contextlib.suppress(ValueError):
             native = place.native(known.wanted, content)
@@ -388,6 +389,7 @@ class ResourceExecutor:
         self._swept = now
         for path in [path for path, each in self._cache.items() if now - each.time > _RETAINED]:
             del self._cache[path]
+        self._logged = {cause: last for cause, last in self._logged.items() if now - last < _REPEATED}
         self.breakers.sweep(now)
         self.tree.sweep()
         if self.journal is not None:

@@ -77,6 +77,7 @@ class FileTree:
 
     def __post_init__(self) -> None:
         self.directories = LogicalDirectories(self.groups)
+        self.resctrl, self.proc, self.sys = (each.rstrip("/") for each in (self.resctrl, self.proc, self.sys))
 
     def place(self, name: str) -> FilePlace:
         """Return the place of a file, whether or not it exists.

@@ -162,6 +162,15 @@ def test_a_value_is_not_looked_at_again_within_a_minute(machine: Machine) -> Non
     assert machine.statuses((file, "5")) == ["written"]
 
 
+def test_quota_and_period_of_version_2_share_a_file_and_not_their_values(v2: Machine) -> None:
+    quota, period = f"{TIER}/cpu.cfs_quota_us", f"{TIER}/cpu.cfs_period_us"
+    assert v2.statuses((quota, "50000"), (period, "50000")) == ["written", "written"]
+    assert v2.text(quota) == "50000 50000"
+    assert v2.executor.tree.view()[period] == "50000"
+    assert [each.status.value for each in v2.restarted().start(0)] == ["restored"]
+    assert v2.text(quota) == "max 100000"
+
+
 def test_a_value_that_a_strategy_read_differently_is_looked_at(machine: Machine) -> None:
     file = f"{TIER}/cpu.cfs_burst_us"
     machine.write((file, "5"))
