@@ -16,7 +16,7 @@ class FakeKubelet:
     """Answers `/pods/` with `answer`, and `/configz` with `configuration`. All methods are for the test's thread."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.answer: Callable[[], web.StreamResponse] = pod_list
+        self.answer: Callable[[], Any] = pod_list
         self.configuration: Any = {"kubeletconfig": {"cpuManagerPolicy": "static"}}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.port = 0
