@@ -203,6 +203,25 @@ def test_a_pod_whose_control_group_is_gone_has_no_sample(groups, process):
     assert reader.sources.cache.at(reader.now).pod_usage("d/p", "cpu", "count", 60 * SECOND) == 1
 
 
+def test_the_kernels_queue_of_changes_may_overflow(tmp_path, caplog):
+    length = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if length > 50_000:
+        pytest.skip(f"{length} changes would take long")
+    groups = ControlGroups(2, CGROUPFS, {"": str(tmp_path)})
+    (tmp_path / POD.directory).parent.mkdir(parents=True)
+    events: list[LifecycleEvent] = []
+    watcher = LifecycleWatcher(groups, events.append)
+    watcher.start()
+    for _ in range(length // 2 + 10):
+        (tmp_path / POD.directory).mkdir()
+        (tmp_path / POD.directory).rmdir()
+    (tmp_path / "kubepods/podu-2/c1").mkdir(parents=True)
+    watcher.dispatch()
+    watcher.close()
+    assert "all of them are listed again" in caplog.text
+    assert events == [LifecycleEvent(True, "guaranteed", "u-2"), LifecycleEvent(True, "guaranteed", "u-2", "c1")]
+
+
 @pytest.fixture
 def unified() -> Iterator[ControlGroups]:
     """A control group v2 of our own, with the pod's."""

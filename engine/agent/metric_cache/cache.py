@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from .readings import MetricReadings
-from .series import Series, WindowStatistics
+from .series import STATISTICS, Series, WindowStatistics
 from .table import SeriesTable
 
+_LOG: Final = logging.getLogger(__name__)
 _SECOND: Final = 1_000_000_000
 _MINUTE: Final = 60 * _SECOND
 
@@ -18,9 +21,11 @@ RETENTION: Final[Mapping[str, int]] = {
 }
 """The longest window by kind of subject, in nanoseconds: NodeMetric reports percentiles of a node over 5, 10 and 30
 minutes, and averages of its pods over 5. Other kinds (`numaNode`, `resctrl`, ...) have that of a pod."""
+LONGEST: Final = 60 * _MINUTE
+"""The longest window that is kept: a thousand series of an hour have 18 MB."""
 _FEW: Final = frozenset({"node", "system", "bestEffort"})
 _EXACT_ROWS: Final = 600
-"""Of many subjects, longer series are rounded to 32 bits: a thousand series of half an hour would need 18 MB."""
+"""Of many subjects, longer series are rounded to 32 bits: a thousand series of an hour would need 36 MB."""
 
 
 class MetricCache:
@@ -42,14 +47,23 @@ class MetricCache:
         self._retention = {**RETENTION, **retention}
         self._tables: dict[str, dict[str, SeriesTable]] = {}
         self._intervals: dict[tuple[str, str], int] = {}
+        self._too_long: set[str] = set()
+        self._lock = threading.Lock()
 
     def require(self, what: str, window: int) -> None:
-        """Keep samples of a kind for at least that long, in nanoseconds; never shortens a retention."""
+        """Keep samples of a kind for that long, in nanoseconds, but at most an hour; never shortens a retention.
+
+        A longer window than any before, when it is read for the first time, finds what there is, and is full later.
+        """
         if window <= self.retention(what):
             return
-        self._retention[what] = window
-        for resource, table in self._tables.get(what, {}).items():
-            table.resize(self._rows(what, resource))
+        if window > LONGEST and what not in self._too_long:
+            self._too_long.add(what)
+            _LOG.warning("windows of a %s are longer than an hour: they have the samples of the last hour", what)
+        with self._lock:
+            self._retention[what] = max(min(window, LONGEST), self.retention(what))
+            for resource, table in self.tables(what):
+                table.resize(self._rows(what, resource))
 
     def retention(self, what: str) -> int:
         """Return how long samples of a kind are kept, in nanoseconds."""
@@ -63,10 +77,15 @@ class MetricCache:
         tables = self._tables.setdefault(what, {})
         found = tables.get(resource)
         if found is None:
-            self._intervals[what, resource] = interval or self.interval
-            rows = self._rows(what, resource)
-            found = tables[resource] = SeriesTable(rows, single=what not in _FEW and rows > _EXACT_ROWS)
+            with self._lock:
+                self._intervals[what, resource] = interval or self.interval
+                found = tables[resource] = SeriesTable(
+                    self._rows(what, resource), exact_rows=None if what in _FEW else _EXACT_ROWS)
         return found
+
+    def tables(self, what: str) -> tuple[tuple[str, SeriesTable], ...]:
+        """Return the tables of a kind with their resources."""
+        return tuple(self._tables.get(what, {}).items())
 
     def append(self, what: str, name: str, resource: str, time: int, value: float) -> None:
         """Append a measurement; raise `ValueError` if it is not finite."""
@@ -74,12 +93,12 @@ class MetricCache:
 
     def forget(self, what: str, name: str) -> None:
         """Drop all series of a subject, which is gone or is another one of the same name."""
-        for table in self._tables.get(what, {}).values():
+        for _, table in self.tables(what):
             table.forget(name)
 
     def names(self, what: str) -> frozenset[str]:
         """Return the subjects of a kind that have series."""
-        return frozenset(name for table in tuple(self._tables.get(what, {}).values()) for name in table.names())
+        return frozenset(name for _, table in self.tables(what) for name in table.names())
 
     def aggregate(self, what: str, name: str, resource: str, start: int, end: int) -> WindowStatistics | None:
         """Return all statistics of a series from `start` to `end`, both included; None without a sample."""
@@ -99,7 +118,7 @@ class MetricCache:
         """Return the series of a subject by resource."""
         return {
             resource: _Column(table, name)
-            for resource, table in tuple(self._tables.get(what, {}).items()) if name in table
+            for resource, table in self.tables(what) if name in table
         }
 
     def at(self, now: int) -> MetricReadings:
@@ -139,6 +158,18 @@ class _CacheReadings(MetricReadings):
     def __init__(self, cache: MetricCache, now: int) -> None:
         super().__init__(cache.node, now, cache.interval)
         self._cache = cache
+
+    def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:
+        self._cache.require(what, window)
+        of, start, end = STATISTICS[statistic], self._now - window, self._now
+        return {
+            resource: of(values) for resource, table in self._cache.tables(what)
+            if (values := table.between(name, start, end))
+        }
+
+    def _usage(self, what: str, name: str, resource: str, statistic: str, window: int) -> float:
+        self._cache.require(what, window)
+        return super()._usage(what, name, resource, statistic, window)
 
     def _series(self, what: str, name: str) -> Mapping[str, Series]:
         return self._cache.series(what, name)

@@ -20,10 +20,10 @@ class SeriesTable:
     May be used from any thread.
     """
 
-    def __init__(self, rows: int, *, single: bool = False) -> None:
-        """`single` rounds values to 32 bits: 24 significant ones, relative error at most 6e-8."""
+    def __init__(self, rows: int, *, exact_rows: int | None = None) -> None:
+        """With more rows than `exact_rows`, values are rounded to 32 bits: their relative error is at most 6e-8."""
         self._lock = threading.Lock()
-        self._code = "f" if single else "d"
+        self._exact_rows = exact_rows
         self._allocate(rows)
         self._columns: dict[str, array[float]] = {}
 
@@ -34,7 +34,8 @@ class SeriesTable:
         self.capacity = rows + max(rows // 4, 1)
         """The number of rows for which there is memory."""
         self._times = array("q", bytes(8 * self.capacity))
-        self._empty = array(self._code, [_NONE]) * self.capacity
+        exact = self._exact_rows is None or rows <= self._exact_rows
+        self._empty = array("d" if exact else "f", [_NONE]) * self.capacity
         self._end = 0
 
     def __len__(self) -> int:
@@ -92,7 +93,7 @@ class SeriesTable:
             self._columns = {}
             for name, column in columns.items():
                 new = self._columns[name] = self._empty[:]
-                new[:stay] = column[first:end]
+                new[:stay] = array(new.typecode, column[first:end])
 
     def between(self, name: str, start: int, end: int) -> Sequence[float]:
         """Return the values of a subject measured from `start` to `end`, both included, in order of time."""

@@ -98,6 +98,18 @@ def test_a_longer_window_is_kept_once_it_is_required(cache):
     assert cache.retention("pod") == 30 * MINUTE
 
 
+def test_a_longer_window_is_kept_once_it_is_read(cache, caplog):
+    fill(cache, range(3000))
+    for read in (lambda at: at.pod_usage("d/p", "cpu", "count", 40 * MINUTE),
+                 lambda at: len(at.measured("pod", "d/p", "avg", 40 * MINUTE))):
+        read(cache.at(2999 * SECOND))
+    assert (cache.retention("pod"), caplog.text) == (40 * MINUTE, "")
+    cache.at(2999 * SECOND).pod_usage("d/p", "cpu", "avg", 25 * 60 * MINUTE)
+    cache.at(2999 * SECOND).pod_usage("d/p", "cpu", "avg", 25 * 60 * MINUTE)
+    assert (cache.retention("pod"), cache.retention("node")) == (60 * MINUTE, 30 * MINUTE)
+    assert caplog.text.count("windows of a pod are longer than an hour") == 1
+
+
 def test_a_day_ends_where_an_hour_ended(cache):
     # A day of one collection every 30 seconds, against the first hour of it.
     cache = MetricCache("n", 30 * SECOND)
@@ -130,4 +142,4 @@ def test_series_of_many_subjects_are_rounded_only_if_they_are_long(cache):
     cache.append("application", "a", "cpu", 1, 0.1)
     readings = cache.at(1)
     assert (readings.pod_usage("d/p", "cpu"), readings.application_usage("a", "cpu")) == (0.1, pytest.approx(0.1, 1e-7))
-    assert readings.application_usage("a", "cpu") != 0.1
+    assert readings.application_usage("a", "cpu") != 0.1  # rounded

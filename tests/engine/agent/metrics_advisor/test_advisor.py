@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from koordpolicy.engine.agent.metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
 from koordpolicy.engine.agent.metrics_advisor.collector import SECOND
@@ -101,6 +104,26 @@ def test_descriptors_of_files_that_are_not_read_any_more_are_closed(machine):
         machine.seconds += 1
         found.collect_due(machine.now)
     assert before - len(machine.sources.files) == (2 if machine.version == 2 else 3)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_content_of_files_stops_a_collection(machine, data):
+    found = advisor(machine, psi=True, page_cache=True, cold_memory=True, resctrl=True, storage=True)
+    machine.use(*(machine.subject(*each) for each in (("pod", "d/p"), ("container", "d/p/c"), ("application", "a"))))
+    for _ in range(2):
+        machine.seconds += 1
+        found.collect_due(machine.now)
+    texts = st.one_of(
+        st.binary(max_size=60), st.sampled_from([b"", b"\n", b"9" * 30 + b"\n", b"-1\n", b"\xff\n", b"0-999999999\n"]))
+    for path in sorted(path for path in machine.root.rglob("*") if path.is_file()):
+        if data.draw(st.booleans()):
+            path.write_bytes(data.draw(texts))
+    machine.seconds += 1
+    found.collect_due(machine.now)
+    for what in ("node", "numaNode", "system", "pod", "container", "application", "bestEffort", "resctrl"):
+        for name in machine.cache.names(what):
+            assert all(math.isfinite(value) and value >= 0 for value in machine.last(what, name).values())
 
 
 def test_an_interval_is_above_0(machine):

@@ -142,21 +142,23 @@ def test_other_names_and_files_are_no_pods(running):
     assert running.dispatch() == []
 
 
-@pytest.mark.parametrize("node", KINDS[1:2], indirect=True)
-def test_the_kernels_queue_may_overflow(running, caplog):
-    length = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    if length > 50_000:
-        pytest.skip(f"{length} changes would take long")
-    pod = running.pod("besteffort", "u-9")
-    for _ in range(length // 2 + 10):
-        pod.mkdir()
-        pod.rmdir()
-    running.container("guaranteed", "u-1").mkdir(parents=True)
-    assert running.dispatch() == [
-        LifecycleEvent(True, "guaranteed", "u-1"), LifecycleEvent(True, "guaranteed", "u-1", ID)]
+def test_after_lost_changes_all_directories_are_listed_again(running, monkeypatch, caplog):
+    running.container("burstable", "u-1").mkdir(parents=True)
+    running.container("burstable", "u-2").mkdir(parents=True)
+    running.dispatch()
+    running.container("guaranteed", "u-3").mkdir(parents=True)
+    running.container("burstable", "u-1", "ff").mkdir()
+    shutil.rmtree(running.pod("burstable", "u-2"))
+    running.watcher._inotify.read()  # as if they had never come
+    with monkeypatch.context() as patch:
+        patch.setattr(running.watcher._inotify, "read", lambda: [inotify.DirectoryChange(-1)])
+        assert running.dispatch() == [
+            LifecycleEvent(True, "guaranteed", "u-3"), LifecycleEvent(True, "guaranteed", "u-3", ID),
+            LifecycleEvent(False, "burstable", "u-2", ID), LifecycleEvent(False, "burstable", "u-2"),
+            LifecycleEvent(True, "burstable", "u-1", "ff")]
     assert "all of them are listed again" in caplog.text
-    running.container("guaranteed", "u-1").rmdir()
-    assert running.dispatch() == [LifecycleEvent(False, "guaranteed", "u-1", ID)]
+    running.container("guaranteed", "u-3").rmdir()
+    assert running.dispatch() == [LifecycleEvent(False, "guaranteed", "u-3", ID)]
 
 
 def test_a_callback_that_fails_is_logged_and_the_next_event_comes(node, caplog):
