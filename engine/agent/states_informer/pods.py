@@ -51,6 +51,8 @@ class PodReader:
     faults: dict[str, str] = field(default_factory=dict)
     """The error of each pod that could not be read in its last version, by `namespace/name`."""
     _parts: PartPool = field(default_factory=lambda: PartPool(4096))
+    _read: dict[int, PodInfo] = field(default_factory=dict)
+    """The pods of the last list by the hash of their JSON: most have not changed since."""
 
     def read(self, raw: msgspec.Raw | bytes) -> PodInfo:
         """Return a pod; raise `ValueError` or `RecursionError` if it cannot be read."""
@@ -74,9 +76,11 @@ class PodReader:
         """Return pods by key; of one that cannot be read, the last state that could. `whole`: these are all pods."""
         found: dict[str, PodInfo] = {}
         faults: dict[str, str] = {}
+        read: dict[int, PodInfo] = {}
         for raw in raws:
+            content = hash(bytes(raw))
             try:
-                pod = self.read(raw)
+                pod = self._read.get(content) or self.read(raw)
             except (ValueError, RecursionError) as error:
                 key = _key_of(raw)
                 faults[key] = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -86,6 +90,9 @@ class PodReader:
                     found[key] = known[key]
                 continue
             found[pod.key] = pod
+            read[content] = pod
+        if whole:
+            self._read = read
         kept = {} if whole else {key: fault for key, fault in self.faults.items() if key not in found}
         self.faults = kept | faults
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import operator
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -389,7 +390,9 @@ class StatesInformer:
 
     def _set_pods(self, pods: dict[str, PodInfo]) -> None:
         self._pods = pods
-        self._sorted = sorted_pods(pods)
+        ordered = sorted_pods(pods)
+        if len(ordered) != len(self._sorted) or any(map(operator.is_not, ordered, self._sorted)):
+            self._sorted = ordered
         self.callbacks.send(StateType.PODS)
         self._notify(PODS)
         if self.settings.claims:

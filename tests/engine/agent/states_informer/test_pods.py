@@ -68,3 +68,11 @@ def test_an_odd_pod_costs_itself_and_keeps_its_last_state(caplog: pytest.LogCapt
     assert found["default/a"] is known["default/a"]
     assert caplog.text.count("`default/a` cannot be read, and is left as it was") == 1
     assert many.faults.keys() == {"default/a"}
+
+
+def test_a_pod_that_has_not_changed_is_the_same_object():
+    many = reader()
+    first = many.read_all([raw(pod("a")), raw(pod("b"))], {})
+    second = many.read_all([raw(pod("a")), raw(pod("b", uid="other"))], first)
+    assert second["default/a"] is first["default/a"]
+    assert second["default/b"].uid == "other"
