@@ -21,6 +21,7 @@ from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.files import make_own_directory
+from koordpolicy.engine.framework.qos import Host
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.framework.states import CallbackTarget, StateType
 from koordpolicy.engine.slo.effective import effective_spec
@@ -29,6 +30,7 @@ from koordpolicy.engine.source import PolicyError, Problem
 from .daemon import Agent, AgentSettings, Conclusion
 from .host.detection import HostRoots, detect_control_groups
 from .host.facts import read_host
+from .host.resctrl import has_resctrl, mount_resctrl
 from .live_readings import LiveReadings
 from .metric_cache.cache import MetricCache
 from .metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
@@ -111,7 +113,7 @@ class NodeAgent:
             dry_run=settings.agent.dry_run)
         if metric is not None:
             self.executor.metric = metric
-        self.host = read_host(roots, groups.version)
+        self.host = _read_host(roots, groups.version, mounts=not settings.agent.dry_run)
         interval = int(settings.interval * _SECOND)
         self.cache = MetricCache(settings.node, interval)
         self.advisor = MetricsAdvisor(
@@ -232,6 +234,17 @@ class NodeAgent:
         # What was restored was sent before anybody listened.
         self.states.callbacks.send(StateType.PODS)
         self.states.callbacks.send(StateType.NODE_SLO)
+
+
+def _read_host(roots: HostRoots, version: int, *, mounts: bool) -> Host:
+    """Return the facts of the machine; mount resctrl first, where the processors have what it divides."""
+    host = read_host(roots, version)
+    if mounts and has_resctrl(host) and not host.cbm_mask:
+        if reason := mount_resctrl(roots.resctrl):
+            _LOG.warning("caches and memory bandwidth are not divided: %s", reason)
+        else:
+            host = read_host(roots, version)
+    return host
 
 
 def _lock(directory: Path) -> int:

@@ -185,6 +185,7 @@ class _Loaded:
 
 
 def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] | None) -> _Loaded:
+    from koordpolicy.engine.agent.host.files import raise_descriptor_limit  # noqa: PLC0415
     from koordpolicy.engine.agent.node_agent import NodeAgent  # noqa: PLC0415 - only this command pays for it
     from koordpolicy.engine.agent.qos_manager.lives import check_extension_gates, plugins_at  # noqa: PLC0415
     from koordpolicy.engine.agent.qos_manager.manager import Manager  # noqa: PLC0415
@@ -205,6 +206,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
         check(policies.live.registry)
     check_extension_gates(extensions, [each.name for each in plugins_at(policies.live.registry, Point.EXTENSION)])
     settings = _settings(options, gates, enable, own, extensions)
+    raise_descriptor_limit()  # files of control groups stay open
     agent = NodeAgent(lambda: load_plain_connection(context_of(options.cluster)), policies.live, settings)
     loaded = _Loaded(agent, lambda: policies.live.registry)
     loaded.parts.append((reloader.start, reloader.close))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordpolicy.engine.agent.resource_executor import executor, restore
 from koordpolicy.engine.agent.resource_executor import journal as module
-from koordpolicy.engine.agent.resource_executor import restore
 from koordpolicy.engine.agent.resource_executor.journal import JournalEntry, JournalError, ResourceJournal, read_boot
+from koordpolicy.engine.agent.resource_executor.table import FileAccess
 
 from .conftest import MAIN, POD, TIER, Machine
 
@@ -357,3 +359,41 @@ def test_values_are_given_back_in_an_order_that_the_kernel_accepts(
         (f"{POD}/cpuset.cpus", "0-3"), (f"{TIER}/cpuset.cpus", "0-3"), (f"{TIER}/cpu.cfs_quota_us", "9000"),
         (f"{TIER}/cpu.cfs_burst_us", "50"),
     ]
+
+
+class Killed(BaseException):
+    """An agent that ends at once."""
+
+
+_ROUNDS = st.lists(st.lists(st.tuples(
+    st.sampled_from([f"{directory}/{name}" for directory in (TIER, POD) for name in (
+        "cpu.cfs_quota_us", "cpu.shares", "cpu.cfs_burst_us",
+    )]), st.sampled_from(["2", "3000", "40000"]),
+), min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+@settings(max_examples=40)
+@given(rounds=_ROUNDS, killed_at=st.integers(0, 12), before=st.booleans(), version=st.sampled_from([1, 2]))
+def test_wherever_an_agent_is_killed_the_next_one_gives_everything_back(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[list[tuple[str, str]]], killed_at: int, before: bool,
+    version: int,
+) -> None:
+    machine = Machine(tmp_path_factory.mktemp("machine"), version)
+    original = {name: text.strip() for name, text in machine.everything().items()}
+    write_file, count = executor.write_file, [0]
+
+    def write(path: str, text: str, access: FileAccess) -> None:
+        count[0] += 1
+        if before and count[0] > killed_at:
+            raise Killed
+        write_file(path, text, access)
+        if count[0] > killed_at:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+        patch.setattr(executor, "write_file", write)
+        for writes in rounds:
+            machine.write(*writes)
+    machine.restarted().start(0)
+    assert {name: text.strip() for name, text in machine.everything().items()} == original
+    assert machine.restarted().start(0) == ()
