@@ -78,6 +78,7 @@ class _Reader:
             fixtures=_fixtures(fixtures) if fixtures is not None else Fixtures(),
             metrics=self._metrics(fields.get("metrics")),
             cgroups=_plain(fields.get("cgroups"), {}),
+            host=_plain(fields.get("host"), {}),
             cases=tuple(cases),
             survivors=tuple(
                 Survivor(each.fields["at"].text, each.fields["change"].text, each.fields["because"].text, each.span)

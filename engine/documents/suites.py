@@ -234,5 +234,7 @@ class TestSpec:
     fixtures: Fixtures = Fixtures()
     metrics: tuple[MeasuredPeriod, ...] = ()
     cgroups: Mapping[str, str] = field(default_factory=_nothing)
+    host: Mapping[str, Any] = field(default_factory=_nothing)
+    """The machine: the fields of `Host` in camel case."""
     cases: tuple[Case, ...] = ()
     survivors: tuple[Survivor, ...] = ()

@@ -61,7 +61,7 @@ _SLOTS_OF_SCHEDULER: Final = {
 }
 _SLOTS_OF_QOS: Final = {
     "condition": Slot.THRESHOLD, "threshold": Slot.THRESHOLD, "when": Slot.WHEN, "target": Slot.TARGET,
-    "amount": Slot.RELEASE, "criterion": Slot.QOS_CRITERIA, "sort": Slot.QOS_SORT,
+    "amount": Slot.RELEASE, "criterion": Slot.QOS_CRITERIA, "sort": Slot.QOS_SORT, "setting": Slot.SETTING,
 }
 _SLOTS_OF_DESCHEDULER: Final = {
     "condition": Slot.CRITERIA, "source": Slot.SOURCE, "destination": Slot.DESTINATION, "until": Slot.UNTIL,

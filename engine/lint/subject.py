@@ -10,7 +10,15 @@ from typing import Any
 from koordpolicy.engine.cel.check.checked_ast import Checked, DefinitionReference
 from koordpolicy.engine.cel.syntax.ast import Call, Expr, Literal
 from koordpolicy.engine.cel.values.types import BOOL
-from koordpolicy.engine.compile import Compiled, CompiledQoS, CompiledScheduler, EvictProgram, Rule, SuppressCPUProgram
+from koordpolicy.engine.compile import (
+    Compiled,
+    CompiledQoS,
+    CompiledScheduler,
+    EvictProgram,
+    Rule,
+    SuppressCPUProgram,
+    settings_of,
+)
 from koordpolicy.engine.documents import Document, Kind, ParamsSpec, PluginSpec, YamlNode, node_of
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import Severity, Source, Span
@@ -193,6 +201,8 @@ def _placed(compiled: Compiled) -> Iterator[Placed]:
                 yield from (Placed("sort", each.program.checked, action.name) for each in action.effect.sort)
                 if action.effect.amount is not None:
                     yield Placed("amount", action.effect.amount.checked, action.name)
+            else:
+                yield from (Placed("setting", each.checked, action.name) for each in settings_of(action.effect).values())
     else:
         yield from _rules("condition", compiled.match_conditions)
         for role, program in (

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.qos_manager.documents import RoundError
-from koordpolicy.engine.agent.recording import MetricsRecording
+from koordpolicy.engine.agent.qos_manager.written_files import written_part
+from koordpolicy.engine.agent.recording import MetricsRecording, host_of
 from koordpolicy.engine.agent.replay import ReplayedRound, replay
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.compile import CompiledQoS
@@ -88,6 +89,11 @@ def _recording(running: RunningCase, world: World) -> MetricsRecording:
     cgroups = {**spec.cgroups, **case.cgroups}
     if cgroups:
         recording.files[node] = dict(cgroups)
+    if spec.host:
+        try:
+            recording.hosts[node] = host_of(spec.host)
+        except (TypeError, ValueError) as error:
+            raise FixtureError(f"`host`: {error}") from None
     second = 0
     for period in periods:
         length = max(period.for_ns // SECOND, 1)
@@ -174,13 +180,18 @@ def _listed(names: frozenset[str]) -> str:
 
 def _does(required: ActionExpectation, got: Adjustment, world: World, node: str) -> bool:
     subject = node if got.subject == node else world.named(got.subject)
-    writes = dict(got.writes)
     return (
         required.item == got.item and required.kind in (None, got.kind) and required.subject in (None, subject)
         and required.recovers == got.recovers
         and all(name in got.values and got.values[name] == value for name, value in required.values.items())
-        and (required.writes is None or all(writes.get(name) == text for name, text in required.writes.items()))
+        and (required.writes is None or all(_writes(got, name, text) for name, text in required.writes.items()))
     )
+
+
+def _writes(got: Adjustment, name: str, text: str) -> bool:
+    """Return whether a file is written so: its last write, or one of those that change only a part of it."""
+    texts = [each.strip() for file, each in got.writes if file == name]
+    return text.strip() in texts if any(written_part(name, each) for each in texts) else texts[-1:] == [text.strip()]
 
 
 def _action_text(each: ActionExpectation) -> str:

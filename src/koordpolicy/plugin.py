@@ -68,6 +68,9 @@ from koordpolicy.engine.framework.explain import (
     ExplainsNode,
     ExplainsRound,
 )
+from koordpolicy.engine.framework.file_sets import (
+    FileSet,
+)
 from koordpolicy.engine.framework.handle import (
     Client,
     Closeable,
@@ -226,6 +229,7 @@ __all__ = [
     "EvictsPods",
     "ExplainsNode",
     "ExplainsRound",
+    "FileSet",
     "Filter",
     "FilterNode",
     "FindOneNode",
