@@ -1,8 +1,7 @@
 """The daemon of a node: collectors, then strategies, at their intervals in one thread; what they return is done here.
 
 Nothing is written before node and pods are known. What strategies changed is given back when they are switched off, and
-when the daemon ends; what a process that died has left behind is given back by the next one, unless its strategies
-write it again.
+when the daemon ends; what a process that died has left behind is given back by the next one before its first rounds.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ _DECIDE: Final = 1_000_000
 """The priority of strategies; collectors have their position."""
 _LONGEST_WAIT: Final = 1.0
 """The daemon looks at least so often, in seconds, whether policies have changed."""
-_UNCLAIMED_AFTER: Final = 2
-"""The rounds that each strategy has before what a former process left behind is given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +95,7 @@ class Agent:
         self._injected = InjectedPolicies(())
         self._generation: int | None = None
         self._unrecovered = False
-        self._left_behind = frozenset[str]()
-        self._claimed: set[str] = set()
-        self._had: dict[str, int] = {}
+        self._had: set[str] = set()
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._ready = False
@@ -142,7 +137,7 @@ class Agent:
                 if self._ready and not announced:
                     announced = True
                     ready()
-                if self._settings.once and self._ready and self._had_rounds(1):
+                if self._settings.once and self._ready and self._had.issuperset(self.manager.intervals):
                     return
                 self._wake.wait(max(min(due, until) - clock.monotonic(), 0.0))
         finally:
@@ -155,15 +150,13 @@ class Agent:
             self._start(now)
         with self._lock:
             self._attempt("callbacks", self._parts.run_callbacks)
-            if not self._ready and self._parts.is_synced():
-                self._ready = True
             if self._generation != self._policies.registry.generation:
                 self._use(self._policies.registry, now)
+            if not self._ready and self._parts.is_synced():
+                self._begin_deciding(now)
             if self._ready and self._unrecovered:
                 self._recover_leaving()
             due = self._rounds.run_due(now)
-            if self._left_behind:
-                self._give_back_unclaimed()
         return min(due, now + _LONGEST_WAIT)
 
     def close(self) -> None:
@@ -182,13 +175,19 @@ class Agent:
 
     def _start(self, now: float) -> None:
         self._started = True
-        self._left_behind = self._parts.journaled() if self._dry is None else frozenset()
-        if self._left_behind:
-            _LOG.info("a former process has left %d changed files: they are given back unless strategies write them",
-                      len(self._left_behind))
         for position, collector in enumerate(self._parts.collectors):
             self._rounds.add(f"collect {collector.name}", collector.interval,
                              partial(self._collect, collector.name, collector.collect), now=now, priority=position)
+
+    def _begin_deciding(self, now: float) -> None:
+        """Give back what a former process has left, and let the first rounds follow at once: they decide anew."""
+        self._ready = True
+        left_behind = self._parts.journaled() if self._dry is None else frozenset()
+        if left_behind:
+            _LOG.info("%d files that a former process has changed are given back", len(left_behind))
+            self._parts.executor.restore(self._now(), left_behind)
+        for name in self.manager.intervals:
+            self._rounds.bring_forward(name, now)
 
     def _collect(self, name: str, collect: Callable[[int], object]) -> None:
         self._attempt(f"collector {name}", lambda: collect(self._parts.clock.wall()))
@@ -252,7 +251,7 @@ class Agent:
         name = "" if running is None else running.name
         return StrategyContext(
             node=self._parts.node, readings=self._locked_readings,
-            executor=LockedApplier(self._lock, self._parts.executor if enforced else None, name, self._claimed.add,
+            executor=LockedApplier(self._lock, self._parts.executor if enforced else None, name,
                                    self._parts.clock.monotonic),
             evictor=PodEvictions(self._parts.evictor if enforced else None, name),
             strategies={each: found.strategy for each, found in self.manager.running.items()},
@@ -290,7 +289,7 @@ class Agent:
         self.counts.add("rounds", name)
         self.counts.add("seconds", name, amount=self._parts.clock.monotonic() - began)
         self._conclude(name, report, readings, enforced=enforced)
-        self._had[name] = self._had.get(name, 0) + 1
+        self._had.add(name)
 
     def _conclude(self, name: str, report: RoundReport, readings: LiveReadings, *, enforced: bool) -> None:
         """Do what a round requests, and say what went wrong."""
@@ -319,7 +318,6 @@ class Agent:
         results = tuple(self._parts.executor.apply(written, self._now()))
         for write in (write for each in results for write in each.writes):
             self.counts.add("writes", write.status.value)
-            self._claimed.add(write.path)
         return results
 
     def _evict(self, adjustments: Iterable[Adjustment], readings: LiveReadings) -> None:
@@ -364,15 +362,3 @@ class Agent:
             _LOG.error("`%s` gives nothing back: %s", name, describe(error))
             return
         self._conclude(name, found, readings, enforced=True)
-
-    def _had_rounds(self, count: int) -> bool:
-        return all(self._had.get(name, 0) >= count for name in self.manager.intervals)
-
-    def _give_back_unclaimed(self) -> None:
-        """Restore what a former process left, once every strategy had its rounds and did not write it."""
-        if not self._ready or not self._had_rounds(_UNCLAIMED_AFTER):
-            return
-        files, self._left_behind = self._left_behind - self._claimed, frozenset()
-        if files:
-            _LOG.info("%d files that a former process has changed are given back", len(files))
-            self._parts.executor.restore(self._now(), files)

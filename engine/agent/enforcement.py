@@ -130,15 +130,13 @@ class LockedApplier:
     """The executor for a plugin's own thread (implements `Applies`); without one it says what would be written."""
 
     def __init__(
-        self, lock: Lock, executor: AppliesAdjustments | None, plugin: str, claim: Callable[[str], object],
-        clock: Callable[[], float],
+        self, lock: Lock, executor: AppliesAdjustments | None, plugin: str, clock: Callable[[], float],
     ) -> None:
-        """`claim` is called with the path of each file that is written; `clock` is the monotonic one."""
+        """`clock` is the monotonic one."""
         self._lock = lock
         self._clock = clock
         self._executor = executor
         self._plugin = plugin
-        self._claim = claim
         self._said: set[tuple[str, str]] = set()
 
     def apply(self, adjustments: Sequence[Adjustment]) -> object:
@@ -149,10 +147,7 @@ class LockedApplier:
                 for each in written:
                     self._say(each)
                 return ()
-            results = self._executor.apply(written, int(self._clock() * 1e9))
-            for write in (write for result in results for write in result.writes):
-                self._claim(write.path)
-            return results
+            return self._executor.apply(written, int(self._clock() * 1e9))
 
     def _say(self, each: Adjustment) -> None:
         for file, text in each.writes:

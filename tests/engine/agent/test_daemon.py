@@ -225,18 +225,17 @@ def test_the_end_gives_nothing_back_if_values_are_to_stay(world):
     assert world.executor.files[QUOTA] == "100000"
 
 
-def test_what_a_dead_process_left_is_given_back_unless_it_is_written_again(world):
+def test_what_a_dead_process_left_is_given_back_before_the_first_rounds_decide_anew(world):
     shares = "besteffort/cpu.shares"
     world.executor = FakeExecutor({QUOTA: "100000", shares: "1024"}, originals={QUOTA: "-1", shares: "2"})
-    world.cpu = "6"
-
-    class Again(Squeeze):
-        def adjust(self, readings: Readings) -> list[Adjustment]:
-            return [Adjustment("suppressCPU", "n", "again", writes=((QUOTA, "100000"),))]
-
-    agent = world.agent(plugin(make=Again))
-    world.run(agent, 3)
+    world.cpu, world.synced = "6", False
+    agent = world.agent(plugin())
+    world.run(agent, 2)
+    assert world.executor.files == {QUOTA: "100000", shares: "1024"}
+    world.synced = True
+    agent.step()
     assert world.executor.files == {QUOTA: "100000", shares: "2"}
+    assert [each.reason for each in world.executor.applied] == ["quota 100000"]
 
 
 def test_what_a_dead_process_left_is_given_back_if_nothing_runs(world):
