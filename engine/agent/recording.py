@@ -258,7 +258,7 @@ class _Builder:
             amounts += [(what, key, used) for key, used in (value.get(f"{what}s") or {}).items()]
         read = [
             ((node, what, name), resource,
-             float(quantity) if resource == _THROTTLED else canonical_amount(resource, quantity, f"{name}.{resource}"))
+             measured_amount(resource, quantity, f"{name}.{resource}"))
             for what, name, used in amounts for resource, quantity in used.items()
         ]
         read += [
@@ -273,6 +273,23 @@ class _Builder:
         if isinstance(value, str) and "T" not in value:
             return self._zero + parse_duration(value)
         return _moment(value) if not isinstance(value, (int, float)) else self._zero + int(value * _SECOND)
+
+
+def measured_amount(resource: str, quantity: Any, path: str) -> float:
+    """Return a measured amount in its canonical unit: a share from 0 to 1 of `throttled`, else that of a quantity.
+
+    Raises:
+        ValueError: it is no such amount; the message begins with `path`.
+    """
+    if resource != _THROTTLED:
+        return canonical_amount(resource, quantity, path)
+    try:
+        share = float(quantity)
+    except (TypeError, ValueError):
+        raise ValueError(f"`{path}` must be a number from 0 to 1, not {quantity!r}") from None
+    if not 0 <= share <= 1:
+        raise ValueError(f"`{path}` must be from 0 to 1, not {share:g}")
+    return share
 
 
 def _moment(value: Any) -> int:

@@ -8,8 +8,12 @@ from dataclasses import fields
 from typing import Any, Final
 
 from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.syntax.ast import Literal
+from koordpolicy.engine.cel.values.types import INT, STRING
 from koordpolicy.engine.documents import (
     BlkIO,
+    CgroupFile,
+    CPUBurstAction,
     EvictAction,
     Expression,
     QoSSpec,
@@ -26,6 +30,8 @@ from koordpolicy.engine.source import Span, did_you_mean
 from .expressions import Expressions
 from .programs import (
     BlkIOProgram,
+    CgroupProgram,
+    CPUBurstProgram,
     EffectProgram,
     EvictProgram,
     ResctrlProgram,
@@ -33,6 +39,11 @@ from .programs import (
     SuppressCPUProgram,
     SysctlProgram,
 )
+
+PERCENTAGES: Final[Mapping[str, tuple[int, float]]] = {
+    "cpuBurstPercent": (1, 10_000), "cfsQuotaBurstPercent": (100, float("inf")), "sharePoolThresholdPercent": (0, 100),
+}
+"""The ranges of the percentages of a CPU burst."""
 
 
 def compile_effect(effect: object, spec: QoSSpec, expressions: Expressions) -> EffectProgram | None:
@@ -119,9 +130,42 @@ def _refuse(expressions: Expressions, message: str, span: Span, advice: str, cod
     expressions.problems.add(message, span, help=advice, code=code)
 
 
+_POLICIES: Final = {"CPUBurstOnly": "cpuBurstOnly", "CFSQuotaBurstOnly": "cfsQuotaBurstOnly", "Auto": "auto"}
+
+
+def _cpu_burst(effect: CPUBurstAction, spec: QoSSpec, expressions: Expressions) -> CPUBurstProgram:
+    if spec.for_each is Subject.CONTAINER:
+        _refuse(expressions, "`cpuBurst` sets a whole pod: its burst is the sum of its containers'", effect.span,
+                "write `forEach: pod`")
+    return CPUBurstProgram(
+        _POLICIES[effect.policy], _percentage("cpuBurstPercent", effect.cpu_burst_percent, expressions),
+        _percentage("cfsQuotaBurstPercent", effect.cfs_quota_burst_percent, expressions),
+        effect.cfs_quota_burst_period_ns,
+        _percentage("sharePoolThresholdPercent", effect.share_pool_threshold_percent, expressions),
+    )
+
+
+def _percentage(name: str, expression: Expression | None, expressions: Expressions) -> Program | None:
+    """Return the program of a percentage; a constant one must be in its range."""
+    program = expressions.optional(expression, Slot.SETTING)
+    root = None if program is None else program.checked.root
+    if expression is not None and isinstance(root, Literal) and isinstance(root.value, int | float):
+        least, most = PERCENTAGES[name]
+        if not least <= root.value <= most:
+            _refuse(expressions, f"`{name}` is {root.value}, and must be from {least} to {most}", expression.span, "")
+    return program
+
+
+def _cgroup(effect: CgroupFile, spec: QoSSpec, expressions: Expressions) -> CgroupProgram | None:  # noqa: ARG001
+    value = expressions.program(effect.value, Slot.SETTING, (INT, STRING))
+    return None if value is None else CgroupProgram(effect.file, value)
+
+
 _COMPILERS: Final[Mapping[type[Any], Callable[[Any, QoSSpec, Expressions], EffectProgram | None]]] = {
     SuppressCPU: _suppress_cpu,
     EvictAction: _evict,
+    CPUBurstAction: _cpu_burst,
+    CgroupFile: _cgroup,
     Resctrl: _resctrl,
     BlkIO: _blkio,
     Sysctl: _sysctl,

@@ -159,7 +159,31 @@ class SysctlProgram:
     value: Program
 
 
-EffectProgram: TypeAlias = SuppressCPUProgram | EvictProgram | ResctrlProgram | BlkIOProgram | SysctlProgram
+@dataclass(frozen=True, slots=True)
+class CPUBurstProgram:
+    """CPU burst of the containers of a subject's pods; the percentages are ints or doubles, of limits.
+
+    `policy` is that of koordlet (`auto`); None is a setting without a value. The period is in nanoseconds.
+    """
+
+    policy: str
+    cpu_burst_percent: Program | None
+    cfs_quota_burst_percent: Program | None
+    cfs_quota_burst_period_ns: int | None
+    share_pool_threshold_percent: Program | None
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupProgram:
+    """One control group file of a subject, named as in control groups v2; `value` yields an int or a string."""
+
+    file: str
+    value: Program
+
+
+EffectProgram: TypeAlias = (
+    SuppressCPUProgram | EvictProgram | CPUBurstProgram | CgroupProgram | ResctrlProgram | BlkIOProgram | SysctlProgram
+)
 
 
 @dataclass(frozen=True, slots=True)

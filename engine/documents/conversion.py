@@ -452,7 +452,7 @@ def _cpu_burst(fields: _Fields) -> Effect:
     return CPUBurstAction(
         fields.text("policy"), fields.expression("cpuBurstPercent"), fields.expression("cfsQuotaBurstPercent"),
         fields.duration("cfsQuotaBurstPeriod") if "cfsQuotaBurstPeriod" in fields.node.fields else None,
-        fields.expression("sharePoolThresholdPercent"),
+        fields.expression("sharePoolThresholdPercent"), fields.node.place,
     )
 
 
@@ -479,12 +479,11 @@ def _sysctl(fields: _Fields) -> Effect:
 
 @dataclass(frozen=True, slots=True)
 class _EffectKind:
-    """One kind of action: its key, its constructor, and whether the QoS manager supports it."""
+    """One kind of action: its key and its constructor."""
 
     key: str
     type: type[Any]
     make: Callable[[_Fields], Effect]
-    available: bool
 
 
 _BLKIO_KEYS: Final = {
@@ -493,21 +492,19 @@ _BLKIO_KEYS: Final = {
 }
 
 EFFECTS: Final = (
-    _EffectKind("suppressCPU", SuppressCPU, _suppress_cpu, available=True),
-    _EffectKind("evict", EvictAction, _evict, available=True),
-    _EffectKind("cpuBurst", CPUBurstAction, _cpu_burst, available=False),
-    _EffectKind("cgroup", CgroupFile, _cgroup, available=False),
-    _EffectKind("resctrl", Resctrl, _resctrl, available=True),
-    _EffectKind("blkio", BlkIO, _blkio, available=True),
-    _EffectKind("sysctl", Sysctl, _sysctl, available=True),
+    _EffectKind("suppressCPU", SuppressCPU, _suppress_cpu),
+    _EffectKind("evict", EvictAction, _evict),
+    _EffectKind("cpuBurst", CPUBurstAction, _cpu_burst),
+    _EffectKind("cgroup", CgroupFile, _cgroup),
+    _EffectKind("resctrl", Resctrl, _resctrl),
+    _EffectKind("blkio", BlkIO, _blkio),
+    _EffectKind("sysctl", Sysctl, _sysctl),
 )
 """All kinds of QoS actions."""
 
 
 def _action(item: _Fields) -> Action:
     kind = next(each for each in EFFECTS if each.key in item.node.fields)
-    if not kind.available:
-        _not_available(item, [kind.key])
     fields = item.sub(kind.key)
     assert fields is not None
     return Action(

@@ -382,6 +382,7 @@ class CPUBurstAction:
     cfs_quota_burst_percent: Expression | None
     cfs_quota_burst_period_ns: int | None
     share_pool_threshold_percent: Expression | None
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -434,7 +434,7 @@ class Slot(enum.Enum):
     WHEN = "when"
     TARGET = "suppressCPU.target"
     RELEASE = "evict.release"
-    SETTING = "values of resctrl, blkio and sysctl"
+    SETTING = "values of cpuBurst, cgroup, resctrl, blkio and sysctl"
     QOS_CRITERIA = "evict.criteria"
     QOS_SORT = "evict.sort"
     QOS_PODS = "aggregates over the node's pods"

@@ -60,7 +60,7 @@ class Placed:
     checked: Checked
     name: str = ""
     item: Any = None
-    """The rule or score item of the document that it belongs to."""
+    """The rule or score item of the document that it belongs to, or the name of the field of an action."""
 
     def span(self, node: Expr | None = None) -> Span:
         """Return the place of a part of it, or of the whole."""
@@ -202,7 +202,8 @@ def _placed(compiled: Compiled) -> Iterator[Placed]:
                 if action.effect.amount is not None:
                     yield Placed("amount", action.effect.amount.checked, action.name)
             else:
-                yield from (Placed("setting", each.checked, action.name) for each in settings_of(action.effect).values())
+                for field, setting in settings_of(action.effect).items():
+                    yield Placed("setting", setting.checked, action.name, field)
     else:
         yield from _rules("condition", compiled.match_conditions)
         for role, program in (

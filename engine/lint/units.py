@@ -35,7 +35,7 @@ from koordpolicy.engine.cel.syntax.ast import (
     children,
 )
 from koordpolicy.engine.cel.values.types import BOOL, DOUBLE, DURATION, INT, STRING, TIMESTAMP
-from koordpolicy.engine.compile import AggregateProgram, Compiled, CompiledQoS, EvictProgram
+from koordpolicy.engine.compile import AggregateProgram, CgroupProgram, Compiled, CompiledQoS, EvictProgram
 from koordpolicy.engine.documents import AggregateFunction, Normalize, ScoreItem
 from koordpolicy.engine.framework.points import unit_of_field, unit_of_resource
 
@@ -517,6 +517,9 @@ def _of_result(placed: Placed, measure: Measure | None, compiled: Compiled) -> U
                 and measure.factor == ONE:
             return UnitFault("this score is a fraction of 1, and scores go from 0 to 100", "multiply by 100")
         return None
+    if placed.role == "setting" and str(placed.item).endswith("Percent") and measure.is_share and measure.of_whole \
+            and measure.factor == ONE:
+        return UnitFault(f"`{placed.item}` is a fraction of 1 here, and percent are expected", "multiply by 100")
     expected = _expected(placed, compiled)
     if expected is None or measure.loose:
         return None
@@ -534,12 +537,19 @@ def _article(measure: Measure) -> str:
     return measure.unit if measure.is_share else f"in {measure.unit}"
 
 
+_BYTES: Final = frozenset(f"memory.{name}" for name in ("min", "low", "high", "max", "limit_in_bytes"))
+"""Files whose values are bytes."""
+
+
 def _expected(placed: Placed, compiled: Compiled) -> Measure | None:
     if placed.role == "target":
         return amount("milli-cores")
-    if placed.role == "amount" and isinstance(compiled, CompiledQoS):
+    if placed.role in ("amount", "setting") and isinstance(compiled, CompiledQoS):
         for action in compiled.actions:
             if action.name == placed.name and isinstance(action.effect, EvictProgram) and action.effect.release:
                 unit = unit_of_resource(action.effect.release.resource)
                 return amount(unit) if unit else None
+            if action.name == placed.name and isinstance(action.effect, CgroupProgram) and \
+                    action.effect.file in _BYTES:
+                return amount(unit_of_resource("memory") or "")
     return None

@@ -9,9 +9,9 @@ from typing import Any, Final
 from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.qos_manager.documents import RoundError
 from koordpolicy.engine.agent.qos_manager.written_files import written_part
-from koordpolicy.engine.agent.recording import MetricsRecording, host_of
+from koordpolicy.engine.agent.recording import MetricsRecording, host_of, measured_amount
 from koordpolicy.engine.agent.replay import ReplayedRound, replay
-from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.documents import (
     ActionExpectation,
@@ -81,7 +81,7 @@ def _recording(running: RunningCase, world: World) -> MetricsRecording:
     recording = MetricsRecording(interval=SECOND, nodes={node: nodes[0]})
     for each in world.objects:
         if each["kind"] == "Pod":
-            pod = PodInfo.of(each)
+            pod = PodInfo.of(_started(each))
             if pod.node_name:
                 recording.pods.setdefault(pod.node_name, {})[pod.key] = pod
         elif each["kind"] not in ("Node", "NodeMetric"):
@@ -111,7 +111,7 @@ def _recording(running: RunningCase, world: World) -> MetricsRecording:
     return recording
 
 
-def _amounts(period: MeasuredPeriod, world: World, node: str) -> dict[tuple[str, str, str], dict[str, int]]:
+def _amounts(period: MeasuredPeriod, world: World, node: str) -> dict[tuple[str, str, str], dict[str, float]]:
     given: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     if period.usage is not None:
         given[node, "node", node] = period.usage
@@ -125,10 +125,21 @@ def _amounts(period: MeasuredPeriod, world: World, node: str) -> dict[tuple[str,
             raise unknown(f"container of `{pod}`", container, known)
         given[node, "container", f"{found.key}/{container}"] = usage
     try:
-        return {key: {resource: canonical_amount(resource, str(amount), f"{key[2]}.{resource}")
+        return {key: {resource: measured_amount(resource, str(amount), f"{key[2]}.{resource}")
                       for resource, amount in usage.items()} for key, usage in given.items()}
     except ValueError as error:
         raise FixtureError(str(error)) from None
+
+
+def _started(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a pod of a node with the status of its containers, as the kubelet reports it once they run."""
+    status = pod.get("status") or {}
+    if "containerStatuses" in status:
+        return pod
+    name = pod["metadata"]["name"]
+    statuses = [{"name": each["name"], "containerID": f"containerd://{name}-{each['name']}", "state": {"running": {}}}
+                for each in pod["spec"]["containers"]]
+    return {**pod, "status": {"phase": "Running", **status, "containerStatuses": statuses}}
 
 
 def _on_node(world: World, name: str) -> PodInfo:

@@ -16,16 +16,14 @@ from koordpolicy.engine.agent.qos_manager.bursting import (
     BurstLimiters,
     BurstPod,
     QuotaChange,
-    base_quota,
     burst_pod,
     burst_writes,
-    change_quota,
     excluded_cpu,
     may_burst,
     node_state,
     overlay_config,
     quota_changes,
-    read_quota,
+    recover_writes,
     shared_usage,
 )
 from koordpolicy.engine.cel.values.values import EvaluationError
@@ -142,26 +140,11 @@ class CPUBurst:
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Set bursts to 0 and quotas to the limits."""
-        found: list[Adjustment] = []
-        none, reason = BurstConfig(), "the strategy does not run any more"
-        for pod in readings.pods:
-            if not may_burst(pod):
-                continue
-            try:
-                of_pod = burst_pod(pod, readings.directory)
-            except ValueError:
-                continue
-            writes = [*burst_writes(of_pod, none, readings.files, readings.host.cgroup_version)]
-            pod_quota = read_quota(readings.files, of_pod.quota_file)
-            for container in of_pod.containers:
-                current, base = read_quota(readings.files, container.quota_file), base_quota(container.limit)
-                if current is None or not container.running or base <= 0 or current == base:
-                    continue
-                writes += change_quota(of_pod, container, base, current=current, pod_quota=pod_quota).writes
-                if pod_quota is not None and pod_quota > 0:
-                    pod_quota += base - current
-            if writes:
-                found.append(Adjustment(self.name, pod.key, reason, writes=tuple(writes), recovers=True))
+        reason = "the strategy does not run any more"
+        found = [
+            Adjustment("cpuBurst", pod.key, reason, writes=writes, recovers=True)
+            for pod in readings.pods if may_burst(pod) and (writes := recover_writes(pod, readings))
+        ]
         self._nodes.pop(_name(readings), None)
         return found
 

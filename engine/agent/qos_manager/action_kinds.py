@@ -17,7 +17,7 @@ from koordpolicy.engine.framework.file_sets import FileSet
 from koordpolicy.engine.framework.qos import Adjustment
 
 from ..readings import NodeReadings
-from .strategy_state import StrategyState
+from .strategy_state import StateKey, StrategyState
 from .subjects import QoSSubject, RoundView
 
 Adjustments: TypeAlias = tuple[Adjustment, ...]
@@ -41,6 +41,11 @@ class ActionContext:
     def readings(self) -> NodeReadings:
         """The readings of the round."""
         return self.view.readings
+
+    @property
+    def key(self) -> StateKey:
+        """The key of the action's state for the subject."""
+        return self.action.key, self.view.node, self.subject.name
 
     @property
     def item(self) -> str:

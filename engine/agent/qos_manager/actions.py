@@ -12,7 +12,9 @@ from typing import Final
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.compile import (
     BlkIOProgram,
+    CgroupProgram,
     CompiledQoS,
+    CPUBurstProgram,
     EffectProgram,
     EvictProgram,
     ResctrlProgram,
@@ -20,9 +22,11 @@ from koordpolicy.engine.compile import (
     SysctlProgram,
 )
 from koordpolicy.engine.framework.qos import Adjustment, Readings
-from koordpolicy.engine.source import PolicyError, Problem
+from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
 from .action_kinds import ActionContext, ActionKind, Adjustments, Recovery, recover_nothing
+from .cgroup_action import SETTABLE, recover_file, set_file
+from .cpu_burst_action import burst, recover_burst
 from .evict_action import evict
 from .machine_actions import (
     allocate_cache,
@@ -42,7 +46,7 @@ from .suppression import (
     set_quota,
     topology_of,
 )
-from .written_files import blkio_files, resctrl_files, suppression_files, sysctl_files
+from .written_files import blkio_files, burst_files, cgroup_files, resctrl_files, suppression_files, sysctl_files
 
 
 def suppress_cpu(program: SuppressCPUProgram, context: ActionContext) -> Adjustments:
@@ -87,21 +91,20 @@ ACTION_KINDS: Final[Mapping[type[EffectProgram], ActionKind]] = {
     EvictProgram: ActionKind("evict", evict, recover_nothing),
     ResctrlProgram: ActionKind("resctrl", allocate_cache, recover_cache, resctrl_files),
     BlkIOProgram: ActionKind("blkio", limit_device, recover_device, blkio_files),
+    CPUBurstProgram: ActionKind("cpuBurst", burst, recover_burst, burst_files),
+    CgroupProgram: ActionKind("cgroup", set_file, recover_file, cgroup_files),
     SysctlProgram: ActionKind("sysctl", change_setting, recover_setting, sysctl_files),
 }
-"""The implemented kinds of actions, by their compiled effect. Kinds that documents may name but that are not here are
-refused as not available yet."""
+"""The kinds of actions, by their compiled effect."""
 
 
-def refuse_unavailable(plugin: CompiledQoS) -> None:
-    """Raise `PolicyError` with the position of every action of a kind that is not available yet."""
-    available = {action.name for action in plugin.actions if type(action.effect) in ACTION_KINDS}
+def refuse_unknown_files(plugin: CompiledQoS) -> None:
+    """Raise `PolicyError` with the position of every action that names a control group file which cannot be set."""
     problems = [
-        Problem(
-            f"action `{action.name}`: this kind is not available yet", action.span,
-            f"available are {', '.join(f'`{each.key}`' for each in ACTION_KINDS.values())}", code="not-available",
-        )
-        for action in plugin.spec.actions if action.name not in available
+        Problem(f"action `{action.name}`: there is no control group file `{action.effect.file}` that can be set",
+                action.span, did_you_mean(action.effect.file, SETTABLE), code="unknown-file")
+        for action in plugin.actions
+        if isinstance(action.effect, CgroupProgram) and action.effect.file not in SETTABLE
     ]
     if problems:
         raise PolicyError(problems)

@@ -386,6 +386,25 @@ def quota_changes(
     return found
 
 
+def recover_writes(pod: PodInfo, readings: Readings) -> Writes:
+    """Return the writes that set a pod's bursts to 0 and its quotas to the limits; none if its limits are malformed."""
+    files = readings.files
+    try:
+        of_pod = burst_pod(pod, readings.directory)
+    except ValueError:
+        return ()
+    writes = [*burst_writes(of_pod, BurstConfig(), files, readings.host.cgroup_version)]
+    pod_quota = read_quota(files, of_pod.quota_file)
+    for container in of_pod.containers:
+        current, base = read_quota(files, container.quota_file), base_quota(container.limit)
+        if current is None or not container.running or base <= 0 or current == base:
+            continue
+        writes += change_quota(of_pod, container, base, current=current, pod_quota=pod_quota).writes
+        if pod_quota is not None and pod_quota > 0:
+            pod_quota += base - current
+    return tuple(writes)
+
+
 def _usage_percent(container: BurstContainer, readings: Readings) -> int:
     used = _measured(readings, container.key, "cpu")
     return 100 if used is None else int(used / container.limit * 100)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -20,7 +20,7 @@ from koordpolicy.engine.framework.qos import Adjustment
 
 from ..readings import NodeReadings
 from .action_kinds import ActionContext, Recovery
-from .actions import ACTION_KINDS, refuse_unavailable
+from .actions import ACTION_KINDS, refuse_unknown_files
 from .strategy_state import AppliedAction, StateKey, StrategyState, Timer
 from .subjects import QoSSubject, RoundBindings, RoundView
 
@@ -59,7 +59,7 @@ class DocumentStrategy:
     """A compiled QoSPlugin: a strategy that needs `NodeReadings`."""
 
     def __init__(self, compiled: CompiledQoS, memory: StrategyState | None = None) -> None:
-        refuse_unavailable(compiled)
+        refuse_unknown_files(compiled)
         self._compiled = compiled
         self._memory = memory or StrategyState()
 
@@ -140,6 +140,7 @@ def recover_applied(
 def _recover(memory: StrategyState, key: StateKey, readings: NodeReadings, reason: str) -> tuple[Adjustment, ...]:
     """Drop the state of an action for one subject; return what reverts its changes, unless it holds them."""
     applied = memory.applied.pop(key, None)
+    memory.limiters.pop(key, None)
     if applied is None or applied.action.otherwise is not Otherwise.RECOVER:
         return ()
     kind = ACTION_KINDS[type(applied.action.effect)]
@@ -233,7 +234,8 @@ class _Round:
         for key in [key for key in memory.applied if key[0] in actions and key[1] == node and key[2] not in met]:
             self.adjustments += _recover(memory, key, self._readings, "the document does not match it any more")
         items = actions | {threshold.key for threshold in self._compiled.thresholds}
-        for states in (memory.timers, memory.failing, memory.evictions):
+        states: Any
+        for states in (memory.timers, memory.failing, memory.evictions, memory.limiters):
             for key in [key for key in states if key[0] in items and key[1] == node and key[2] not in met]:
                 del states[key]
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from koordpolicy.engine.compile import ActionProgram, ThresholdProgram
 from koordpolicy.engine.framework.qos import Evictions
 
+from .bursting import BurstLimiters
 from .evictions import LEAVING_FOR
 
 StateKey: TypeAlias = tuple[str, str, str]
@@ -78,6 +79,7 @@ class StrategyState:
     """Times of evictions by `eviction_id`."""
     evictions: dict[StateKey, LatestEvictions] = field(default_factory=dict)
     failing: dict[StateKey, int] = field(default_factory=dict)
+    limiters: dict[StateKey, BurstLimiters] = field(default_factory=dict)
 
     def leaving(self, now: int) -> frozenset[str]:
         """Return the pods that were evicted within two minutes, by `eviction_id`."""

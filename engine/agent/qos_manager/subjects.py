@@ -20,9 +20,10 @@ from koordpolicy.engine.kubernetes.vocabulary import BE, QOS_CLASSES
 
 from ..metric_cache.series import STATISTICS
 from ..readings import NodeReadings
+from .bursting import excluded_cpu, shared_usage
 
 _NODE: Final = ("node", "nodeInfo", "allocatable", "requested")
-_TIERS: Final[Mapping[str, str]] = {"BE": "besteffort", "LS": "burstable", "LSR": "guaranteed"}
+QOS_CLASS_TIERS: Final[Mapping[str, str]] = {"BE": "besteffort", "LS": "burstable"}
 """The directories of Kubernetes' QoS classes, by the class whose settings they have; the others have none."""
 _ALLOCATIONS: Final[Mapping[str, str]] = {"usage": "usage", "request": "request", "realLimit": "real-limit"}
 """The CPU of the best-effort tier as readings name it, by its names in expressions."""
@@ -36,7 +37,7 @@ class QoSSubject:
     bindings: Mapping[str, object]
     pods: tuple[PodInfo, ...]
     directory: str = ""
-    """The logical directory of its control groups: of a pod, a container or a tier; empty for the node's root."""
+    """The logical directory of its control groups; that of all pods for a node, and empty if it has none of its own."""
 
 
 class RoundBindings(dict[str, object]):
@@ -76,7 +77,7 @@ class RoundView:
         """Yield the document's subjects."""
         match self.compiled.spec.for_each:
             case Subject.NODE:
-                yield QoSSubject(self.node, self.of_node(), self.pods)
+                yield QoSSubject(self.node, self.of_node(), self.pods, "guaranteed")
             case Subject.POD:
                 for pod in self.pods:
                     yield QoSSubject(pod.key, self.of_pod(pod), (pod,), self.readings.directory(pod))
@@ -87,6 +88,12 @@ class RoundView:
             case Subject.QOS_CLASS:
                 for name in QOS_CLASSES:
                     yield self._qos_class(name)
+
+    @functools.cached_property
+    def shared_cpu(self) -> tuple[float | None, float]:
+        """The usage and amount of the CPUs that pods share, in milli-cores (`bursting.shared_usage`)."""
+        excluded = [(pod.key, cpu) for pod in self.readings.pods if (cpu := excluded_cpu(pod)) is not None]
+        return shared_usage(self.readings, excluded, self.compiled.spec.interval_ns)
 
     def of_node(self) -> RoundBindings:
         """Return the variables of the node."""
@@ -112,7 +119,7 @@ class RoundView:
                 requests[resource] += amount
         bindings = self.of_node()
         bindings |= {"qosClass": name, "classRequests": requests, "classUsage": self._sum(pods)}
-        return QoSSubject(name, bindings, pods, _TIERS.get(name, ""))
+        return QoSSubject(name, bindings, pods, QOS_CLASS_TIERS.get(name, ""))
 
     @functools.cached_property
     def _readers(self) -> Mapping[str, Callable[[], object]]:

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from koordpolicy.engine.compile import BlkIOProgram, ResctrlProgram, SuppressCPUProgram, SysctlProgram, settings_of
+from koordpolicy.engine.compile import (
+    BlkIOProgram,
+    CgroupProgram,
+    CPUBurstProgram,
+    ResctrlProgram,
+    SuppressCPUProgram,
+    SysctlProgram,
+    settings_of,
+)
 from koordpolicy.engine.documents import QoSSpec, Subject
 from koordpolicy.engine.framework.file_sets import CONTAINER, POD, TIER, TIERS, FileSet
 from koordpolicy.engine.kubernetes.kernel_settings import KERNEL_SETTINGS
 
+from ..resource_executor.table import logical_name
 from .block_io import file_of
+from .bursting import BURST_FILE, QUOTA_FILE
 from .resctrl import GROUPS
+from .subjects import QOS_CLASS_TIERS
 from .suppression import ROOT
 from .sysctl import SCHED_FEATURES_FILE
 
@@ -32,6 +43,22 @@ def suppression_files(program: SuppressCPUProgram, spec: QoSSpec) -> tuple[FileS
     if program.policy == "CFSQuota":
         return (FileSet.of((ROOT,), ("cpu.cfs_quota_us",)),)
     return (FileSet.of((ROOT,), ("cpuset.cpus",), (TIER, POD, CONTAINER)),)
+
+
+def burst_files(program: CPUBurstProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001
+    """Return the files of `cpuBurst`: all policies write them, if only to give bursts back."""
+    return (FileSet.of(TIERS, (BURST_FILE, QUOTA_FILE), (POD, CONTAINER)),)
+
+
+def cgroup_files(program: CgroupProgram, spec: QoSSpec) -> tuple[FileSet, ...]:
+    """Return the file of `cgroup`."""
+    names = [logical_name(program.file)]
+    if program.file == "cpu.max":
+        names.append("cpu.cfs_period_us")
+    level = LEVELS.get(spec.for_each)
+    if level is not None:
+        return (FileSet.of(TIERS, names, (level,)),)
+    return (FileSet.of(("guaranteed",) if spec.for_each is Subject.NODE else QOS_CLASS_TIERS.values(), names),)
 
 
 def resctrl_files(program: ResctrlProgram, spec: QoSSpec) -> tuple[FileSet, ...]:  # noqa: ARG001

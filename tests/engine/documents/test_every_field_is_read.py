@@ -17,8 +17,6 @@ from koordpolicy.engine.testing import fixtures
 
 ROOT = Path(engine.__file__).parent
 READERS = "".join(Path(each.__file__ or "").read_text() for each in (conversion, suite_conversion, fixtures))
-REFUSED = {each.type for each in conversion.EFFECTS if not each.available}
-"""Kinds of actions that are refused where a document has them."""
 
 
 def fields(given: Any) -> Iterator[str]:
@@ -53,5 +51,5 @@ def test_every_field_of_a_schema_is_converted(kind: str) -> None:
 
 def test_every_field_of_the_internal_form_is_read() -> None:
     read = attributes_read()
-    assert [f"{form.__name__}.{each.name}" for form in INTERNAL if form not in REFUSED
+    assert [f"{form.__name__}.{each.name}" for form in INTERNAL
             for each in dataclasses.fields(form) if each.name not in read] == []

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from koordpolicy.engine.agent.replay import replay
-from koordpolicy.engine.source import PolicyError
 from tests.engine.agent.conftest import pod
 
 SQUEEZE = """\
@@ -136,10 +135,3 @@ def test_every_subject_sees_its_own_numbers(registry, recording, subject, expres
     pods = (pod("a", "BE"), pod("b", "BE"), pod("web", "LS"))
     rounds = list(replay(recording((0, 6000, {"a": 500, "b": 1500, "web": 3000}), pods=pods), registry(text)))
     assert [state.subject for state in rounds[0].thresholds if state.true] == true
-
-
-def test_an_action_that_is_not_available_yet_is_refused_with_its_place(registry, recording):
-    text = squeeze().replace('suppressCPU: {target: "8000 - nonBestEffortUsage.cpu", policy: CFSQuota}',
-                             "cgroup: {file: memory.high, value: '1'}")
-    with pytest.raises(PolicyError, match="not available yet"):
-        list(replay(recording(*load_of(1)), registry(text)))
