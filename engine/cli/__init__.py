@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "descheduler": "run one descheduling cycle over a cluster and report the evictions",
     "agent": "run the node agent: measure this node, and run its QoS strategies",
     "qos": "replay recorded metrics through the QoS plugins",
+    "manager": "make NodeSLOs, batch and mid resources of a live cluster's nodes, and serve its webhooks",
     "status": "report the active policies of running servers, since when, and problems of a newer version",
     "hash": "print the hash of a directory of policies",
     "reload": "wait until a version of policies is active on running servers",

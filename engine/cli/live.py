@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import signal
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -14,28 +12,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from . import delegation
+from .client_options import LEASE_OPTIONS, LIMIT_OPTIONS, add_lease_arguments, add_limit_arguments, lease_of
 from .composition import DEFAULT_PROFILE, check_enabled, choice_of, need_file, report_idle
 from .durations import seconds
 from .ending import Ending, leave
 from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs
-from .numbers import number
 from .observing import Observing, observing_of, recorded_reads
 from .reloading import PolicyLoader, check_paths, load_vetted
-from .serving import admin_token_of, tls_of
+from .serving import admin_token_of, listen, tls_of
 from .terminal import warn, write
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from koordpolicy.engine.client.connection import Connection
-    from koordpolicy.engine.client.leader_election import LeaseSettings
     from koordpolicy.engine.framework.registry import Registry
-    from koordpolicy.engine.reload.admin import RollbackEndpoint
     from koordpolicy.engine.reload.reloader import Reloader
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
     from koordpolicy.engine.scheduler.live.operations import Operations
     from koordpolicy.engine.scheduler.live.server import LiveServer, ServerSettings
-    from koordpolicy.engine.serving.listeners import ListenerThread
 
     from . import Builtins
 
@@ -50,10 +47,7 @@ _GRACE_S: Final = 10.0
 _SWITCH_INTERVAL_S: Final = 0.0001
 _LEASE_NAME: Final = "koord-policy-scheduler"
 _LEASE_NAMESPACE: Final = "kube-system"
-_LEASE_OPTIONS: Final = (
-    "leader_elect_lease_duration", "leader_elect_renew_deadline", "leader_elect_retry_period",
-    "leader_elect_resource_name", "leader_elect_resource_namespace")
-OPTIONS: Final = ("scheduler_name", "leader_elect", *_LEASE_OPTIONS, "bind_timeout", "kube_api_qps", "kube_api_burst")
+OPTIONS: Final = ("scheduler_name", "leader_elect", *LEASE_OPTIONS, "bind_timeout", *LIMIT_OPTIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,26 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="schedule the pods whose `spec.schedulerName` this is, with the default plugins and all "
                             "policies; may be repeated. With `--config` the profiles of the file say which (default: "
                             f"{DEFAULT_PROFILE}, which is also kube-scheduler's: do not let both run with one name)")
-    group.add_argument("--leader-elect", metavar="BOOL", nargs="?", const=True, type=_boolean,
-                       help="schedule only while this process holds the Lease, and end with exit code 1 when it is "
-                            "lost; `--leader-elect=false` for a single process (default: true)")
-    group.add_argument("--leader-elect-lease-duration", metavar="TIME", type=seconds,
-                       help="how long others wait before they take over a Lease that is not renewed (default: 15s)")
-    group.add_argument("--leader-elect-renew-deadline", metavar="TIME", type=seconds,
-                       help="how long the leader tries to renew the Lease before it gives up (default: 10s)")
-    group.add_argument("--leader-elect-retry-period", metavar="TIME", type=seconds,
-                       help="the time between two attempts to acquire or renew the Lease (default: 2s)")
-    group.add_argument("--leader-elect-resource-name", metavar="NAME",
-                       help=f"the name of the Lease (default: {_LEASE_NAME})")
-    group.add_argument("--leader-elect-resource-namespace", metavar="NAMESPACE",
-                       help=f"its namespace (default: {_LEASE_NAMESPACE})")
+    add_lease_arguments(group, verb="schedule", name=_LEASE_NAME, namespace=_LEASE_NAMESPACE)
     group.add_argument("--bind-timeout", metavar="TIME", type=seconds,
                        help="how long the binding of a pod may take before the pod is tried again (default: 60s)")
-    group.add_argument("--kube-api-qps", metavar="N", type=_rate,
-                       help="requests per second to the API server, watches aside; events have a limit of their own, "
-                            "of the same size; 0 for no limit (default: 50)")
-    group.add_argument("--kube-api-burst", metavar="N", type=_burst,
-                       help="requests that may be sent at once after a pause (default: 100)")
+    add_limit_arguments(group, qps=50, burst=100)
 
 
 def refuse_options(options: argparse.Namespace) -> None:
@@ -112,7 +90,14 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     _start_logs(options, operations)
     loaded = load_vetted(options, partial(_load, options, builtins, operations, connect))
     server = loaded.server
-    listeners = _listen(options, operations, RollbackEndpoint(lambda: loaded.reloader, token), tls)
+    rollback = RollbackEndpoint(lambda: loaded.reloader, token)
+
+    def add_to(app: web.Application, option: str) -> None:
+        operations.endpoints.add_to(app)
+        if option == "--bind":
+            rollback.add_to(app)
+
+    listeners = listen(add_to, (("--bind", options.bind, tls), ("--health-bind", options.health_bind, None)))
     stop = _StopFlag(server.stop)
     ending = Ending(stop, _GRACE_S)
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -172,42 +157,6 @@ class _Loaded:
 def _protects(options: argparse.Namespace) -> bool:
     """Return whether readers are authenticated: where tokens are encrypted on their way, or it is demanded."""
     return options.tls_cert is not None or options.authentication_kubeconfig is not None
-
-
-def _listen(
-    options: argparse.Namespace, operations: Operations, rollback: RollbackEndpoint, tls: ssl.SSLContext | None,
-) -> list[ListenerThread]:
-    """Serve the endpoints where the options say, and changes at `--bind` only.
-
-    Raises:
-        Stop: an address is not available.
-    """
-    from aiohttp import web  # noqa: PLC0415
-
-    from koordpolicy.engine.serving.listeners import ListenerThread  # noqa: PLC0415
-
-    found: list[ListenerThread] = []
-    for address, context in ((options.bind, tls), (options.health_bind, None)):
-        if address is None:
-            continue
-        host, port = address
-        app = web.Application()
-        operations.endpoints.add_to(app)
-        if address is options.bind:
-            rollback.add_to(app)
-        listener = ListenerThread(app, host, port, context)
-        try:
-            url = listener.start()
-        except OSError as error:
-            why = error.strerror or str(error)
-            if error.errno is not None and error.errno > 0:  # a failed look-up of a name has a negative one
-                why = os.strerror(error.errno)
-            option = "--bind" if address is options.bind else "--health-bind"
-            raise Stop(f"cannot listen on {host}:{port}: {why.lower()}: name another address with `{option}`") from None
-        write(f"listening on {url}")
-        sys.stdout.flush()
-        found.append(listener)
-    return found
 
 
 def _load(
@@ -289,29 +238,8 @@ def server_settings(options: argparse.Namespace, written: Mapping[str, Any] | No
     if qps is None:
         qps = max(0.0, float(connection["qps"])) if connection.get("qps") else QPS  # below 0 there is no limit
     return ServerSettings(qps=qps, burst=options.kube_api_burst or connection.get("burst") or BURST,
-                          lease=_lease(options, (written or {}).get("leaderElection") or {}))
-
-
-def _lease(options: argparse.Namespace, written: Mapping[str, Any]) -> LeaseSettings | None:
-    from koordpolicy.engine.client.leader_election import LeaseSettings, new_identity  # noqa: PLC0415
-
-    elects = written.get("leaderElect", True) if options.leader_elect is None else options.leader_elect
-    if not elects:
-        refuse_given(options, _LEASE_OPTIONS, "goes without `--leader-elect=false`")
-        return None
-    try:
-        times = {
-            name: seconds(str(written[field])) if given is None else given
-            for name, field, given in (
-                ("lease_s", "leaseDuration", options.leader_elect_lease_duration),
-                ("renew_s", "renewDeadline", options.leader_elect_renew_deadline),
-                ("retry_s", "retryPeriod", options.leader_elect_retry_period))
-            if given is not None or written.get(field)}
-        return LeaseSettings(
-            options.leader_elect_resource_namespace or written.get("resourceNamespace") or _LEASE_NAMESPACE,
-            options.leader_elect_resource_name or written.get("resourceName") or _LEASE_NAME, new_identity(), **times)
-    except (ValueError, argparse.ArgumentTypeError) as error:
-        raise Stop(f"the leader election: {error}") from None
+                          lease=lease_of(options, name=_LEASE_NAME, namespace=_LEASE_NAMESPACE,
+                                         written=(written or {}).get("leaderElection")))
 
 
 def _start_logs(options: argparse.Namespace, operations: Operations) -> None:
@@ -330,17 +258,3 @@ def _say_ready(server: LiveServer, registry: Registry) -> None:
     write(f"ready: generation {registry.generation}, schedules pods of {names}; "
           f"{len(server.scheduler.cluster.names)} nodes{waits}")
     sys.stdout.flush()  # the parent process may wait for this line, also through a pipe
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise argparse.ArgumentTypeError(f"`{text}` is not true or false")
-    return text.lower() == "true"
-
-
-def _rate(text: str) -> float:
-    return number(text, "number of requests per second, or 0 for no limit", lambda value: 0 <= value <= 1e6)
-
-
-def _burst(text: str) -> int:
-    return int(number(text, "whole number above 0", lambda value: value >= 1 and value == int(value)))

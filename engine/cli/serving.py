@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 import ssl
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from . import delegation
 from .exits import Stop, refuse_given
 from .logs import add_format_argument
+from .terminal import write
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from koordpolicy.engine.reload.admin import AdminToken
+    from koordpolicy.engine.serving.listeners import ListenerThread
 
 EXTENDER_ADDRESS: Final = "127.0.0.1:8888"
 OPTIONS: Final = ("bind", "tls_cert", "tls_key", "client_ca", "health_bind", "admin_token_file", "log_format",
@@ -82,6 +89,47 @@ def admin_token_of(options: argparse.Namespace) -> AdminToken | None:
         return AdminToken(options.admin_token_file)
     except ValueError as error:
         raise Stop(f"`--admin-token-file`: {error}") from None
+
+
+def listen(
+    add_to: Callable[[web.Application, str], None],
+    addresses: Sequence[tuple[str, tuple[str, int] | None, ssl.SSLContext | None]],
+) -> list[ListenerThread]:
+    """Serve an application at each address that was given, and print the URLs.
+
+    Each comes with its option, with which `add_to` adds the routes.
+
+    Raises:
+        Stop: an address is not available.
+    """
+    from aiohttp import web  # noqa: PLC0415 - only servers pay for it
+
+    from koordpolicy.engine.serving.listeners import ListenerThread  # noqa: PLC0415
+
+    found: list[ListenerThread] = []
+    for option, place, context in addresses:
+        if place is None:
+            continue
+        host, port = place
+        app = web.Application()
+        add_to(app, option)
+        found.append(start_listener(ListenerThread(app, host, port, context), option, place))
+    return found
+
+
+def start_listener(listener: ListenerThread, option: str, place: tuple[str, int]) -> ListenerThread:
+    """Start a listener and print its URL; raises `Stop` if the address is not available."""
+    try:
+        url = listener.start()
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno is not None and error.errno > 0:  # a failed look-up of a name has a negative one
+            why = os.strerror(error.errno)
+        raise Stop(f"cannot listen on {place[0]}:{place[1]}: {why.lower()}: name another address with "
+                   f"`{option}`") from None
+    write(f"listening on {url}")
+    sys.stdout.flush()
+    return listener
 
 
 def address(text: str) -> tuple[str, int]:

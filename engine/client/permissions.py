@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,20 @@ class Permission:
     reason: str
     name: str = ""
     """The only object that it is for; empty for all."""
+
+
+REVIEWS: Final = (
+    Permission("authentication.k8s.io", "tokenreviews", ("create",), "who reads metrics and configuration"),
+    Permission("authorization.k8s.io", "subjectaccessreviews", ("create",), "whether that user may"),
+)
+"""For servers that authenticate readers."""
+
+
+def lease(name: str) -> tuple[Permission, ...]:
+    """Return the permissions for a Lease, in its namespace."""
+    group = "coordination.k8s.io"
+    return (Permission(group, "leases", ("create",), "leader election"),
+            Permission(group, "leases", ("get", "update"), "leader election", name))
 
 
 def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:

@@ -82,7 +82,7 @@ class WriteResult:
     node: str = ""
     """The node that a pod is already assigned to."""
     answer: bytes = field(default=b"", repr=False, compare=False)
-    """The object as the server has it after a merge patch, as JSON; empty otherwise."""
+    """The object as the server has it after a merge patch or its creation, as JSON; empty otherwise."""
 
     @property
     def done(self) -> bool:
@@ -208,7 +208,8 @@ class ClusterWriter:
                 method, path, body=json.dumps(body).encode(), content_type=content_type, retries=retries)
         except (ApiError, ConnectionFailed, PolicyError) as error:
             return _result(error)
-        return WriteResult(WriteStatus.DONE, answer=answer if method == "PATCH" else b"")
+        created = method == "POST" and body.get("kind") not in ("Binding", "Eviction")
+        return WriteResult(WriteStatus.DONE, answer=answer if method == "PATCH" or created else b"")
 
     async def _repeated(self, method: str, path: str, body: Mapping[str, Any], content_type: str) -> WriteResult:
         """Send a write that may be carried out more than once, 4 times at most."""

@@ -75,6 +75,13 @@ CPU_RECLAIM_RATIO_LABEL: Final = "node.koordinator.sh/cpu-reclaim-ratio"
 MEMORY_RECLAIM_RATIO_LABEL: Final = "node.koordinator.sh/memory-reclaim-ratio"
 MID_STATIC_CPU_RATIO_LABEL: Final = "node.koordinator.sh/mid-static-cpu-reserved-ratio"
 MID_STATIC_MEMORY_RATIO_LABEL: Final = "node.koordinator.sh/mid-static-memory-reserved-ratio"
+CPU_NORMALIZATION_RATIO_ANNOTATION: Final = "node.koordinator.sh/cpu-normalization-ratio"
+ORIGIN_ALLOCATABLE_ANNOTATION: Final = "node.koordinator.sh/originExtendedAllocatable"
+"""JSON: the batch resources before those were subtracted that other systems allocated."""
+THIRD_PARTY_ALLOCATIONS_ANNOTATION: Final = "node.koordinator.sh/thirdPartyAllocations"
+"""JSON: what other systems, such as YARN, have allocated on the node, with its priority band."""
+EXTENDED_RESOURCE_SPEC_ANNOTATION: Final = "node.koordinator.sh/extended-resource-spec"
+"""JSON on a pod: the batch resources of its containers, for runtime hooks."""
 
 # Resource names
 BATCH_CPU: Final = "kubernetes.io/batch-cpu"

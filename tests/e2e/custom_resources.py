@@ -45,6 +45,8 @@ NODE_METRIC: Final = Custom("NodeMetric", "nodemetrics", _SLO, "v1alpha1", names
 NODE_SLO: Final = Custom("NodeSLO", "nodeslos", _SLO, "v1alpha1", namespaced=False, status=True)
 NODE_TOPOLOGY: Final = Custom("NodeResourceTopology", "noderesourcetopologies", "topology.node.k8s.io", "v1alpha1",
                               namespaced=False, status=False)
+COLOCATION_PROFILE: Final = Custom("ClusterColocationProfile", "clustercolocationprofiles", "config.koordinator.sh",
+                                   "v1alpha1", namespaced=False, status=False)
 ALL: Final = (RESERVATION, DEVICE, MIGRATION_JOB, POD_GROUP, ELASTIC_QUOTA, QUOTA_PROFILE, NODE_METRIC, NODE_SLO,
               NODE_TOPOLOGY)
 

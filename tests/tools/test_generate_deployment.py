@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from koordpolicy.engine.cli import live, scheduler
+from koordpolicy.engine.cli import live, manager, scheduler
+from koordpolicy.engine.client.permissions import Permission, rules
 from koordpolicy.engine.client.resources import RESOURCES
-from koordpolicy.engine.scheduler.live import permissions
 
 PROJECT = Path(__file__).parents[2]
 NAMESPACED = {"ServiceAccount", "Deployment", "PodDisruptionBudget", "Service", "Role", "RoleBinding", "ConfigMap",
@@ -61,7 +61,7 @@ def test_another_namespace_and_other_values_reach_all_objects(generator):
                 assert container["args"][-2:] == ["--kube-api-qps=200", "--debug-filters"]
 
 
-@pytest.mark.parametrize("part", ["scheduler", "extender", "monitoring"])
+@pytest.mark.parametrize("part", ["scheduler", "extender", "manager", "monitoring"])
 def test_a_part_that_is_disabled_has_no_objects(generator, part):
     values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
     values[part]["enabled"] = False
@@ -76,14 +76,15 @@ def test_a_template_that_is_not_understood_is_an_error(generator, text):
         generator.render(text, {"image": {}}, namespace="x", files=generator.CHART)
 
 
-@pytest.mark.parametrize("folder", ["scheduler", "extender"])
+@pytest.mark.parametrize("folder", ["scheduler", "extender", "manager"])
 def test_a_kustomization_names_all_files_of_its_folder(folder):
     found = yaml.safe_load((PROJECT / "deploy" / folder / "kustomization.yaml").read_text())
     files = {path.name for path in (PROJECT / "deploy" / folder).glob("*.yaml")} - {"kustomization.yaml"}
     assert set(found["resources"]) == files
 
 
-@pytest.mark.parametrize(("folder", "name"), [("scheduler", "koord-policy-scheduler"), ("extender", "koord-policy")])
+@pytest.mark.parametrize(("folder", "name"), [
+    ("scheduler", "koord-policy-scheduler"), ("extender", "koord-policy"), ("manager", "koord-policy-manager")])
 def test_selectors_accounts_ports_and_probes_fit_together(folder, name):
     deployment = one(folder, "Deployment")
     pod, labels = deployment["spec"]["template"]["spec"], deployment["spec"]["template"]["metadata"]["labels"]
@@ -95,7 +96,8 @@ def test_selectors_accounts_ports_and_probes_fit_together(folder, name):
     assert [subject["name"] for subject in one(folder, "ClusterRoleBinding")["subjects"]] == [name]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     options = dict(word.removeprefix("--").split("=", 1) for word in container["args"] if "=" in word)
-    listened = {int(options[key].rpartition(":")[2]) for key in ("bind", "health-bind") if key in options}
+    addresses = ("bind", "health-bind", "webhook-bind")
+    listened = {int(options[key].rpartition(":")[2]) for key in addresses if key in options}
     assert set(ports.values()) == listened
     for probe in ("readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"]["port"] in ports
@@ -106,7 +108,7 @@ def test_selectors_accounts_ports_and_probes_fit_together(folder, name):
     assert mounts == {volume["name"] for volume in pod["volumes"]}
 
 
-@pytest.mark.parametrize("folder", ["scheduler", "extender"])
+@pytest.mark.parametrize("folder", ["scheduler", "extender", "manager"])
 def test_pods_are_restricted_and_critical(folder):
     pod = one(folder, "Deployment")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -116,6 +118,14 @@ def test_pods_are_restricted_and_critical(folder):
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     assert one(folder, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_the_arguments_of_the_manager_are_options_of_its_command():
+    (container,) = one("manager", "Deployment")["spec"]["template"]["spec"]["containers"]
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    manager.add_arguments(parser)
+    assert container["args"][0] == "manager"
+    assert parser.parse_args(container["args"][1:]).namespace == "koordinator-system"
 
 
 @pytest.mark.parametrize("folder", ["scheduler", "extender"])
@@ -153,9 +163,9 @@ def test_every_kind_that_is_followed_may_be_listed_and_watched():
 
 
 def test_rules_of_equal_verbs_are_one():
-    assert permissions.rules([
-        permissions.Permission("", "pods", ("list",), "x"), permissions.Permission("", "nodes", ("list",), "x"),
-        permissions.Permission("", "pods", ("list", "get"), "x"), permissions.Permission("", "a", ("get",), "x", "one"),
+    assert rules([
+        Permission("", "pods", ("list",), "x"), Permission("", "nodes", ("list",), "x"),
+        Permission("", "pods", ("list", "get"), "x"), Permission("", "a", ("get",), "x", "one"),
     ]) == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "get"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},

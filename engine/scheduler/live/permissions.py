@@ -7,22 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from koordpolicy.engine.client.permissions import Permission, rules
+from koordpolicy.engine.client.permissions import REVIEWS, Permission, lease, rules
 from koordpolicy.engine.client.resources import RESOURCES
 
 __all__ = ["BINDING", "EXTENDER", "REVIEWS", "SCHEDULER", "Permission", "lease", "rules"]
-
 
 _READS: Final = tuple(
     Permission(each.group, each.plural, ("list", "watch"), "the state of the cluster") for each in RESOURCES)
 _KOORDINATOR: Final = "scheduling.koordinator.sh"
 _SIGS: Final = "scheduling.sigs.k8s.io"
-
-REVIEWS: Final = (
-    Permission("authentication.k8s.io", "tokenreviews", ("create",), "who reads metrics and configuration"),
-    Permission("authorization.k8s.io", "subjectaccessreviews", ("create",), "whether that user may"),
-)
-"""For servers that authenticate readers."""
 
 SCHEDULER: Final = (
     *_READS,
@@ -52,10 +45,3 @@ EXTENDER: Final = (*_READS, *REVIEWS)
 
 BINDING: Final = (Permission("", "pods/binding", ("create",), "`--bind-pods`"),)
 """Of an extender that binds, too."""
-
-
-def lease(name: str) -> tuple[Permission, ...]:
-    """Return the permissions for a Lease, in its namespace."""
-    group = "coordination.k8s.io"
-    return (Permission(group, "leases", ("create",), "leader election"),
-            Permission(group, "leases", ("get", "update"), "leader election", name))

@@ -16,6 +16,7 @@ POLICIES = "policies/scheduler"
 GONE = "/nowhere/at/all"
 ENDPOINT = ("--endpoint", "http://127.0.0.1:9")
 _EXTENDER = ("scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies", POLICIES, "--cluster", CLUSTER)
+_MANAGER = ("manager", "--cluster", "kube")
 
 READ = {
     ("audit", "paths"): ("audit", GONE, "--cluster", CLUSTER),
@@ -74,6 +75,12 @@ READ = {
     ("scheduler", "--authentication-kubeconfig"): (*_EXTENDER, "--authentication-kubeconfig", GONE),
     ("scheduler", "--authorization-kubeconfig"): (
         *_EXTENDER, "--authentication-kubeconfig", "koord-policy.yaml", "--authorization-kubeconfig", GONE),
+    ("manager", "--tls-cert"): (*_MANAGER, "--tls-cert", GONE, "--tls-key", GONE),
+    ("manager", "--tls-key"): (*_MANAGER, "--tls-cert", "README.md", "--tls-key", GONE),
+    ("manager", "--client-ca"): (*_MANAGER, "--tls-cert", "README.md", "--tls-key", "README.md", "--client-ca", GONE),
+    ("manager", "--authentication-kubeconfig"): (*_MANAGER, "--authentication-kubeconfig", GONE),
+    ("manager", "--authorization-kubeconfig"): (
+        *_MANAGER, "--authentication-kubeconfig", "koord-policy.yaml", "--authorization-kubeconfig", GONE),
     ("simulate", "--trace"): ("simulate", "--trace", GONE),
     ("sweep", "--trace"): ("sweep", "--trace", GONE, "--seed", "1"),
     ("test", "paths"): ("test", GONE),

@@ -1,0 +1,160 @@
+"""Manage the QoS of a live cluster's nodes: the server that stands for koord-manager.
+
+Of the ConfigMap slo-controller-config the manager makes a NodeSLO for each node, and a NodeMetric that says what the
+node's agent reports. Of the reports it computes batch and mid resources, and publishes them in the status of nodes.
+With `--webhook-bind` it serves webhooks that make colocation profiles effective and refuse what cannot be honoured.
+Several may run: all serve webhooks, and the one that holds the Lease writes. SIGTERM ends it. See docs/manager.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import ssl
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from . import delegation
+from .client_options import add_lease_arguments, add_limit_arguments, lease_of
+from .composition import LIVE_CLUSTER
+from .durations import seconds
+from .ending import Ending, leave
+from .exits import Exit, Stop
+from .logs import add_format_argument, start_server_logs
+from .serving import address, listen, start_listener, tls_of
+from .terminal import write
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.manager.operations import ManagerOperations
+    from koordpolicy.engine.manager.server import ManagerServer
+    from koordpolicy.engine.serving.listeners import ListenerThread
+
+    from . import Builtins
+
+EXAMPLES: Final = """\
+examples:
+  koord-policy manager --cluster kube --leader-elect=false
+  koord-policy manager --cluster kube:staging --namespace koordinator-system --health-bind 127.0.0.1:8000
+  koord-policy manager --cluster kube --webhook-bind 0.0.0.0:9876 --tls-cert tls.crt --tls-key tls.key
+
+exit codes: 0 after SIGTERM, 1 the Lease was lost, 2 usage, 3 the kubeconfig is invalid
+"""
+
+_GRACE_S: Final = 10.0
+_LEASE_NAME: Final = "koord-policy-manager"
+_NAMESPACE: Final = "koordinator-system"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("--cluster", metavar="kube[:CONTEXT]", required=True,
+                        help="the live cluster: the current context of the kubeconfig or another one, or in a pod the "
+                             "service account")
+    parser.add_argument("--namespace", metavar="NAMESPACE", default=_NAMESPACE,
+                        help=f"the namespace of slo-controller-config (default: {_NAMESPACE})")
+    parser.add_argument("--config-map", metavar="NAME", default="slo-controller-config",
+                        help="the name of that ConfigMap (default: slo-controller-config)")
+    parser.add_argument("--sync-period", metavar="TIME", type=seconds, default=60.0,
+                        help="compare each node that often, also without news: measurements become stale without an "
+                             "event (default: 60s)")
+    parser.add_argument("--koordinator-parity", action="store_true",
+                        help="as koord-manager, leave pods without a report out of `maxUsageRequest`, which promises "
+                             "too much after the start of pods")
+    group = parser.add_argument_group("API server")
+    add_lease_arguments(group, verb="write", name=_LEASE_NAME, namespace="that of `--namespace`")
+    add_limit_arguments(group, qps=30, burst=50)
+    group = parser.add_argument_group("serving")
+    group.add_argument("--webhook-bind", metavar="HOST:PORT", type=address,
+                       help="serve webhooks there, with `--tls-cert` and `--tls-key`")
+    group.add_argument("--bind", metavar="HOST:PORT", type=address,
+                       help="serve /healthz, /livez, /readyz, /metrics and /configz there; with `--tls-cert` over "
+                            "https, to whom the API server permits it")
+    group.add_argument("--health-bind", metavar="HOST:PORT", type=address,
+                       help="serve the same there without TLS, to everybody that --bind serves")
+    group.add_argument("--tls-cert", metavar="FILE",
+                       help="the certificate (PEM), which is read again when the file changes")
+    group.add_argument("--tls-key", metavar="FILE", help="its private key")
+    group.add_argument("--client-ca", metavar="FILE", help="take client certificates of this authority, too")
+    delegation.add_arguments(group)
+    add_format_argument(group)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - as all commands
+    """Manage the cluster until a signal ends it."""
+    from koordpolicy.engine.client.plain_connection import load_plain_connection  # noqa: PLC0415 - see cli.COMMANDS
+    from koordpolicy.engine.manager.operations import ManagerOperations  # noqa: PLC0415
+    from koordpolicy.engine.manager.server import Ended, ManagerServer, ManagerSettings  # noqa: PLC0415
+
+    kind, _, context = options.cluster.partition(":")
+    if kind != LIVE_CLUSTER:
+        raise Stop("`--cluster` of a manager is a live one: `kube` or `kube:CONTEXT`")
+    tls = tls_of(options, certificates_optional=True)
+    if options.webhook_bind is not None and tls is None:
+        raise Stop("`--webhook-bind` needs `--tls-cert` and `--tls-key`: the API server calls webhooks over https only")
+    start_server_logs(options.log_format)
+    connect = partial(load_plain_connection, context or None)
+    protects = options.tls_cert is not None or options.authentication_kubeconfig is not None
+    operations = ManagerOperations(access=delegation.access_of(options, connect) if protects else None)
+    settings = ManagerSettings(
+        namespace=options.namespace, config_map=options.config_map,
+        lease=lease_of(options, name=_LEASE_NAME, namespace=options.namespace),
+        qps=30.0 if options.kube_api_qps is None else options.kube_api_qps, burst=options.kube_api_burst or 50,
+        sync_s=options.sync_period, parity=options.koordinator_parity)
+    server = ManagerServer(connect, settings, requests=operations.requests, ready=lambda: _say_ready(server))
+    operations.follow(server)
+    listeners = _listen(options, operations, server, tls)
+    ending = Ending(_StopFlag(server.stop), _GRACE_S)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: ending())
+    try:
+        ended = server.run()
+    finally:
+        for listener in listeners:
+            listener.close()
+        operations.endpoints.close()
+    if ended is Ended.LOST_LEASE:
+        logging.getLogger(__name__).error("the Lease was lost: another manager may lead now")
+        leave(Exit.UNEXPECTED)
+    return Exit.OK
+
+
+class _StopFlag:
+    """The flag that a signal sets; implements `ending.Stoppable`."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._set = threading.Event()
+
+    def is_set(self) -> bool:
+        return self._set.is_set()
+
+    def set(self) -> None:
+        self._set.set()
+        self._stop()
+
+
+def _listen(
+    options: argparse.Namespace, operations: ManagerOperations, server: ManagerServer, tls: ssl.SSLContext | None,
+) -> list[ListenerThread]:
+    from koordpolicy.engine.manager.webhooks import CertificateFiles, Webhooks  # noqa: PLC0415
+    from koordpolicy.engine.serving.listeners import ListenerThread  # noqa: PLC0415
+
+    listeners = []
+    if options.webhook_bind is not None and tls is not None:
+        app = Webhooks(server.objects, synced=lambda: server.synced, requests=operations.reviews).app()
+        app.cleanup_ctx.append(CertificateFiles(tls, options.tls_cert, options.tls_key).follow)
+        host, port = options.webhook_bind
+        listeners.append(start_listener(ListenerThread(app, host, port, tls), "--webhook-bind", (host, port)))
+    return listeners + listen(lambda app, _: operations.endpoints.add_to(app), (
+        ("--bind", options.bind, tls), ("--health-bind", options.health_bind, None)))
+
+
+def _say_ready(server: ManagerServer) -> None:
+    lease = server.settings.lease
+    waits = f"; waits for the Lease {lease.namespace}/{lease.name}" if lease is not None else ""
+    write(f"ready: {len(server.objects.keys('Node'))} nodes{waits}")
+    sys.stdout.flush()

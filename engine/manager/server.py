@@ -1,0 +1,264 @@
+"""The manager of a live cluster: its connections, informers, workers, Lease and end.
+
+```
+ I/O thread: informers, reconciliations, writes, events     election thread: the Lease, on its own connection
+ listener threads: webhooks; health and metrics
+```
+All replicas answer webhooks; only the leader writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Final
+
+from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.client.event_recorder import EventRecorder
+from koordpolicy.engine.client.informer import Change, Informer
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
+from koordpolicy.engine.client.repeats import RepeatedFaults
+from koordpolicy.engine.client.resources import ObjectReference
+from koordpolicy.engine.client.transport import RequestObserver, Transport
+from koordpolicy.engine.client.writes import ClusterWriter
+from koordpolicy.engine.kubernetes.vocabulary import SLO_CONFIG
+
+from .objects import CONFIG_MAPS, FOLLOWED, ManagedObjects
+from .reconciler import NodeReconciler, WriteRefused
+from .work_queue import WorkQueue
+
+_LOG: Final = logging.getLogger(__name__)
+
+USER_AGENT: Final = "koord-policy/manager"
+CONTROLLER: Final = "koord-policy-manager"
+QPS: Final = 30.0
+BURST: Final = 50
+WORKERS: Final = 8
+SYNC_S: Final = 60.0
+"""Seconds between two reconciliations of a node without news: measurements become stale without an event."""
+_NODE_KINDS: Final = frozenset({"Node", "NodeMetric", "NodeSLO", "NodeResourceTopology"})
+_FAULT_REASON: Final = "SLOCfgUnmarshalFailed"
+_FLUSH_S: Final = 1.5
+_RELEASE_S: Final = 3.0
+_CLOSE_S: Final = 2.0
+
+
+class Ended(enum.Enum):
+    """Why the manager ended."""
+
+    STOPPED = "stopped"
+    LOST_LEASE = "lost lease"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerSettings:
+    """The settings of a manager."""
+
+    namespace: str = "koordinator-system"
+    """The namespace of the ConfigMap."""
+    config_map: str = SLO_CONFIG
+    lease: LeaseSettings | None = None
+    """None to write without a Lease: then this must be the only manager."""
+    qps: float = QPS
+    burst: int = BURST
+    sync_s: float = SYNC_S
+    parity: bool = False
+    """As Koordinator: pods without a report do not count in `maxUsageRequest`."""
+
+
+class ManagerServer:
+    """One manager. `run` it once; `stop` may be called from any thread, or a signal handler."""
+
+    def __init__(
+        self, connect: Callable[[], Connection], settings: ManagerSettings, *, requests: RequestObserver | None = None,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`connect` returns a new connection; its errors are raised here. `requests` measures requests.
+
+        `ready` is called once, in the loop, when all lists have arrived.
+        """
+        self.settings = settings
+        self.objects = ManagedObjects()
+        self.io = IoThread()
+        self._ready = ready
+        self._stop = threading.Event()
+        self._lost = False
+        lease = settings.lease
+        self.election = None if lease is None else LeaderElection(
+            connect, lease, user_agent=USER_AGENT, on_started=self._started_leading, on_stopped=self._stopped_leading)
+        self._transports = [
+            Transport(connect(), user_agent=agent, rate=settings.qps, burst=settings.burst, observer=requests)
+            for agent in (USER_AGENT, f"{USER_AGENT}/events")]
+        watching = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=requests)
+        self._transports.append(watching)
+        self.recorder = EventRecorder(self._transports[1])
+        self.reconciler = NodeReconciler(
+            self.objects, ClusterWriter(self._transports[0]), now=watching.server_clock.nanoseconds,
+            may_write=self.leads, parity=settings.parity)
+        self.informers = {
+            each.resource.kind: Informer(
+                watching, each.resource, self._deliver, listed=self._look_at_sync,
+                namespace=settings.namespace if each.resource is CONFIG_MAPS else "",
+                field_selector=f"metadata.name={settings.config_map}" if each.resource is CONFIG_MAPS else None)
+            for each in FOLLOWED}
+        self._config_key = f"{settings.namespace}/{settings.config_map}"
+        self._had_config = False
+        self._faults = RepeatedFaults()
+        self._synced = False
+        self.queue = WorkQueue()
+
+    @property
+    def synced(self) -> bool:
+        """True once all lists have arrived."""
+        return self._synced
+
+    @property
+    def stopping(self) -> bool:
+        """True after `stop`."""
+        return self._stop.is_set()
+
+    def leads(self) -> bool:
+        """Return True while this process may write; for any thread."""
+        return not self.stopping and (self.election is None or self.election.leads())
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stop.set()
+
+    def run(self) -> Ended:
+        """Work until `stop` is called or the Lease is lost."""
+        self.io.start()
+        try:
+            for transport in self._transports:
+                self.io.on_close(transport.close)
+            work = self.io.submit(self._work())
+            recording = self.io.submit(self.recorder.run())
+            self._stop.wait()
+            work.cancel()
+            recording.cancel()
+            if not self._lost:
+                self._flush()
+        finally:
+            if self.election is not None and not self.election.stop(_RELEASE_S):
+                _LOG.warning("the Lease was not released in time")
+            self.io.close(_CLOSE_S)
+        return Ended.LOST_LEASE if self._lost else Ended.STOPPED
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self.informers.values():
+                tasks.create_task(informer.run())
+            for _ in range(WORKERS):
+                tasks.create_task(self._reconcile())
+            tasks.create_task(self._sweep())
+
+    async def _reconcile(self) -> None:
+        while True:
+            name = await self.queue.take()
+            try:
+                if self.leads():
+                    await self.reconciler.reconcile(name)
+                self.queue.done(name)
+            except asyncio.CancelledError:
+                raise
+            except WriteRefused as error:
+                if self._faults.is_due(str(error), name):
+                    _LOG.warning("node %s: %s", name, error)
+                self.queue.failed(name)
+            except ValueError as error:
+                if self._faults.is_due(str(error), name):
+                    _LOG.warning("node %s: its objects cannot be used: %s", name, error)
+                self.queue.done(name)
+            except Exception:
+                _LOG.exception("node %s could not be reconciled", name)
+                self.queue.failed(name)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.sync_s)
+            self._add_all()
+
+    def _add_all(self) -> None:
+        if self._synced:
+            names = {key for kind in ("Node", "NodeSLO", "NodeMetric") for key in self.objects.keys(kind)}
+            for name in sorted(names):
+                self.queue.add(name)
+
+    def _deliver(self, changes: Sequence[Change]) -> None:
+        self.objects.apply(changes, self._changed)
+
+    def _changed(self, kind: str, key: str) -> None:
+        if kind == "ConfigMap":
+            if key == self._config_key and self._synced:
+                self._configure()
+        elif kind in _NODE_KINDS and self._synced:
+            self.queue.add(key)
+
+    def _look_at_sync(self) -> None:
+        """Begin once all needed kinds are listed, or known to be absent."""
+        if self._synced:
+            return
+        views = [self.informers[kind].view for kind in self.informers]
+        if all(view.synced or view.absent for view in views):
+            self._synced = True
+            self._configure()
+            self._add_all()
+            self._ready()
+            if self.election is not None:
+                self.election.start()
+
+    def _configure(self) -> None:
+        item = self.objects.object("ConfigMap", self._config_key)
+        data = None if item is None else dict(item.get("data") or {})
+        changed = self.reconciler.configure(data, deleted=item is None and self._had_config)
+        self._had_config = self._had_config or item is not None
+        faults = {key: str(fault) for key, fault in self.reconciler.slo.faults.items()}
+        if item is not None and self.reconciler.colocation.fault:
+            faults["colocation-config"] = self.reconciler.colocation.fault
+        for key, fault in faults.items():
+            _LOG.warning("`%s` of %s %s: its previous value is used", key, self._config_key, fault)
+        if self.leads():
+            self._record(faults)
+        if changed:
+            self._add_all()
+
+    def _record(self, faults: dict[str, str]) -> None:
+        item = self.objects.object("ConfigMap", self._config_key)
+        if item is None:
+            return
+        reference = ObjectReference(CONFIG_MAPS, self.settings.namespace, self.settings.config_map,
+                                    str((item.get("metadata") or {}).get("uid") or ""))
+        for key, fault in faults.items():
+            self.recorder.record(
+                reference, type="Warning", reason=_FAULT_REASON, action=f"Parse {key}", controller=CONTROLLER,
+                note=f"`{key}` {fault}: its previous value is used")
+
+    def _started_leading(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self.io.call_soon(self._lead)
+
+    def _lead(self) -> None:
+        self._configure()
+        self._add_all()
+
+    def _stopped_leading(self) -> None:
+        if self.election is not None and not self.stopping:
+            self._lost = True
+            self._stop.set()
+
+    def _flush(self) -> None:
+        flushing = self.io.submit(self.recorder.flush())
+        try:
+            flushing.result(_FLUSH_S)
+        except FutureTimeoutError:
+            flushing.cancel()
+            _LOG.warning("not all events were written")
+        except Exception:
+            _LOG.exception("the last events were not written")
