@@ -34,8 +34,8 @@ class SharedUsage:
 class Sources:
     """All that collectors read from and write to.
 
-    `proc` and `sys` are the directories of these file systems. `monotonic` returns nanoseconds, from which rates are
-    computed: the wall clock may be set.
+    `proc`, `sys` and `resctrl` are the directories of these file systems. `monotonic` returns nanoseconds, from which
+    rates are computed: the wall clock may be set.
     """
 
     cache: MetricCache
@@ -43,6 +43,7 @@ class Sources:
     files: FileReader
     proc: str = "/proc"
     sys: str = "/sys"
+    resctrl: str = "/sys/fs/resctrl"
     subjects: MeasuredGroups = field(default_factory=MeasuredGroups)
     shared: SharedUsage = field(default_factory=SharedUsage)
     monotonic: Callable[[], int] = time.monotonic_ns

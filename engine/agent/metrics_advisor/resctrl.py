@@ -40,7 +40,7 @@ class ResctrlMonitoring(MetricCollector):
 
     def __init__(self, sources: Sources, interval: int, *, enabled: bool) -> None:
         super().__init__(sources, interval, enabled=enabled)
-        self._root = f"{sources.sys}/fs/resctrl"
+        self._root = sources.resctrl
         self._rates: dict[str, Rate] = {}
 
     def collect(self, now: int) -> None:

@@ -22,6 +22,7 @@ class Machine:
         self.cache = MetricCache("n")
         self.sources = Sources(
             self.cache, self.groups, FileReader(), str(root / "proc"), str(root / "sys"),
+            str(root / "sys/fs/resctrl"),
             monotonic=lambda: int(self.seconds * SECOND),
         )
         self.write_stat(0)
