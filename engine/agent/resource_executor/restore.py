@@ -160,6 +160,10 @@ def _target(tree: FileTree, path: str, entry: JournalEntry) -> _Target | Restore
 
 def _original_piece(file: ResourceFile, original: str, part: str) -> str:
     """Return the line of a part in the original content; the one that resets it if there was none."""
+    disk, _, key = part.partition(" ")
+    if key:
+        values = (field for line in original.splitlines() if line.split()[:1] == [disk] for field in line.split()[1:])
+        return f"{disk} {next((field for field in values if field.startswith(f'{key}=')), f'{key}=max')}"
     for piece in pieces_of(file, original):
         if part_of(file, piece) == part:
             return piece

@@ -87,9 +87,18 @@ def _memory(name: str) -> ResourceFile:
                         optional=True)
 
 
-def _disks(name: str, check: Check, *, optional: bool = False) -> ResourceFile:
-    return ResourceFile(name, "blkio", VersionedFile(name, values.has_line), None, check, FileAccess.LINES,
-                        optional=optional)
+def _throttle(name: str, key: str) -> ResourceFile:
+    """Return the row of a limit of disks, which share one file on v2."""
+    of_v2 = VersionedFile("io.max", values.has_line, to=values.throttle_to(key), of=values.throttle_of(key))
+    full = f"blkio.throttle.{name}_device"
+    return ResourceFile(full, "blkio", VersionedFile(full, values.has_line), of_v2, values.device_amounts(0),
+                        FileAccess.LINES)
+
+
+def _disks(name: str, v2: str, check: Check) -> ResourceFile:
+    of_v2 = VersionedFile(v2, values.has_line, of=values.disks_of)
+    return ResourceFile(name, "blkio", VersionedFile(name, values.has_line), of_v2, check, FileAccess.LINES,
+                        optional=True)
 
 
 _ROWS: Final = (
@@ -133,11 +142,13 @@ _ROWS: Final = (
                    VersionedFile(f"memory.pagecache_limit.{name}", values.same_number), check, optional=True)
       for name, check in (("enable", values.in_range(0, 1)), ("size", values.in_range(0)),
                           ("sync", values.in_range(0, 1)))),
-    *(_disks(f"blkio.throttle.{name}_device", values.device_amounts(0))
-      for name in ("read_iops", "read_bps", "write_iops", "write_bps")),
-    _disks("blkio.cost.weight", values.device_amounts(1, 100), optional=True),
-    _disks("blkio.cost.qos", values.device_settings, optional=True),
-    _disks("blkio.cost.model", values.device_model, optional=True),
+    _throttle("read_iops", "riops"),
+    _throttle("read_bps", "rbps"),
+    _throttle("write_iops", "wiops"),
+    _throttle("write_bps", "wbps"),
+    _disks("blkio.cost.weight", "io.weight", values.device_amounts(1, 100)),
+    _disks("blkio.cost.qos", "io.cost.qos", values.device_settings),
+    _disks("blkio.cost.model", "io.cost.model", values.device_model),
     _plain("net_cls.classid", "net_cls", values.in_range(0, 2**32 - 1), optional=True),
 )
 
@@ -145,7 +156,9 @@ FILES: Final[Mapping[str, ResourceFile]] = {row.name: row for row in _ROWS}
 """The files of control groups by logical name."""
 _NAMES_OF_V2: Final[Mapping[str, str]] = {
     "cpu.weight": "cpu.shares", "cpu.max": "cpu.cfs_quota_us", "cpu.max.burst": "cpu.cfs_burst_us",
-    "cgroup.threads": "tasks", "memory.max": "memory.limit_in_bytes", "memory.current": "memory.usage_in_bytes",
+    "cgroup.threads": "tasks", "io.weight": "blkio.cost.weight", "io.cost.qos": "blkio.cost.qos",
+    "io.cost.model": "blkio.cost.model", "memory.max": "memory.limit_in_bytes",
+    "memory.current": "memory.usage_in_bytes",
 }
 
 SCHEMATA: Final = ResourceFile(

@@ -226,6 +226,27 @@ def memory_stat_of(text: str) -> str:
     return "\n".join(lines)
 
 
+def throttle_of(key: str) -> Callable[[str], str]:
+    """Return the conversion of an `io.max` to the limits of one kind, one line per disk that has one."""
+
+    def convert(text: str) -> str:
+        lines = []
+        for line in text.splitlines():
+            disk, *settings = line.split() or [""]
+            for field in settings:
+                name, _, value = field.partition("=")
+                if name == key and value != "max":
+                    lines.append(f"{disk} {value}")
+        return "\n".join(lines)
+
+    return convert
+
+
+def disks_of(text: str) -> str:
+    """Return the lines of disks, without the default."""
+    return "\n".join(line for line in text.splitlines() if line[:1].isdigit())
+
+
 # From v1 to v2; `now` is the file's text before
 
 
@@ -247,6 +268,19 @@ def shares_to(text: str, now: str) -> str:  # noqa: ARG001
 def memory_to(text: str, now: str) -> str:  # noqa: ARG001
     """Return the limit to write to `memory.max`."""
     return "max" if limit(text) is None else text
+
+
+def throttle_to(key: str) -> Callable[[str, str], str]:
+    """Return the conversion of limits of one kind to lines of `io.max`; 0 is no limit."""
+
+    def convert(text: str, now: str) -> str:  # noqa: ARG001
+        lines = []
+        for line in _lines(text):
+            disk, amount = line.split()
+            lines.append(f"{disk} {key}={'max' if int(amount) == 0 else amount}")
+        return "\n".join(lines)
+
+    return convert
 
 
 # Comparisons of a wanted text with a file's
@@ -306,7 +340,7 @@ def has_line(wanted: str, now: str) -> bool:
         fields = line.split()
         if fields[:1] == [disk]:
             return _settings(settings) <= _settings(fields[1:])
-    return settings == ["0"]
+    return bool(settings) and all(each == "0" or each.endswith("=max") for each in settings)
 
 
 def _settings(fields: list[str]) -> set[str]:

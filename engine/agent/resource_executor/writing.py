@@ -32,9 +32,15 @@ def pieces_of(file: ResourceFile, text: str) -> tuple[str, ...]:
 
 
 def part_of(file: ResourceFile, piece: str) -> str:
-    """Return the part of the file that a piece changes: a disk, a kind of cache, a feature; "" for the whole file."""
+    """Return the part of the file that a piece changes; "" for the whole file.
+
+    A disk or one of its limits, a kind of cache, a feature of the scheduler.
+    """
     if file.access is not FileAccess.LINES:
         return ""
     if file.subsystem == "resctrl":
         return piece.partition(":")[0].strip()
-    return piece.split(maxsplit=1)[0].removeprefix("NO_")
+    first, *rest = piece.split()
+    if file.name.startswith("blkio.throttle.") and len(rest) == 1 and "=" in rest[0]:
+        return f"{first} {rest[0].partition('=')[0]}"  # four limits of a disk share a line of `io.max`
+    return first.removeprefix("NO_")

@@ -32,6 +32,7 @@ V2 = {
     "cpu.weight": "39", "cpu.max": "max 100000", "cpu.max.burst": "0", "cgroup.threads": "11\n12",
     "cpu.stat": "usage_usec 7\nnr_periods 4\nnr_throttled 1\nthrottled_usec 5", "cpuset.cpus": "",
     "cpuset.cpus.effective": "0-3", "memory.max": "max", "memory.current": "4096", "memory.stat": "file 1",
+    "io.max": "8:0 rbps=1000 wbps=max riops=max wiops=max", "io.weight": "default 100\n8:0 50",
     "memory.min": "0", "memory.low": "0", "memory.high": "max",
 }
 

@@ -10,6 +10,7 @@ import shutil
 import pytest
 
 from koordpolicy.engine.agent.resource_executor import executor as module
+from koordpolicy.engine.agent.resource_executor import restore
 from koordpolicy.engine.agent.resource_executor.breaker import FIRST_PAUSE
 from koordpolicy.engine.agent.resource_executor.results import FileWriteStatus
 from koordpolicy.engine.framework.qos import Adjustment
@@ -280,6 +281,27 @@ def test_a_resctrl_group_is_made_where_resctrl_is_mounted(v1: Machine) -> None:
 ])
 def test_limits_of_disks_are_compared_line_by_line(v1: Machine, file: str, text: str, status: str) -> None:
     assert v1.statuses((f"{TIER}/{file}", text)) == [status]
+
+
+def test_limits_of_disks_are_fields_of_io_max_on_version_2(v2: Machine) -> None:
+    read, write, weight = (f"{TIER}/blkio.{name}" for name in (
+        "throttle.read_bps_device", "throttle.write_iops_device", "cost.weight",
+    ))
+    view = v2.executor.tree.view()
+    assert [view[file] for file in (read, write, weight)] == ["8:0 1000", "", "8:0 50"]
+    assert v2.statuses((read, "8:0 1000"), (read, "8:16 0"), (write, "8:0 0"), (weight, "8:0 50")) == ["unchanged"] * 4
+    path = v2.path(read)
+    before = path.read_text()
+    assert v2.statuses((read, "8:0 0")) == ["written"]
+    assert path.read_text() == "8:0 rbps=max\n"
+    path.write_text(before.replace("rbps=1000", "rbps=max"))  # as the kernel shows it
+    assert v2.statuses((write, "8:0 7")) == ["written"]
+    path.write_text("8:0 rbps=max wbps=max riops=max wiops=7\n")
+    written: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restore, "write_file", lambda path, text, access: written.append(text))
+        assert [each.status.value for each in v2.restarted().start(0)] == ["restored"]
+    assert written == ["8:0 rbps=1000", "8:0 wiops=max"]
 
 
 def test_scheduler_features_are_compared_by_name(v1: Machine) -> None:
