@@ -188,7 +188,8 @@ class _Reader:
     def _metrics(self, node: YamlNode | None) -> tuple[MeasuredPeriod, ...]:
         return tuple(
             MeasuredPeriod(self._duration(each.fields["for"]), _plain(each.fields.get("usage"), None),
-                   _plain(each.fields.get("pods"), {}), _plain(each.fields.get("containers"), {}))
+                   _plain(each.fields.get("pods"), {}), _plain(each.fields.get("containers"), {}),
+                   _plain(each.fields.get("bestEffort"), {}))
             for each in _items(node)
         )
 

@@ -76,6 +76,8 @@ class MeasuredPeriod:
     pods: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
     containers: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
     """By the pod's name and the container's: `web/main`."""
+    best_effort: Mapping[str, Any] = field(default_factory=_nothing)
+    """CPU of the best-effort tier: `usage`, `request`, `real-limit`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,7 +311,16 @@ DEVICE: Final = ObjectType(
     },
     doc="One device of a node.",
 )
-TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, DEVICE)
+BEST_EFFORT_CPU: Final = ObjectType(
+    "BestEffortCPU",
+    {
+        "usage": Field(INT, "What its pods use.", unit=_CPU),
+        "request": Field(INT, "The batch CPU that its pods request.", unit=_CPU),
+        "realLimit": Field(INT, "What its pods are limited to, by CPU set and quota.", unit=_CPU),
+    },
+    doc="CPU of the best-effort tier, averages over the window; a value that was not measured is an error.",
+)
+TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, DEVICE, BEST_EFFORT_CPU)
 """The object types of the variables that are not API objects."""
 
 
@@ -388,10 +397,7 @@ _QOS_NODE: Final = (
         _ROW,
         ("nodeSLO", Type("koordinator.NodeSLO"), "The node's NodeSLO; an error if there is none."),
         ("bestEffortUsage", MEASURED_LIST.type, "Usage of the pods of the QoS class BE together.", _AMOUNT_UNIT),
-        ("bestEffortCPU", MEASURED_LIST.type, (
-            "CPU of the best-effort tier: its `usage`, its `request` of batch CPU, and the `realLimit` that it is"
-            " limited to."
-        ), "milli-cores"),
+        ("bestEffortCPU", BEST_EFFORT_CPU.type, "CPU of the best-effort tier."),
         ("nonBestEffortUsage", MEASURED_LIST.type, (
             "Usage of all that is not of the QoS class BE: other pods, host applications, and the system."
         ), _AMOUNT_UNIT),

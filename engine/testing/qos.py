@@ -125,8 +125,11 @@ def _amounts(period: MeasuredPeriod, world: World, node: str) -> dict[tuple[str,
             raise unknown(f"container of `{pod}`", container, known)
         given[node, "container", f"{found.key}/{container}"] = usage
     try:
-        return {key: {resource: measured_amount(resource, str(amount), f"{key[2]}.{resource}")
-                      for resource, amount in usage.items()} for key, usage in given.items()}
+        best_effort = {name: measured_amount("cpu", str(amount), f"bestEffort.{name}")
+                       for name, amount in period.best_effort.items()}
+        return {(node, "bestEffort", node): best_effort} | {
+            key: {resource: measured_amount(resource, str(amount), f"{key[2]}.{resource}")
+                  for resource, amount in usage.items()} for key, usage in given.items()}
     except ValueError as error:
         raise FixtureError(str(error)) from None
 
