@@ -314,9 +314,9 @@ DEVICE: Final = ObjectType(
 BEST_EFFORT_CPU: Final = ObjectType(
     "BestEffortCPU",
     {
-        "usage": Field(INT, "What its pods use.", unit=_CPU),
+        "usage": Field(INT, "Usage of its pods.", unit=_CPU),
         "request": Field(INT, "The batch CPU that its pods request.", unit=_CPU),
-        "realLimit": Field(INT, "What its pods are limited to, by CPU set and quota.", unit=_CPU),
+        "realLimit": Field(INT, "The limit of its CPU set and quota.", unit=_CPU),
     },
     doc="CPU of the best-effort tier, averages over the window; a value that was not measured is an error.",
 )
