@@ -201,6 +201,8 @@ def _placed(compiled: Compiled) -> Iterator[Placed]:
                 yield from (Placed("sort", each.program.checked, action.name) for each in action.effect.sort)
                 if action.effect.amount is not None:
                     yield Placed("amount", action.effect.amount.checked, action.name)
+                if action.effect.past_budget is not None:
+                    yield Placed("when", action.effect.past_budget.checked, action.name)
             else:
                 for field, setting in settings_of(action.effect).items():
                     yield Placed("setting", setting.checked, action.name, field)

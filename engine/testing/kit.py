@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from koordpolicy.engine.agent.recording import logical_directory
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.cluster import Cluster
@@ -25,7 +26,7 @@ from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load_paths
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Framework, Refusal
-from koordpolicy.engine.framework.qos import Evictions
+from koordpolicy.engine.framework.qos import Evictions, Host
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.kubernetes.release import release_of
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
@@ -385,14 +386,22 @@ class FakeReadings:
         self, node: Json, *, usage: Mapping[str, str] | None = None, pods: Iterable[Json] = (),
         pod_usage: Mapping[str, Mapping[str, str]] | None = None, files: Mapping[str, str] | None = None,
         objects: Iterable[Json] = (), now: int = NOW, evictions: Evictions | None = None,
+        container_usage: Mapping[str, Mapping[str, str]] | None = None, best_effort: Mapping[str, str] | None = None,
+        host: Host | None = None,
     ) -> None:
+        """`best_effort` is the CPU of the best-effort tier: `usage`, `request`, `real-limit`."""
         self.node = node
         self.now = now
+        self.host = host or Host()
         self.evictions = evictions or Evictions()
         self.pods = tuple(map(PodInfo.of, pods))
         self.files: Mapping[str, str] = dict(files or {})
         self._usage = _amounts(usage or {})
         self._of_pods = {key: _amounts(used) for key, used in (pod_usage or {}).items()}
+        self._of_containers = {key: _amounts(used) for key, used in (container_usage or {}).items()}
+        self._best_effort = {
+            name: canonical_amount("cpu", amount, name) for name, amount in (best_effort or {}).items()
+        }
         self._objects = {each["kind"]: each for each in objects}
 
     def object(self, kind: str) -> Json | None:
@@ -412,6 +421,21 @@ class FakeReadings:
     ) -> float:
         """Raise the error `NoMetric`: host applications are not measured."""
         return _measured({}, resource, f"the application `{name}`")
+
+    def container_usage(
+        self, key: str, resource: str, statistic: str = "last", window: int = 0,  # noqa: ARG002
+    ) -> float:
+        """Return the usage of a container (`namespace/pod/container`)."""
+        return _measured(self._of_containers.get(key, {}), resource, f"the container `{key}`")
+
+    def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float:  # noqa: ARG002
+        """Return the CPU of the best-effort tier; a count of samples is 1."""
+        amount = _measured(self._best_effort, allocation, "the best-effort tier")
+        return 1 if statistic == "count" else amount
+
+    def directory(self, pod: PodInfo, container: str = "") -> str:
+        """Return the logical directory of a pod or of one of its containers."""
+        return logical_directory(pod, container)
 
 
 def _amounts(quantities: Mapping[str, str]) -> dict[str, float]:
