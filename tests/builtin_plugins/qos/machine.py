@@ -12,7 +12,7 @@ from koordpolicy.engine.framework.qos import Adjustment, Host, Readings
 
 
 class _Round(Protocol):
-    def __call__(self, readings: Readings) -> Sequence[Adjustment]: ...
+    def __call__(self, readings: Readings, /) -> Sequence[Adjustment]: ...
 
 
 def pod(name: str, qos: str = "BE", *, annotations: Mapping[str, str] | None = None, phase: str = "Running",
@@ -33,6 +33,7 @@ class Machine:
     def __init__(self, spec: Mapping[str, Any] | None, files: Mapping[str, str], *, host: Host | None = None,
                  pods: Sequence[Mapping[str, Any]] = ()) -> None:
         self.files = dict(files)
+        self.now = 0
         self.recording = MetricsRecording(nodes={"n": {
             "kind": "Node", "metadata": {"name": "n"},
             "status": {"capacity": {"cpu": "4", "memory": "1Gi"}, "allocatable": {"cpu": "4", "memory": "1Gi"}},
@@ -54,7 +55,7 @@ class Machine:
     @property
     def readings(self) -> RecordedReadings:
         """The present readings."""
-        return RecordedReadings(self.recording, "n", 0, self.files)
+        return RecordedReadings(self.recording, "n", self.now, self.files)
 
     def after(self, call: _Round) -> list[tuple[str, bool, tuple[tuple[str, str], ...]]]:
         """Run a round and make its writes; return subject, whether it recovers, and writes of each adjustment."""

@@ -117,6 +117,24 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(name, text, change
         change({f"besteffort/{name}": text})
 
 
+@pytest.mark.parametrize(("milli", "present", "after"), [
+    (3079, 3, 3),     # one percent of eight cores more is no reason for a fourth CPU
+    (3081, 3, 4),
+    (1921, 3, 3),     # and as little less none for two
+    (1920, 3, 2),
+    (-9000, 2, 2),
+    (2000, 1, 2),     # fewer than two are too few
+])  # fmt: skip
+def test_a_cpu_set_stays_within_its_dead_band(milli, present, after):
+    current = frozenset(range(present))
+    assert len(choose_best_effort_cpus(milli, current, Topology(EIGHT), dead_band_percent=1)) == after
+
+
+def test_a_cpu_that_best_effort_pods_lose_is_left_within_the_dead_band_too():
+    topology = Topology(EIGHT, reserved=frozenset((0,)))
+    assert 0 not in choose_best_effort_cpus(3000, frozenset((0, 1, 2)), topology, dead_band_percent=1)
+
+
 def test_recovery_narrows_children_before_their_parents():
     files = {"besteffort/cpuset.cpus": "0-7", "besteffort/p/cpuset.cpus": "6-7"}
     assert recover_cpus(files, Topology(EIGHT, reserved=frozenset((6, 7)))) == (
