@@ -70,8 +70,8 @@ class NodeAgentSettings:
     only: frozenset[str] | None = None
     """The strategies that may run beside a koordlet; None for all."""
     agent: AgentSettings = field(default_factory=AgentSettings)
-    advisor: AdvisorSettings | None = None
-    """The collectors; None for those of the interval."""
+    collect: frozenset[str] = frozenset()
+    """The collectors that run besides those that always do, and those of gates."""
     reports: bool = True
     """False to write neither NodeMetric nor NodeResourceTopology: a dry run, or koordlet does."""
     qps: float = 20.0
@@ -117,8 +117,9 @@ class NodeAgent:
         interval = int(settings.interval * _SECOND)
         self.cache = MetricCache(settings.node, interval)
         self.advisor = MetricsAdvisor(
-            Sources(self.cache, groups, self.tree.reader, proc=roots.proc, sys=roots.sys),
-            settings.advisor or AdvisorSettings(interval=interval), lambda: self.host.processors,
+            Sources(self.cache, groups, self.tree.reader, proc=roots.proc, sys=roots.sys,
+                    resctrl=roots.resctrl),
+            AdvisorSettings.of(interval, settings.gates, settings.collect), lambda: self.host.processors,
             lambda: self.host.storage)
         self.io = IoThread()
         connection = connect()

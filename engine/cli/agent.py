@@ -52,6 +52,8 @@ STATE_DIR: Final = Path("/var/run/koord-policy")
 _GRACE_S: Final = 10.0
 _LOG: Final = logging.getLogger(__name__)
 _HTTP_PORT: Final = 9316
+_COLLECTORS: Final = ("psi", "coldmemoryresource", "resctrl", "nodestorageinfo", "pagecache")
+"""The collectors that are off by default; the advisor, which has them, is imported only when the command runs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +97,9 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
                                               "host's directories")
     group.add_argument("--interval", metavar="TIME", type=_interval, default=1.0,
                        help="the interval of the measurements (default: 1s)")
+    group.add_argument("--collect", metavar="NAME", action="append", default=[], choices=_COLLECTORS,
+                       help=f"measure these too, may be repeated: {', '.join(_COLLECTORS)} (default: those of the "
+                            "feature gates PSICollector, ColdPageCollector, ResctrlCollector, BlkIOReconcile)")
     group.add_argument("--cgroup-root", metavar="DIR", default="/sys/fs/cgroup", help="(default: %(default)s)")
     group.add_argument("--kubepods", metavar="NAME", default="kubepods",
                        help="the name of kubelet's root of control groups, without `.slice` (default: %(default)s)")
@@ -232,7 +237,7 @@ def _settings(
             verify=not options.kubelet_insecure_tls)),
         state_dir=options.state_dir or STATE_DIR,
         roots=HostRoots(options.cgroup_root, options.proc_root, options.sys_root, options.resctrl_root),
-        kubepods=options.kubepods, interval=options.interval,
+        kubepods=options.kubepods, interval=options.interval, collect=frozenset(options.collect),
         reports=not options.dry_run and own is None, gates=gates, enable=enable, only=own,
         agent=AgentSettings(dry_run=options.dry_run, restore_on_exit=not options.keep_on_exit, once=options.once,
                             extension_gates=extensions, options=options),

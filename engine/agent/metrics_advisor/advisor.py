@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -25,6 +25,14 @@ _SWEEP: Final = 60 * SECOND
 """The interval at which descriptors of files that are not read any more are closed."""
 
 
+OPTIONAL: Final[Mapping[str, tuple[str, str]]] = {
+    "psi": ("psi", "PSICollector"), "coldmemoryresource": ("cold_memory", "ColdPageCollector"),
+    "resctrl": ("resctrl", "ResctrlCollector"), "nodestorageinfo": ("storage", "BlkIOReconcile"),
+    "pagecache": ("page_cache", ""),
+}
+"""The collectors that are off by default, with their setting and koordlet's feature gate."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdvisorSettings:
     """Intervals in nanoseconds, with koordlet's defaults, and switches of the collectors that are off by default."""
@@ -42,6 +50,16 @@ class AdvisorSettings:
     psi: bool = False
     cold_memory: bool = False
     resctrl: bool = False
+
+    @classmethod
+    def of(cls, interval: int, gates: Mapping[str, bool], collect: Collection[str] = ()) -> AdvisorSettings:
+        """Return the settings for koordlet's feature gates, and for collectors that are switched on by name.
+
+        `interval` is that of usages, in nanoseconds.
+        """
+        switches = {
+            attribute: name in collect or gates.get(gate, False) for name, (attribute, gate) in OPTIONAL.items()}
+        return cls(interval, **switches)
 
 
 class MetricsAdvisor:

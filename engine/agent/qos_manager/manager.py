@@ -33,9 +33,10 @@ GATES: Final[Mapping[str, bool]] = {
     "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
     "BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False, "CPUBurst": True,
     "CgroupReconcile": False, "RdtResctrl": True, "BlkIOReconcile": False, "SystemConfig": False,
+    "PSICollector": False, "ColdPageCollector": False, "ResctrlCollector": False,
 }
-"""koordlet's feature gates of the QoS manager with their defaults; a document may name its own gate, which is enabled
-by default."""
+"""koordlet's feature gates of the QoS manager and of collectors, with their defaults; a document may name its own gate,
+which is enabled by default."""
 _TASKS: Final = "/tasks"
 """The files of tasks, which two strategies can move without harm to each other."""
 UNKNOWN_GATE: Final = "unknown-gate"

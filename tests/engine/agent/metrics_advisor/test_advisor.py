@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from koordpolicy.engine.agent.metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
+from koordpolicy.engine.agent.metrics_advisor.advisor import OPTIONAL, AdvisorSettings, MetricsAdvisor
 from koordpolicy.engine.agent.metrics_advisor.collector import SECOND
+from koordpolicy.engine.cli.agent import _COLLECTORS
 from koordpolicy.engine.framework.qos import Processor, Storage
 from tests.bench.agent_tree import write_group
 
@@ -31,6 +32,19 @@ def test_it_is_synced_once_every_enabled_collector_has_produced(machine):
     machine.seconds += 1
     found.collect_due(machine.now)
     assert (found.synced, found.waiting, found.node_info.value) == (True, (), (Processor(0, 0, 0, 0),))
+
+
+def test_the_command_offers_the_collectors_that_are_off_by_default():
+    assert tuple(OPTIONAL) == _COLLECTORS
+
+
+def test_collectors_are_switched_on_by_gates_or_by_name():
+    assert AdvisorSettings.of(SECOND, {}) == AdvisorSettings()
+    assert AdvisorSettings.of(5, {"PSICollector": True, "ResctrlCollector": False, "BECPUEvict": True}) == (
+        AdvisorSettings(5, psi=True))
+    assert AdvisorSettings.of(5, {"ResctrlCollector": True, "BlkIOReconcile": True, "ColdPageCollector": True}) == (
+        AdvisorSettings(5, resctrl=True, storage=True, cold_memory=True))
+    assert AdvisorSettings.of(5, {}, ["pagecache", "psi"]) == AdvisorSettings(5, page_cache=True, psi=True)
 
 
 def test_cold_memory_needs_the_kernel(machine):
