@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.__main__ import builtins
-from koordpolicy.engine.cli import live
+from koordpolicy.engine.cli import live, serving
 from koordpolicy.engine.cli.composition import registry_of, report_idle
 from koordpolicy.engine.client.leader_election import LeaseSettings
-from koordpolicy.engine.reload.admin import RollbackEndpoint
-from koordpolicy.engine.scheduler.live.operations import Operations
 from koordpolicy.engine.scheduler.live.server import ServerSettings
-from koordpolicy.engine.scheduler.observe.counters import Counters
 
 from .conftest import Run
 
@@ -64,17 +61,13 @@ def test_times_of_the_lease_that_contradict_each_other_are_refused(words: tuple[
 
 
 def test_an_address_that_is_taken_is_named_with_its_option():
-    operations = Operations(counters=Counters(), access=None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for option in ("bind", "health_bind"):
-            parsed = argparse.Namespace(**{"bind": None, "health_bind": None, option: ("127.0.0.1", port)})
+        for option in ("--bind", "--health-bind"):
             with pytest.raises(live.Stop) as caught:
-                live._listen(parsed, operations, RollbackEndpoint(lambda: None, None), None)
+                serving.listen(lambda *_: None, [("--other", None, None), (option, ("127.0.0.1", port), None)])
             assert str(caught.value) == (
-                f"cannot listen on 127.0.0.1:{port}: address already in use: name another address with "
-                f"`--{option.replace('_', '-')}`")
-    operations.endpoints.close()
+                f"cannot listen on 127.0.0.1:{port}: address already in use: name another address with `{option}`")
 
 
 def test_policies_without_effect_are_reported_in_the_log_of_a_server(

@@ -1,0 +1,29 @@
+"""`koord-policy manager`: wrong options. The server runs in tests/e2e/test_manager.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Run
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--cluster", "examples/cluster"), "`--cluster` of a manager is a live one: `kube` or `kube:CONTEXT`"),
+    (("--cluster", "kube", "--webhook-bind", "127.0.0.1:0"), "`--webhook-bind` needs `--tls-cert` and `--tls-key`"),
+    (("--cluster", "kube", "--tls-cert", "a"), "`--tls-cert` and `--tls-key` go together"),
+    (("--cluster", "kube", "--leader-elect=false", "--leader-elect-resource-name", "x"),
+     "goes without `--leader-elect=false`"),
+    (("--cluster", "kube", "--leader-elect-lease-duration", "5s"), "leaseDuration must be greater than renewDeadline"),
+    (("--cluster", "kube", "--sync-period", "often"), "--sync-period"),
+    ((), "--cluster"),
+])
+def test_wrong_options_are_named(run: Run, arguments: tuple[str, ...], message: str):
+    outcome = run("manager", *arguments)
+    assert (outcome.exit, message in outcome.err) == (2, True), outcome.err
+
+
+def test_help_has_examples_and_exit_codes(run: Run):
+    outcome = run("manager", "--help")
+    assert outcome.exit == 0
+    assert "koord-policy manager --cluster kube --leader-elect=false" in outcome.out
+    assert "exit codes: 0 after SIGTERM, 1 the Lease was lost" in outcome.out
