@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 
 from koordpolicy.engine.agent.host.control_groups import ControlGroups
 from koordpolicy.engine.agent.host.detection import HostRoots, detect_control_groups
+from koordpolicy.engine.agent.host.storage import read_storage
 from koordpolicy.engine.agent.qos_manager.suppression import Topology, recover_cpus, set_cpus
 from koordpolicy.engine.agent.resource_executor import executor as module
 from koordpolicy.engine.agent.resource_executor.executor import ResourceExecutor
@@ -148,6 +149,32 @@ def test_the_kernel_has_the_value_that_was_written(node: Node, name: str, text: 
     assert node.executor.tree.view()[file] == kernels
     assert [each.status.value for each in node.executor.restore(0)] == ["restored"]
     assert node.value(file) == before
+
+
+def test_limits_of_a_disk_are_written_line_by_line(node: Node) -> None:
+    root = detect_control_groups(HostRoots())[0].roots.get("blkio")
+    disks = [number for name, number in read_storage(Path("/sys"), Path("/proc")).devices.items()
+             if name.startswith(("vd", "sd", "nvme"))]
+    if root is None or not disks:
+        pytest.skip("no hierarchy of blkio, or no disk")
+    disk, file = disks[0], f"{TIER}/blkio.throttle.read_bps_device"
+    tree = FileTree(replace(node.groups, roots={"blkio": root}))
+    executor = ResourceExecutor(tree, ResourceJournal(node.state / "disks"))
+    executor.start(0)
+    path = Path(tree.place(file).path)
+    path.parent.mkdir(parents=True)
+    try:
+        for text, status, after in (("0", "unchanged", ""), ("1048576", "written", f"{disk} 1048576"),
+                                    ("2097152", "written", f"{disk} 2097152")):
+            adjustment = Adjustment("blkio", "node", "a test", writes=((file, f"{disk} {text}"),))
+            assert executor.apply((adjustment,), 0)[0].writes[0].status.value == status
+            assert path.read_text().strip() == after
+        assert [each.status.value for each in executor.restore(0)] == ["restored"]
+        assert path.read_text() == ""
+    finally:
+        executor.close()
+        for each in (path.parent, path.parent.parent):
+            each.rmdir()
 
 
 def test_cpu_sets_of_the_tier_are_narrowed_and_given_back(node: Node) -> None:

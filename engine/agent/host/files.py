@@ -11,6 +11,8 @@ import errno
 import os
 import resource
 import threading
+import time
+from collections.abc import Callable
 from typing import Final
 
 _PAGE: Final = 4096
@@ -20,6 +22,7 @@ _LARGEST: Final = 16 * 1024 * 1024
 _GONE: Final = frozenset({errno.ENODEV, errno.ESTALE, errno.ENOENT, errno.ENXIO})
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _FEWEST: Final = 64
+_SWEEP_S: Final = 60
 _LISTS: Final = ("/tasks", "/cgroup.procs")
 """Control groups v1 make these lists when they are opened: an open file shows an old one as long as it is read more
 often than once a second."""
@@ -40,13 +43,15 @@ class FileReader:
     """Reads files by path through descriptors that stay open; from any thread.
 
     At most `most` descriptors stay open (half of what the process may have); further files, and lists of processes, are
-    opened for each reading. `sweep` closes those that were not read since the sweep before, as those of containers that
-    ended.
+    opened for each reading. Descriptors that were not read between two sweeps are closed, as those of containers that
+    ended; when a file is opened, the last sweep was at most a minute ago (by `clock`, in seconds).
     """
 
-    __slots__ = ("_files", "_lock", "_most")
+    __slots__ = ("_clock", "_files", "_lock", "_most", "_swept")
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._swept = clock()
         self._files: dict[str, _OpenFile] = {}
         self._lock = threading.Lock()  # a descriptor that is closed while it is read could be another file's
         self._most = max(_FEWEST, most_descriptors() // 2 if most is None else most)
@@ -95,12 +100,16 @@ class FileReader:
     def sweep(self) -> int:
         """Close the descriptors that were not read since the previous sweep; return their number."""
         with self._lock:
-            idle = [path for path, file in self._files.items() if not file.used]
-            for path in idle:
-                self._close(path)
-            for file in self._files.values():
-                file.used = False
-            return len(idle)
+            return self._sweep()
+
+    def _sweep(self) -> int:
+        self._swept = self._clock()
+        idle = [path for path, file in self._files.items() if not file.used]
+        for path in idle:
+            self._close(path)
+        for file in self._files.values():
+            file.used = False
+        return len(idle)
 
     def close(self) -> None:
         """Close all descriptors. The reader can be used again."""
@@ -110,6 +119,8 @@ class FileReader:
 
     def _open_and_read(self, path: str) -> bytes:
         self._close(path)
+        if self._clock() - self._swept > _SWEEP_S:
+            self._sweep()
         try:
             descriptor = os.open(path, _FLAGS)
         except NotADirectoryError as error:

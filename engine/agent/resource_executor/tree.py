@@ -190,8 +190,7 @@ class FileTree:
         self._children.pop(path, None)
 
     def sweep(self) -> None:
-        """Close descriptors and forget directories that were not needed since the previous sweep; once a minute."""
-        self.reader.sweep()
+        """Forget directories, of which some are gone; once a minute."""
         self._children.clear()
 
     def view(self) -> FilesView:

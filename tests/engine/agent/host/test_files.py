@@ -107,6 +107,17 @@ def test_descriptors_that_are_not_used_between_two_sweeps_are_closed(reader: Fil
     assert reader.text(str(tmp_path / "one")) == "one"
 
 
+def test_a_reader_that_opens_files_sweeps_by_itself(tmp_path: Path) -> None:
+    now = [0.0]
+    reader = FileReader(clock=lambda: now[0])
+    for number in range(3):
+        (tmp_path / str(number)).write_text("")
+        reader.read(str(tmp_path / str(number)))
+        now[0] += 61
+    assert len(reader) == 2  # the first one was not read between two sweeps
+    reader.close()
+
+
 def test_lists_of_processes_are_opened_for_each_reading(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "tasks").write_text("1\n2\n")
     assert (reader.text(str(tmp_path / "tasks")), len(reader)) == ("1\n2", 0)
