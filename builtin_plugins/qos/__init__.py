@@ -101,6 +101,9 @@ _MEMORY_FILES: Final = (FileSet.of(TIERS, (f"memory.{name}" for name in (
     "oom.group", "pagecache_limit.enable", "pagecache_limit.size", "pagecache_limit.sync",
 )), (TIER, POD, CONTAINER)),)
 
+_OBJECTS: Final = (Read("Node", fields=frozenset()), Read("Pod", fields=frozenset({("spec", "volumes")})))
+"""Strategies read of Nodes and pods what all of the agent reads, and which claims a pod mounts."""
+
 
 def _plugin(
     name: str, module: str, description: str, *, enabled: bool, reads: tuple[Read, ...], gates: tuple[str, ...] = (),
@@ -115,7 +118,8 @@ def _plugin(
 
     return Plugin(
         name, Framework.QOS, (Point.STRATEGY,), make, origin="built-in", digest=f"built-in/{name}/1",
-        description=description, enabled=enabled, check_args=check_args, reads=reads, writes=writes, gates=gates,
+        description=description, enabled=enabled, check_args=check_args, reads=(*reads, *_OBJECTS), writes=writes,
+        gates=gates,
     )
 
 

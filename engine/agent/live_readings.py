@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from koordpolicy.engine.cel.values.values import EvaluationError
@@ -90,8 +91,9 @@ class LiveReadings:
 
     @property
     def host(self) -> Host:
-        """The machine."""
-        return self._parts.host
+        """The machine, with the volumes that claims are bound to now."""
+        host, claims = self._parts.host, self._parts.claims()
+        return replace(host, storage=replace(host.storage, claims=claims)) if claims else host
 
     @property
     def files(self) -> Mapping[str, str]:

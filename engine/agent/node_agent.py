@@ -20,9 +20,11 @@ from koordpolicy.engine.client.event_recorder import EventRecorder
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.client.writes import ClusterWriter
+from koordpolicy.engine.cluster.kinds import FieldPath, FieldSets
 from koordpolicy.engine.files import make_own_directory
+from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.qos import Host
-from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.framework.states import CallbackTarget, StateType
 from koordpolicy.engine.slo.effective import effective_spec
 from koordpolicy.engine.source import PolicyError, Problem
@@ -101,6 +103,8 @@ class NodeAgent:
         """
         self.settings = settings
         self._clock = SystemClock()
+        self._policies = policies
+        self._generation = policies.registry.generation
         self._lock = _lock(settings.state_dir)
         groups, known = detect_control_groups(settings.roots, settings.kubepods)
         if not known:
@@ -128,7 +132,7 @@ class NodeAgent:
         self.recorder = EventRecorder(self._event_transport, host=settings.node)
         self.states = StatesInformer(
             self.io, self._transport, settings.states, effective_spec=lambda spec: effective_spec(spec) or {},
-            reads={"Node": None, "Pod": None}, store=StateStore(settings.state_dir, settings.node),
+            reads=_reads_of(policies.registry), store=StateStore(settings.state_dir, settings.node),
             wake=self.wake)
         self.evictor = PodEvictor(
             self.io, ClusterWriter(self._transport), pods=lambda: self.states.pods,
@@ -140,7 +144,8 @@ class NodeAgent:
                 node=settings.node, host=self.host, states=self.states, usage=self.cache, files=self.tree.view,
                 executor=self.executor, evictor=self.evictor, collectors=self.advisor.periodic(),
                 is_synced=lambda: self.states.synced and self.advisor.synced,
-                run_callbacks=self.states.run_callbacks, journaled=lambda: self.executor.journaled, clock=self._clock,
+                run_callbacks=self._run_callbacks, claims=lambda: self.states.claims,
+                journaled=lambda: self.executor.journaled, clock=self._clock,
             ), policies, self.manager, settings.agent, observers=observers)
         self._reporters = self._make_reporters() if settings.reports else ()
         self._ended = threading.Event()
@@ -152,6 +157,13 @@ class NodeAgent:
                                     query_kubelet=self.settings.states.pods_from == FROM_KUBELET)
         return (NodeMetricReporter(self.states, writer, self.cache, server_time=clock.nanoseconds),
                 NodeTopologyReporter(self.states, writer, lambda: self.host, topology))
+
+    def _run_callbacks(self) -> None:
+        registry = self._policies.registry
+        if registry.generation != self._generation:
+            self._generation = registry.generation
+            self.states.require(_reads_of(registry))
+        self.states.run_callbacks()
 
     def wake(self) -> None:
         """Let the next pass begin now; for any thread."""
@@ -246,6 +258,17 @@ def _read_host(roots: HostRoots, version: int, *, mounts: bool) -> Host:
         else:
             host = read_host(roots, version)
     return host
+
+
+def _reads_of(registry: Registry) -> FieldSets:
+    """Return the fields of Nodes and Pods that QoS plugins read; whole ones if a plugin does not name these kinds."""
+    found: dict[str, frozenset[FieldPath] | None] = {"Node": frozenset(), "Pod": frozenset()}
+    for plugin in registry.of_framework(Framework.QOS):
+        named = {read.kind: read.fields for read in plugin.reads}
+        for kind, known in found.items():
+            fields = named.get(kind)
+            found[kind] = None if known is None or fields is None else known | fields
+    return found
 
 
 def _lock(directory: Path) -> int:

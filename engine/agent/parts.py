@@ -125,7 +125,7 @@ class AgentParts:
     `files` returns the files for one round of a strategy: each is read at most once in it. Collectors that are due
     together run in their order. `is_synced` says whether node and pods are known and measured, `run_callbacks` runs
     what waits for a change. `journaled` returns the paths of the files whose original values are in the journal, of
-    this process and of one that died.
+    this process and of one that died. `claims` returns the volumes that claims are bound to.
     """
 
     node: str
@@ -138,5 +138,6 @@ class AgentParts:
     collectors: Sequence[PeriodicCollector] = ()
     is_synced: Callable[[], bool] = lambda: True
     run_callbacks: Callable[[], object] = lambda: None
+    claims: Callable[[], Mapping[str, str]] = dict
     journaled: Callable[[], frozenset[str]] = frozenset
     clock: AgentClock = field(default_factory=SystemClock)

@@ -234,7 +234,7 @@ def _settings(
     return NodeAgentSettings(
         states=StatesSettings(options.node_name, options.pods_from, KubeletSettings(
             address=host, port=int(port), certificate_authority=options.kubelet_certificate_authority,
-            verify=not options.kubelet_insecure_tls)),
+            verify=not options.kubelet_insecure_tls), claims=gates.get("BlkIOReconcile", False)),
         state_dir=options.state_dir or STATE_DIR,
         roots=HostRoots(options.cgroup_root, options.proc_root, options.sys_root, options.resctrl_root),
         kubepods=options.kubepods, interval=options.interval, collect=frozenset(options.collect),

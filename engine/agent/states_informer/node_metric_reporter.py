@@ -19,8 +19,9 @@ from koordpolicy.engine.client.resources import BY_KIND, ObjectReference
 from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
 
 from .node_metric import LEAST_INTERVAL_S, MEMORY, WITHOUT_PAGE_CACHE, CollectPolicy, NodeMetricReport
+from .node_objects import NODE_METRIC
 from .prediction import TRAINING_S, PeakPredictor, PredictorSettings, UsageStatistics
-from .states_informer import NODE_METRIC, StatesInformer
+from .states_informer import StatesInformer
 
 _LOG: Final = logging.getLogger(__name__)
 

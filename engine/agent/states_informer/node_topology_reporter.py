@@ -16,8 +16,9 @@ from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteSt
 from koordpolicy.engine.framework.qos import Host
 
 from .kubelet import KubeletError
+from .node_objects import NODE_TOPOLOGY
 from .node_topology import ANNOTATIONS, KubeletCpus, is_same, node_annotations, node_zones
-from .states_informer import NODE_TOPOLOGY, StatesInformer
+from .states_informer import StatesInformer
 
 _LOG: Final = logging.getLogger(__name__)
 

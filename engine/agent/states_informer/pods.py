@@ -54,6 +54,14 @@ class PodReader:
     _read: dict[int, PodInfo] = field(default_factory=dict)
     """The pods of the last list by the hash of their JSON: most have not changed since."""
 
+    def use(self, projection: Projection) -> bool:
+        """Decode these fields besides from now on; return whether some are new: then all pods are to be read again."""
+        if self.projection.covers(projection):
+            return False
+        self.projection |= projection
+        self._read.clear()
+        return True
+
     def read(self, raw: msgspec.Raw | bytes) -> PodInfo:
         """Return a pod; raise `ValueError` or `RecursionError` if it cannot be read."""
         item = self.projection.decode(raw)

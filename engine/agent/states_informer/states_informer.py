@@ -12,65 +12,43 @@ import math
 import operator
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from koordpolicy.engine.client.informer import Change, Informer
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.pacing import Backoff, TokenBucket
-from koordpolicy.engine.client.projection import Projection
 from koordpolicy.engine.client.resources import BY_KIND
 from koordpolicy.engine.client.transport import Transport
-from koordpolicy.engine.cluster.kinds import IDENTITY, FieldSets, field_paths
+from koordpolicy.engine.cluster.kinds import FieldSets
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.states import CallbackTarget, StateCallback, StateType
 
 from .callbacks import StateCallbacks
 from .claims import ClaimReader
 from .kubelet import Kubelet, KubeletError
+from .node_objects import (
+    NODE,
+    NODE_METRIC,
+    NODE_SLO,
+    NODE_TOPOLOGY,
+    OBJECTS,
+    FollowedObject,
+    is_same_but_version,
+    metadata_of,
+    projection_of,
+)
 from .pods import PodReader, pod_projection, sorted_pods
 from .settings import FROM_API, MAX_AGE_S, StatesSettings
 from .state_store import PODS, StateStore, StoredState
 
 _LOG: Final = logging.getLogger(__name__)
 
-NODE: Final = "Node"
-NODE_SLO: Final = "NodeSLO"
-NODE_METRIC: Final = "NodeMetric"
-NODE_TOPOLOGY: Final = "NodeResourceTopology"
-_OBJECTS: Final[Mapping[str, frozenset[tuple[str, ...]] | None]] = {
-    NODE: field_paths("metadata.{annotations,creationTimestamp,deletionTimestamp,labels}",
-                      "spec.{taints,unschedulable}",
-                      "status.{addresses,allocatable,capacity,daemonEndpoints,nodeInfo}"),
-    NODE_SLO: None,
-    NODE_METRIC: field_paths("spec"),
-    NODE_TOPOLOGY: None,
-}
-"""The kinds with an object of the node's name, and the fields that the agent itself reads; None for all."""
 _STORED: Final = (NODE, NODE_SLO)
 _PLEG_RATE: Final = 5.0
 _PLEG_BURST: Final = 10
 _SAVE_DELAY_S: Final = 1.0
 _SAVE_INTERVAL_S: Final = 60.0
-
-
-@dataclass(slots=True)
-class _Followed:
-    """The object of a kind that is named like the node."""
-
-    projection: Projection
-    object: dict[str, Any] | None = None
-    informer: Informer | None = None
-    restored: float = -math.inf
-    """When the state was last heard of, as it was restored."""
-    fault: str = ""
-
-    @property
-    def heard(self) -> float:
-        """When it was last heard of, on the monotonic clock."""
-        live = self.informer.view.heard if self.informer is not None else 0.0
-        return live or self.restored
 
 
 class StatesInformer:
@@ -98,8 +76,8 @@ class StatesInformer:
         self._clock = clock
         self._now = now
         reads = reads or {}
-        self._followed = {kind: _Followed(_projection(fields, reads.get(kind, frozenset())))
-                          for kind, fields in _OBJECTS.items()}
+        self._followed = {kind: FollowedObject(projection_of(fields, reads.get(kind, frozenset())))
+                          for kind, fields in OBJECTS.items()}
         self._node_slo: Mapping[str, Any] | None = None
         self._received_spec: Any = None
         self._reader = PodReader(pod_projection(reads), mirrors=settings.pods_from == FROM_API)
@@ -108,6 +86,8 @@ class StatesInformer:
         self._pods_heard = -math.inf
         self._pods_fault = ""
         self._pods_informer: Informer | None = None
+        self._pods_listed = False
+        """True once the first list of pods was delivered."""
         self._claims = ClaimReader(transport)
         self._listeners: list[Callable[[str], None]] = []
         self._more_states: dict[str, Callable[[], Any]] = {}
@@ -154,9 +134,8 @@ class StatesInformer:
     @property
     def pods_age(self) -> float:
         """The age of the pods."""
-        if self._pods_informer is not None and self._pods_informer.view.heard:
-            return max(0.0, self._clock() - self._pods_informer.view.heard)
-        return max(0.0, self._clock() - self._pods_heard)
+        live = self._pods_informer.view.heard if self._pods_informer is not None and self._pods_listed else 0.0
+        return max(0.0, self._clock() - (live or self._pods_heard))
 
     @property
     def pods_max_age(self) -> float:
@@ -225,6 +204,25 @@ class StatesInformer:
         if self._store is not None:
             self._spawn(self._save_repeatedly(), "to store states")
 
+    def require(self, reads: FieldSets) -> None:
+        """Decode these fields of Nodes and Pods besides, after a change of the policies; for any thread.
+
+        Objects are read again only if some of the fields are new.
+        """
+        self._io.call_soon(self._require, reads)
+
+    def _require(self, reads: FieldSets) -> None:
+        node = self._followed[NODE]
+        wider = projection_of(OBJECTS[NODE], reads.get(NODE, frozenset()))
+        if not node.projection.covers(wider):
+            node.projection |= wider
+            if node.informer is not None:
+                node.informer.relist()
+        if self._reader.use(pod_projection(reads)):
+            if self._pods_informer is not None:
+                self._pods_informer.relist()
+            self._triggered.set()
+
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Call a function in the event loop with the kind of each change; before `start`."""
         self._listeners.append(listener)
@@ -291,9 +289,9 @@ class StatesInformer:
             return
         followed.object = item
         followed.fault = ""
-        if kind == NODE_TOPOLOGY and not _same(before, item):
+        if kind == NODE_TOPOLOGY and not is_same_but_version(before, item):
             self.callbacks.send(StateType.NODE_TOPOLOGY)
-        if kind == NODE and any(_metadata(before).get(name) != _metadata(item).get(name)
+        if kind == NODE and any(metadata_of(before).get(name) != metadata_of(item).get(name)
                                 for name in ("labels", "annotations")):
             self.callbacks.send(StateType.NODE_METADATA)
         if kind == NODE and before is None:
@@ -330,7 +328,7 @@ class StatesInformer:
 
     async def _follow_pods(self) -> None:
         self._pods_informer = Informer(
-            self._transport, BY_KIND[PODS], self._deliver_pods, now=self._clock, listed=self._pods_listed,
+            self._transport, BY_KIND[PODS], self._deliver_pods, now=self._clock, listed=self._end_pods,
             field_selector=f"spec.nodeName={self.settings.node}")
         await self._pods_informer.run()
 
@@ -344,7 +342,7 @@ class StatesInformer:
         if self._pods_informer is not None and self._pods_informer.view.lists:
             self._set_pods(self._pods)
 
-    def _pods_listed(self) -> None:
+    def _end_pods(self) -> None:
         if self._pods_informer is not None and not self._pods_informer.view.absent:
             # Restored pods that the informer has not delivered are gone.
             known = {f"{namespace}/{name}" for namespace, name in self._pods_informer.known()}
@@ -384,7 +382,6 @@ class StatesInformer:
         if self._pods_fault:
             _LOG.info("the kubelet lists its pods again")
         self._pods_fault = ""
-        self._pods_heard = self._clock()
         self._set_pods(self._reader.read_all(raws, self._pods))
         return True
 
@@ -393,6 +390,8 @@ class StatesInformer:
         ordered = sorted_pods(pods)
         if len(ordered) != len(self._sorted) or any(map(operator.is_not, ordered, self._sorted)):
             self._sorted = ordered
+        # Not before: who sees that the pods are fresh must see the pods.
+        self._pods_heard, self._pods_listed = self._clock(), True
         self.callbacks.send(StateType.PODS)
         self._notify(PODS)
         if self.settings.claims:
@@ -469,24 +468,3 @@ class StatesInformer:
             self._store.write(content)
         except OSError as error:
             _LOG.warning("the states cannot be stored in `%s`: %s", self._store.path, error.strerror or error)
-
-
-def _projection(own: frozenset[tuple[str, ...]] | None, more: frozenset[tuple[str, ...]] | None) -> Projection:
-    return Projection() if own is None or more is None else Projection(own | more | IDENTITY)
-
-
-def _metadata(item: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    metadata = (item or {}).get("metadata")
-    return metadata if isinstance(metadata, Mapping) else {}
-
-
-def _same(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> bool:
-    """Return whether two versions of an object differ in their version only."""
-    if one is None:
-        return False
-    ignored = {"resourceVersion", "generation"}
-
-    def content(item: Mapping[str, Any]) -> dict[str, Any]:
-        return {**item, "metadata": {key: value for key, value in _metadata(item).items() if key not in ignored}}
-
-    return content(one) == content(other)

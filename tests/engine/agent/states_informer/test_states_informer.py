@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from pathlib import Path
@@ -12,6 +13,7 @@ from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings
 from koordpolicy.engine.agent.states_informer.settings import StatesSettings
 from koordpolicy.engine.agent.states_informer.state_store import StateStore, StoredState
 from koordpolicy.engine.agent.states_informer.states_informer import StatesInformer
+from koordpolicy.engine.cluster.kinds import field_paths
 from koordpolicy.engine.framework.states import States, StateType
 from tests.engine.client.object_server import ObjectServer
 
@@ -244,3 +246,23 @@ def test_a_stored_time_of_the_future_is_of_no_known_age(api: ObjectServer, kubel
 def test_wrong_settings_are_refused(arguments: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
         StatesSettings(**arguments)
+
+
+@pytest.mark.parametrize("pods_from", ["kubelet", "api"])
+def test_fields_that_new_policies_read_arrive_without_a_restart(
+    api: ObjectServer, kubelet: FakeKubelet, pods_from: str,
+):
+    api.put(node())
+    api.put({"apiVersion": "v1", "kind": "Pod", **pod("web")})
+    kubelet.answer = lambda: pod_list(pod("web"))
+    rarely = KubeletSettings(read_only_port=kubelet.port, interval=3600, timeout=5)
+    with informed(api, kubelet, kubelet=rarely, pods_from=pods_from) as states:
+        until(lambda: states.synced and keys(states))
+        assert "image" not in states.pods[0].object["spec"]["containers"][0]
+        states.require({"Pod": field_paths("spec.containers.image"), "Node": None})
+        until(lambda: states.pods[0].object["spec"]["containers"][0].get("image") == "web:1")
+        until(lambda: (states.node or {})["status"].get("images") == [{"names": ["big"]}])
+        lists = len(kubelet.requests)
+        states.require({"Pod": field_paths("spec.containers.image")})
+        states._io.submit(asyncio.sleep(0.1)).result(10)
+        assert len(kubelet.requests) == lists
