@@ -18,6 +18,7 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
     EvictionTask,
     PriorityOrder,
     ReleaseTarget,
+    band_request,
     eviction_allowed,
     execute_tasks,
     request_contribution,
@@ -28,6 +29,7 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.framework.qos import Evictions
+from koordpolicy.engine.kubernetes.vocabulary import BATCH, MID, priority_band
 
 Case = Mapping[str, Any]
 _NOW: Final = 1_000_000_000_000
@@ -210,7 +212,11 @@ def _evict_policy_allowed(case: Case) -> dict[str, Any]:
 
 
 def _evict_pod_request(case: Case) -> dict[str, Any]:
-    return {"request": _amounts(dict([request_of(PodInfo.of(case["pods"][0]), case["inputs"]["resource"])]))}
+    pod, resource = case["pods"][0], case["inputs"]["resource"]
+    band = priority_band(pod)
+    # No API server has a pod with a request below 0, as cases do; so there is no `PodInfo` of it.
+    found = band_request(pod, band, resource) if band in (BATCH, MID) else request_of(PodInfo.of(pod), resource)
+    return {"request": _amounts(dict([found]))}
 
 
 EVICTIONS: Final[Mapping[str, Callable[[Case], dict[str, Any]]]] = {

@@ -194,8 +194,13 @@ def request_of(pod: PodInfo, resource: str) -> tuple[str, int]:
     """
     if pod.priority_band not in (BATCH, MID):
         return resource, pod.requests[resource]
-    name = resource_name(resource, pod.priority_band)
-    return name, _sum_of_requests(pod.object, name)
+    return band_request(pod.object, pod.priority_band, resource)
+
+
+def band_request(pod: Mapping[str, Any], band: str, resource: str) -> tuple[str, int]:
+    """Return the request of a batch or mid pod: the resource's name in the band, and the amount."""
+    name = resource_name(resource, band)
+    return name, _sum_of_requests(pod, name)
 
 
 def batch_cpu_of(pod: PodInfo) -> int:
