@@ -103,6 +103,24 @@ _MEMORY_FILES: Final = (FileSet.of(TIERS, (f"memory.{name}" for name in (
 
 _OBJECTS: Final = (Read("Node", fields=frozenset()), Read("Pod", fields=frozenset({("spec", "volumes")})))
 """Strategies read of Nodes and pods what all of the agent reads, and which claims a pod mounts."""
+_IDENTITY: Final = frozenset({
+    *((*_QOS, of_class, "cpuQOS", name) for of_class in ("lsrClass", "lsClass", "beClass")
+      for name in ("enable", "groupIdentity")),
+    (*_QOS, "policies", "cpuPolicy"), (*_APPLICATIONS, "name"), (*_APPLICATIONS, "qos"),
+    ("spec", "systemStrategy", "schedGroupIdentityEnabled"),
+})
+_IDENTITY_FILES: Final = (
+    FileSet.of((*TIERS, "applications"), ("cpu.bvt_warp_ns",), (TIER, POD)),
+    *FileSet.host((KERNEL_SETTINGS[SCHED_GROUP_IDENTITY_ENABLED].file, "proc/sys/kernel/sched_core")),
+)
+_CPUSET_FILES: Final = (
+    FileSet.of(TIERS, ("cpuset.cpus",), (CONTAINER,)),
+    FileSet.of(("guaranteed", "burstable"), ("cpu.cfs_quota_us",), (POD, CONTAINER)),
+)
+_BATCH: Final = frozenset((*_THRESHOLDS, name) for name in ("enable", "cpuSuppressPolicy"))
+_BATCH_FILES: Final = (
+    FileSet.of(TIERS, ("cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"), (POD, CONTAINER)),
+)
 
 
 def _plugin(
@@ -153,4 +171,13 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("CgroupReconcile", "cgroup_reconcile.plugin",
             "Protects the memory of pods by their QoS class: minimum, low, high and watermarks of control groups.",
             enabled=False, reads=(Read("NodeSLO", fields=_MEMORY),), writes=_MEMORY_FILES),
+    _plugin("GroupIdentity", "group_identity.plugin",
+            "Sets the scheduling priority of tiers, pods and host applications on kernels that have it.",
+            enabled=False, reads=(Read("NodeSLO", fields=_IDENTITY),), writes=_IDENTITY_FILES),
+    _plugin("CPUSetAllocator", "cpuset_allocator.plugin",
+            "Sets the CPUs of containers as the scheduler allocated them, or those that pods share.",
+            enabled=False, reads=(Read("NodeResourceTopology"),), writes=_CPUSET_FILES),
+    _plugin("BatchResource", "batch_resource.plugin",
+            "Sets CPU shares, CFS quotas and memory limits of best-effort pods by their batch resources.",
+            enabled=False, reads=(Read("NodeSLO", fields=_BATCH),), writes=_BATCH_FILES),
 )

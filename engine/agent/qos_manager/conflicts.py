@@ -30,6 +30,10 @@ SHARED: Final[Mapping[frozenset[str], str]] = {
         "CPUSetAllocator writes quotas of LSE and LSR pods only, which CPUBurst leaves alone",
     frozenset(("CPUBurst", "BatchResource")):
         "BatchResource writes quotas of BE pods only, which CPUBurst leaves alone",
+    frozenset(("GroupIdentity", "SystemConfig")):
+        "GroupIdentity leaves the kernel's switch to SystemConfig where the NodeSLO sets it",
+    frozenset(("CPUSetAllocator", "BatchResource")):
+        "CPUSetAllocator writes quotas of LSE and LSR pods only, BatchResource those of BE pods",
 }
 """Pairs of strategies that share files by design, with the rule by which each write belongs to one of them."""
 

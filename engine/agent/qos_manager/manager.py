@@ -34,6 +34,7 @@ GATES: Final[Mapping[str, bool]] = {
     "BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False, "CPUBurst": True,
     "CgroupReconcile": False, "RdtResctrl": True, "BlkIOReconcile": False, "SystemConfig": False,
     "PSICollector": False, "ColdPageCollector": False, "ResctrlCollector": False,
+    "GroupIdentity": True, "CPUSetAllocator": True, "BatchResource": True,
 }
 """koordlet's feature gates of the QoS manager and of collectors, with their defaults; a document may name its own gate,
 which is enabled by default."""

@@ -16,6 +16,7 @@ from koordpolicy.engine.framework.qos import Processor
 from koordpolicy.engine.kubernetes.quantity import Quantity
 from koordpolicy.engine.kubernetes.vocabulary import (
     CPU_MANAGER_POLICY_ANNOTATION,
+    CPU_SHARED_POOLS_ANNOTATION,
     CPU_TOPOLOGY_ANNOTATION,
     LSE,
     LSR,
@@ -27,7 +28,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 from ..cpuset import format_cpuset, parse_cpuset
 from .prediction import is_active
 
-SHARED_POOLS_ANNOTATION: Final = "node.koordinator.sh/cpu-shared-pools"
+SHARED_POOLS_ANNOTATION: Final = CPU_SHARED_POOLS_ANNOTATION
 BE_SHARED_POOLS_ANNOTATION: Final = "node.koordinator.sh/be-cpu-shared-pools"
 POD_CPU_ALLOCS: Final = "node.koordinator.sh/pod-cpu-allocs"
 ANNOTATIONS: Final = (

@@ -1,0 +1,118 @@
+"""Reconcilers: strategies that keep files of control groups at values which follow from objects alone.
+
+What koordlet's runtime hooks set when a container starts is reached here within one interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final
+
+from koordpolicy.engine.cel.values.values import EvaluationError
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.qos import Adjustment, Readings
+
+from ..resource_executor.levels import levelled_writes
+from .memory_qos import levels_of
+
+INTERVAL_SECONDS: Final = 10
+"""koordlet's default interval between two reconciliations."""
+_SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFile:
+    """A file with the text that it should have; `owner` is the pod's key, or the node's name."""
+
+    owner: str
+    path: str
+    text: str
+
+
+@dataclass(slots=True)
+class FileReconciler:
+    """Keeps files at wanted texts, on any number of nodes, and restores what they had before.
+
+    `kind` is that of its adjustments.
+    """
+
+    kind: str
+    _originals: dict[str, dict[str, WantedFile]] = field(default_factory=dict)
+    """By node and path: the texts before the first change, with their owners."""
+
+    def reconcile(self, readings: Readings, wanted: Iterable[WantedFile], reason: str) -> tuple[Adjustment, ...]:
+        """Return the writes of wanted files that differ, and the restoring ones of files that are not wanted any more.
+
+        Files that do not exist are left out. No child exceeds its parent in between.
+        """
+        wanted = tuple(wanted)
+        originals, files = self._originals.setdefault(node_name(readings), {}), readings.files
+        paths = {each.path for each in wanted}
+        stale = [each for path, each in originals.items() if path not in paths]
+        restored = self._writes(readings, stale, "it is not wanted any more", recovers=True)
+        for each in stale:
+            del originals[each.path]
+        written = self._writes(readings, wanted, reason, recovers=False)
+        owners = {each.path: each.owner for each in wanted}
+        for adjustment in written:
+            for path, _ in adjustment.writes:
+                if path not in originals:
+                    originals[path] = WantedFile(owners[path], path, files[path])
+        return (*restored, *written)
+
+    def recover(self, readings: Readings) -> tuple[Adjustment, ...]:
+        """Return the writes that restore all files of the node."""
+        originals = self._originals.pop(node_name(readings), {})
+        return self._writes(readings, originals.values(), "the strategy does not run any more", recovers=True)
+
+    def _writes(
+        self, readings: Readings, wanted: Iterable[WantedFile], reason: str, *, recovers: bool,
+    ) -> tuple[Adjustment, ...]:
+        owners = {each.path: each.owner for each in wanted}
+        host = readings.host
+        writes = levelled_writes(
+            levels_of((each.path, each.text) for each in wanted), readings.files,
+            page_size=host.page_size, version=host.cgroup_version,
+        )
+        return tuple(
+            Adjustment(self.kind, owner, reason, writes=tuple(group), recovers=recovers)
+            for owner, group in groupby(writes, lambda write: owners[write[0]])
+        )
+
+
+def node_name(readings: Readings) -> str:
+    """Return the node's name."""
+    return str((readings.node.get("metadata") or {}).get("name", ""))
+
+
+def node_slo(readings: Readings) -> Mapping[str, Any]:
+    """Return the spec of the node's NodeSLO; raise `EvaluationError` with reason `NoNodeSLO` without one."""
+    slo = readings.object("NodeSLO")
+    if slo is None:
+        raise EvaluationError(f"node `{node_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
+    return slo.get("spec") or {}
+
+
+def started_containers(pod: PodInfo) -> tuple[Mapping[str, Any], ...]:
+    """Return the containers of a pod's spec that have an id."""
+    ids = {each.get("name") for each in (pod.object.get("status") or {}).get("containerStatuses") or ()
+           if each.get("containerID")}
+    containers = (pod.object.get("spec") or {}).get("containers") or ()
+    return tuple(each for each in containers if each.get("name") in ids)
+
+
+def interval_of(args: Mapping[str, Any]) -> int:
+    """Return the interval of a reconciler's arguments, in nanoseconds.
+
+    Raises:
+        ValueError: an unknown argument, or one out of range.
+    """
+    unknown = sorted(set(args) - {"intervalSeconds"})
+    if unknown:
+        raise ValueError(f"unknown argument `{unknown[0]}`: known is `intervalSeconds`")
+    seconds = args.get("intervalSeconds", INTERVAL_SECONDS)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
+        raise ValueError("`intervalSeconds` must be a number above 0")
+    return int(seconds * _SECOND)
