@@ -106,7 +106,7 @@ class SeriesTable:
         # A sum in C finds out at once that there are no gaps.
         return found if not math.isnan(sum(found)) else [value for value in found if value == value]  # noqa: PLR0124
 
-    def samples(self, name: str, start: int, end: int) -> tuple[list[int], list[float]]:
+    def samples(self, name: str, start: int, end: int) -> tuple[Sequence[int], Sequence[float]]:
         """Return times and values of a subject from `start` to `end`, both included, in order of time."""
         with self._lock:
             column = self._columns.get(name)
@@ -114,9 +114,11 @@ class SeriesTable:
                 return [], []
             times, stop = self._times, self._end
             window = slice(bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop))
-            found = times[window], column[window]
-        pairs = [pair for pair in zip(*found, strict=True) if not math.isnan(pair[1])]
-        return [time for time, _ in pairs], [value for _, value in pairs]
+            times, values = times[window], column[window]
+        if not math.isnan(sum(values)):
+            return times, values
+        rows = [row for row, value in enumerate(values) if not math.isnan(value)]
+        return [times[row] for row in rows], [values[row] for row in rows]
 
     def latest(self, start: int, end: int) -> dict[str, float]:
         """Return the last value of each subject from `start` to `end`, both included, of those that have one."""

@@ -27,6 +27,11 @@ def filled(rows, size: int = 10, exact_rows: int | None = None) -> tuple[SeriesT
     return table, model
 
 
+def samples(table: SeriesTable, name: str, end: int = 99, start: int = 0) -> tuple[list[int], list[float]]:
+    times, values = table.samples(name, start, end)
+    return list(times), list(values)
+
+
 @given(ROWS, st.integers(0, 9))
 def test_a_window_within_the_rows_has_exactly_the_values_that_were_appended(rows, reach: int):
     table, model = filled(rows)
@@ -35,9 +40,8 @@ def test_a_window_within_the_rows_has_exactly_the_values_that_were_appended(rows
     for name in NAMES:
         expected = [values[name] for time, values in model if name in values and start <= time <= end]
         assert list(table.between(name, start, end)) == expected
-        times, values = table.samples(name, start, end)
-        assert (list(values), [time for time, values in model if name in values and start <= time <= end]) == (
-            expected, times)
+        assert samples(table, name, end, start) == (
+            [time for time, values in model if name in values and start <= time <= end], expected)
 
 
 @given(ROWS)
@@ -87,9 +91,9 @@ def test_a_clock_that_is_set_back_drops_what_is_later():
     assert (list(table.between("a", 0, 99)), list(table.between("b", 0, 99))) == ([0, 1, 2, 40], [1, 1, 1, 1])
     table.append_all(2, {"a": 20.0})
     table.append(3, "b", 30.0)
-    assert (table.samples("a", 0, 99), table.samples("b", 0, 99)) == (([1, 2], [0, 20]), ([1, 2, 3], [1, 1, 30]))
+    assert (samples(table, "a"), samples(table, "b")) == (([1, 2], [0, 20]), ([1, 2, 3], [1, 1, 30]))
     table.append(0, "a", 5.0)
-    assert (table.samples("a", -9, 99), table.samples("b", -9, 99)) == (([0], [5]), ([], []))
+    assert (samples(table, "a", start=-9), samples(table, "b", start=-9)) == (([0], [5]), ([], []))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -97,7 +101,7 @@ def test_what_is_no_number_is_refused(value: float):
     table = SeriesTable(3)
     with pytest.raises(ValueError, match="is not a measurement"):
         table.append(1, "a", value)
-    assert table.samples("a", 0, 9) == ([], [])
+    assert samples(table, "a") == ([], [])
 
 
 def test_a_series_without_values_is_dropped_once_its_last_one_is_beyond_the_rows():
