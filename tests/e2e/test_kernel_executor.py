@@ -306,6 +306,18 @@ def test_the_next_agent_gives_back_what_a_killed_one_has_changed(node: Node) -> 
     assert [node.value(file) for file in files] == [*before[:3], "77"]
 
 
+def test_nothing_is_changed_for_the_first_time_on_a_full_disk(node: Node) -> None:
+    inside = ["unshare", "-m", "--", "sh", "-c",
+              f'mount -t tmpfs -o size=64k tmpfs {node.state} && (head -c 1M /dev/zero > {node.state}/x; exec "$@")',
+              "sh"]
+    if subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("mounts cannot be made here")
+    file = f"{TIER}/cpu.shares"
+    found, = run_agent(node, [(file, "5")], *inside)
+    assert (found[0], "No space left on device" in found[1]) == ("not-journaled", True)
+    assert node.value(file) == "1024"
+
+
 def test_a_read_only_hierarchy_is_a_failure_that_is_said(node: Node) -> None:
     root = node.groups.roots["cpu"]
     inside = ["unshare", "-m", "--", "sh", "-c",

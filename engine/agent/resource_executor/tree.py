@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -256,8 +257,8 @@ class FilesView(Mapping[str, str]):
 
     def _gone(self, name: str) -> None:
         """Look again for what is beside a directory that went away."""
-        place = self._tree.place(name)
-        self._tree.changed_below(place.directory.rpartition("/")[0])
+        with contextlib.suppress(UnsupportedFileError):  # the pods may have changed meanwhile
+            self._tree.changed_below(self._tree.place(name).directory.rpartition("/")[0])
 
 
 def writable_roots(tree: FileTree) -> tuple[str, ...]:
