@@ -149,7 +149,8 @@ class Manager:
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
         on = frozenset(filter(self._is_on, (*GATES, *self.gates)))
         made = plugin.make(args, Handle("", self.snapshot, lambda: self.now, log, feature_gates=on))
-        gates = (made.spec.feature_gate or plugin.name,) if isinstance(made, CompiledQoS) else plugin.gates or (plugin.name,)
+        own = made.spec.feature_gate if isinstance(made, CompiledQoS) else ""
+        gates = (own or plugin.name,) if isinstance(made, CompiledQoS) else plugin.gates or (plugin.name,)
         # A plugin that is not enforced has no effects, so none must be recorded.
         memory = self.memory if plugin.enforcement is Enforcement.ENFORCE else StrategyState()
         strategy: Any = DocumentStrategy(made, memory) if isinstance(made, CompiledQoS) else made

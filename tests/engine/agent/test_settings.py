@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from koordpolicy.builtin_plugins.qos import PLUGINS
+from koordpolicy.builtin_plugins.qos.blkio_reconcile.plugin import BlkIOReconcile
 from koordpolicy.builtin_plugins.qos.cpu_suppress.plugin import BECPUSuppress
+from koordpolicy.builtin_plugins.qos.resctrl_reconcile.plugin import RdtResctrl
+from koordpolicy.builtin_plugins.qos.system_reconcile.plugin import SystemConfig
 from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReadings, load
 from koordpolicy.engine.agent.settings import fields_read, running_reads, settings_without_effect
@@ -20,6 +23,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load as load_documents
 from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.qos import Host, Storage
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.kubernetes import types
 from koordpolicy.engine.kubernetes.unread import FieldPath
@@ -142,6 +146,40 @@ def test_the_strategy_reads_the_fields_that_it_declares() -> None:
     BECPUSuppress({}).adjust(RecordedReadings(recorded, "n", 0, {}))
     leaves = {path for path in seen if not any(other[:len(path)] == path != other for other in seen)} - {("kind",)}
     plugin = next(each for each in PLUGINS if each.name == "BECPUSuppress")
+    assert leaves == fields_read(plugin.reads)
+
+
+IO = dict.fromkeys((
+    "readIOPS", "writeIOPS", "readBPS", "writeBPS", "ioWeightPercent", "readLatency", "readLatencyPercent",
+    "writeLatency", "writeLatencyPercent", "modelReadBPS", "modelReadSeqIOPS", "modelReadRandIOPS", "modelWriteBPS",
+    "modelWriteSeqIOPS", "modelWriteRandIOPS",
+), 1)
+CLASS = {
+    "resctrlQOS": {"enable": True, "catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100},
+    "blkioQOS": {"enable": True, "blocks": [
+        {"name": "vda", "type": "device", "ioCfg": {**IO, "enableUserModel": True}},
+    ]},
+}
+
+
+@pytest.mark.parametrize("strategy", [RdtResctrl, BlkIOReconcile, SystemConfig])
+def test_other_strategies_read_the_fields_that_they_declare(strategy: Any) -> None:
+    seen: set[FieldPath] = set()
+    slo = {"kind": "NodeSLO", "metadata": {"name": "n"}, "spec": {
+        "resourceQOSStrategy": dict.fromkeys(("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"), CLASS),
+        "systemStrategy": {
+            "minFreeKbytesFactor": 1, "watermarkScaleFactor": 10, "memcgReapBackGround": 1,
+            "schedGroupIdentityEnabled": 1, "schedIdleSaverWmark": 1, "pageCacheLimitEnabled": 1, "schedFeatures": {},
+        },
+    }}
+    recorded = MetricsRecording(nodes={"n": {"metadata": {"name": "n"}, "status": {"capacity": {"memory": "8Gi"}}}})
+    recorded.objects["NodeSLO", "n"] = Observed(slo, seen)
+    recorded.hosts["n"] = Host(vendor="GenuineIntel", flags=frozenset(("cat_l3", "mba")), cbm_mask="ff",
+                               l3_caches=(0,), storage=Storage(devices={"vda": "8:0"}))
+    files = {"sys/kernel/debug/sched_features": ""}
+    strategy({}).adjust(RecordedReadings(recorded, "n", 0, files))
+    leaves = {path for path in seen if not any(other[:len(path)] == path != other for other in seen)} - {("kind",)}
+    plugin = next(each for each in PLUGINS if each.name == strategy.name)
     assert leaves == fields_read(plugin.reads)
 
 
