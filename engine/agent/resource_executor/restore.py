@@ -72,7 +72,8 @@ def restore(tree: FileTree, journal: ResourceJournal, paths: Iterable[str] | Non
     """Give files of the journal (all, or those of `paths`) their original values back; remove them from the journal.
 
     CPU sets and quotas grow from parents to children and shrink from children to parents; bursts shrink before quotas
-    and grow after them. What was changed by somebody else since is left as it is, and removed from the journal too.
+    and grow after them. A resctrl group that the agent made is removed with the last of its files. What was changed by
+    somebody else since is left as it is, and removed from the journal too.
     """
     chosen = None if paths is None else set(paths)
     entries = {path: each for path, each in journal.entries.items() if chosen is None or path in chosen}
@@ -90,10 +91,13 @@ def restore(tree: FileTree, journal: ResourceJournal, paths: Iterable[str] | Non
     for target in targets:
         results[target.path] = _result(target)
     done = [path for path, each in results.items() if each.status is not RestoreStatus.FAILED]
-    groups = [path for path in journal.groups if chosen is None or path in chosen]
-    for group in groups:
-        results[group] = _remove_group(group)
-        done.append(group)
+    remaining = journal.entries.keys() - set(done)
+    for group in list(journal.groups):
+        unused = any(_is_below(path, (group,)) for path in done) and not any(
+            _is_below(path, (group,)) for path in remaining)
+        if chosen is None or unused:
+            results[group] = _remove_group(group)
+            done.append(group)
     journal.drop(done)
     return tuple(results.values())
 

@@ -290,6 +290,31 @@ def test_lines_are_given_back_one_by_one(v1: Machine) -> None:
     assert (v1.root / "resctrl" / "BE" / "schemata").read_text() == "L3:0=fff;1=fff\n"
 
 
+def test_a_group_that_the_agent_made_goes_with_its_last_file(v1: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    rmdir = os.rmdir
+
+    def remove(path: str) -> None:  # as the kernel removes a group, with its files
+        for each in Path(path).iterdir():
+            each.unlink()
+        rmdir(path)
+
+    monkeypatch.setattr(os, "rmdir", remove)
+    groups = {name: v1.root / "resctrl" / name for name in ("LSR", "LS")}
+    for name, group in groups.items():
+        v1.write((f"resctrl/{name}/schemata", "L3:0=1"))  # makes the directory, which no kernel fills here
+        (group / "schemata").write_text("L3:0=fff;1=fff\n")
+        assert v1.statuses((f"resctrl/{name}/schemata", "L3:0=1")) == ["written"]
+    second = v1.restarted()
+    second.start(0, give_back=False)
+    found = second.restore(0, [str(groups["LSR"] / "schemata")])
+    assert [(each.path, each.status.value) for each in found] == [
+        (str(groups["LSR"] / "schemata"), "restored"), (str(groups["LSR"]), "restored"),
+    ]
+    assert [group.exists() for group in groups.values()] == [False, True]
+    assert [each.status.value for each in v1.restarted().start(0)] == ["restored", "restored"]
+    assert not groups["LS"].exists()
+
+
 def test_a_journal_names_no_files_of_others(v1: Machine, tmp_path: Path) -> None:
     target = tmp_path / "passwd"
     target.write_text("5")
