@@ -113,6 +113,10 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--kubelet-certificate-authority", metavar="FILE",
                        help="verifies the kubelet's certificate, or is that certificate (default: the authority of the "
                             "API server)")
+    group.add_argument("--kubelet-server-name", metavar="NAME",
+                       help="the name in the kubelet's certificate, if that is not its address")
+    group.add_argument("--kubelet-read-only-port", metavar="PORT", type=int, default=0,
+                       help="list the pods by plain HTTP from this port of the kubelet, without a token")
     group.add_argument("--kubelet-insecure-tls", action="store_true",
                        help="do not verify the kubelet's certificate: whoever answers there gets the agent's token")
 
@@ -231,11 +235,15 @@ def _settings(
     host, _, port = options.kubelet_address.rpartition(":")
     if not (host and port.isdigit()):
         host, port = options.kubelet_address, "0"
-    return NodeAgentSettings(
-        states=StatesSettings(options.node_name, options.pods_from, KubeletSettings(
+    try:
+        states = StatesSettings(options.node_name, options.pods_from, KubeletSettings(
             address=host, port=int(port), certificate_authority=options.kubelet_certificate_authority,
-            verify=not options.kubelet_insecure_tls), claims=gates.get("BlkIOReconcile", False)),
-        state_dir=options.state_dir or STATE_DIR,
+            read_only_port=options.kubelet_read_only_port, server_name=options.kubelet_server_name,
+            verify=not options.kubelet_insecure_tls), claims=gates.get("BlkIOReconcile", False))
+    except ValueError as error:
+        raise Stop(str(error)) from None
+    return NodeAgentSettings(
+        states=states, state_dir=options.state_dir or STATE_DIR,
         roots=HostRoots(options.cgroup_root, options.proc_root, options.sys_root, options.resctrl_root),
         kubepods=options.kubepods, interval=options.interval, collect=frozenset(options.collect),
         reports=not options.dry_run and own is None, gates=gates, enable=enable, only=own,

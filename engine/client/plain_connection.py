@@ -65,7 +65,7 @@ def load_plain_connection(
 
 
 def _official(context: str | None, configuration_file: str | os.PathLike[str] | None, why: str) -> Connection:
-    _LOG.warning("%s: the official client reads it, which takes about 25 MB of memory", why)
+    _LOG.warning("%s: the official client reads it, which takes 20 MB of memory", why)
     return load_connection(context, configuration_file=configuration_file)
 
 
