@@ -39,6 +39,8 @@ class Faults:
     """Of watches: answered 410."""
     delay_s: float = 0.0
     """The longest delay of a request, and of each frame of a watch."""
+    pod_lag_s: float = 0.0
+    """Of watches of pods: the time by which each frame comes later."""
     down: bool = False
     """True if all connections are reset."""
 
@@ -138,12 +140,29 @@ class FaultProxy:
         response = web.StreamResponse(status=answer.status, headers=headers)
         await response.prepare(request)
         self._watches.append(request)
+        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
+        lag_s = self.faults.pod_lag_s if request.path.endswith("/pods") else 0.0
+
+        async def read() -> None:
+            try:
+                with contextlib.suppress(aiohttp.ClientError, ConnectionError):
+                    async for piece in answer.content.iter_any():
+                        pieces.put_nowait((loop.time() + lag_s, piece))
+            finally:
+                pieces.put_nowait((loop.time(), b""))
+
+        reading = asyncio.create_task(read())
         try:
-            with contextlib.suppress(aiohttp.ClientError, ConnectionError):
-                async for piece in answer.content.iter_any():
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    due, piece = await pieces.get()
+                    await asyncio.sleep(max(0.0, due - loop.time()))
+                    if not piece:
+                        break
                     await self._delay()
                     await response.write(piece)
         finally:
+            reading.cancel()
             self._watches.remove(request)
         return response
 

@@ -11,11 +11,13 @@ import pytest
 
 from .control_plane import AdminClient, ApiError, ControlPlane
 from .nodes import add_node, add_pod
+from .proxy import FaultProxy
 from .scheduler_process import SchedulerProcess, until
 
 APPS = "/api/v1/namespaces/apps/pods"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/koord-policy-scheduler"
 LEASE_S = 6
+LAG_S = 7
 TIMES = (f"--leader-elect-lease-duration={LEASE_S}s", "--leader-elect-renew-deadline=4s",
          "--leader-elect-retry-period=1s")
 
@@ -31,6 +33,11 @@ def admin(own_control_plane: ControlPlane) -> AdminClient:
 
 def node_of(admin: AdminClient, name: str) -> str:
     return str(admin.get(f"{APPS}/{name}")["spec"].get("nodeName") or "")
+
+
+def is_refused(admin: AdminClient, name: str) -> bool:
+    conditions = admin.get(f"{APPS}/{name}")["status"].get("conditions") or ()
+    return any(each.get("reason") == "Unschedulable" for each in conditions)
 
 
 def holder(admin: AdminClient) -> str:
@@ -108,6 +115,34 @@ def test_l43_a_scheduler_that_starts_among_bound_pods_counts_all_of_them_first(
         assert sorted(node_of(admin, name) for name in "xyz") == ["", "one", "two"]
 
 
+def test_l44_a_new_leader_whose_watch_lags_waits_for_the_bindings_of_the_last_one(
+    own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
+):
+    plane, small = own_control_plane, {"nodeSelector": {"size": "small"}}
+    add_node(admin, "small", cpu="1", labels={"size": "small"})
+    with FaultProxy(plane.url, plane.certificate_authority, tmp_path) as proxy:
+        proxy.faults.pod_lag_s = LAG_S
+        behind = plane.kubeconfig(url=proxy.url, authority=proxy.certificate_authority)
+        first = SchedulerProcess(plane.kubeconfig(), tmp_path / "first", *TIMES, leader_elect=True)
+        second = SchedulerProcess(behind, tmp_path / "second", *TIMES, "--scheduler-name", "other", leader_elect=True)
+        with first:
+            first.until_ready()
+            leader = until(lambda: holder(admin))
+            with second:
+                second.until_ready()
+                # The first one leaves this pod alone, and the second one knows it when it begins to lead.
+                add_pod(admin, "apps", "waits", cpu="900m", scheduler="other", **small)
+                time.sleep(LAG_S + 1)
+                add_pod(admin, "apps", "bound", cpu="900m", **small)
+                assert until(lambda: node_of(admin, "bound")) == "small"
+                first.process.send_signal(signal.SIGKILL)
+                # As if it had released the Lease: the second one leads before it can have seen the binding.
+                admin.merge(LEASE, {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
+                until(lambda: holder(admin) not in {"", leader})
+                until(lambda: is_refused(admin, "waits"), 3 * LAG_S)
+                assert node_of(admin, "waits") == ""
+
+
 def test_l38_lower_pods_are_tried_again_when_a_nominated_pod_is_deleted(
     own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
 ):
@@ -124,7 +159,6 @@ def test_l38_lower_pods_are_tried_again_when_a_nominated_pod_is_deleted(
         until(lambda: admin.get(f"{APPS}/high")["status"].get("nominatedNodeName"))
         # Beside the victim there is room, which the nominated pod takes.
         add_pod(admin, "apps", "waits", cpu="50m", priorityClassName="middle", **small)
-        until(lambda: any(each["reason"] == "Unschedulable" for each in admin.get(
-            f"{APPS}/waits")["status"].get("conditions") or ()))
+        until(lambda: is_refused(admin, "waits"))
         admin.delete(f"{APPS}/high?gracePeriodSeconds=0")
         assert until(lambda: node_of(admin, "waits")) == "small"
