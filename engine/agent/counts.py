@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 
 class AgentCounts:
@@ -22,6 +23,12 @@ class AgentCounts:
         """Set a gauge."""
         with self._lock:
             self._amounts.setdefault(name, {})[labels] = amount
+
+    def keep(self, name: str, chosen: Callable[[tuple[str, ...]], bool]) -> None:
+        """Drop the series of `name` whose labels are not chosen."""
+        with self._lock:
+            series = self._amounts.get(name, {})
+            self._amounts[name] = {labels: amount for labels, amount in series.items() if chosen(labels)}
 
     def read(self, name: str) -> dict[tuple[str, ...], float]:
         """Return the amounts of `name` by labels."""

@@ -74,14 +74,14 @@ class Agent:
 
     def __init__(
         self, parts: AgentParts, policies: Live, manager: Manager, settings: AgentSettings | None = None, *,
-        observers: Sequence[Callable[[Conclusion, LiveReadings], object]] = (),
+        observers: Sequence[Callable[[Conclusion, LiveReadings], object]] = (), counts: AgentCounts | None = None,
     ) -> None:
         self._parts = parts
         self._policies = policies
         self.manager = manager
         self._settings = settings or AgentSettings()
         self._observers = tuple(observers)
-        self.counts = AgentCounts()
+        self.counts = counts or AgentCounts()
         self._rounds = Rounds()
         self._causes = LoggedCauses(parts.clock.monotonic)
         self._lock = threading.RLock()
@@ -100,6 +100,7 @@ class Agent:
         self._stopped = threading.Event()
         self._ready = False
         self._started = False
+        self._pass_began: float | None = None
 
     # For any thread.
 
@@ -112,6 +113,12 @@ class Agent:
     def stopped(self) -> bool:
         """Return whether `stop` was called."""
         return self._stopped.is_set()
+
+    @property
+    def seconds_in_pass(self) -> float:
+        """Return the seconds since the current pass began; 0 between passes."""
+        began = self._pass_began
+        return 0.0 if began is None else self._parts.clock.monotonic() - began
 
     def stop(self) -> None:
         """Let `run` end."""
@@ -145,7 +152,7 @@ class Agent:
 
     def step(self) -> float:
         """Make one pass: what is due now is called. Return when the next one is due, by the monotonic clock."""
-        now = self._parts.clock.monotonic()
+        self._pass_began = now = self._parts.clock.monotonic()
         if not self._started:
             self._start(now)
         with self._lock:
@@ -157,6 +164,7 @@ class Agent:
             if self._ready and self._unrecovered:
                 self._recover_leaving()
             due = self._rounds.run_due(now)
+        self._pass_began = None
         return min(due, now + _LONGEST_WAIT)
 
     def close(self) -> None:

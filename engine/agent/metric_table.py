@@ -46,6 +46,41 @@ COLLECTION: Final = (
 )
 """The rows of what the agent collects."""
 
+_CONTAINER: Final = ("node", "pod_namespace", "pod_name", "container_name")
+POD_EVICTION: Final = MetricSpec("koordlet_pod_eviction", _G, "Pods evicted, by reason", ("node", "reason"))
+POD_EVICTION_DETAIL: Final = MetricSpec(
+    "koordlet_pod_eviction_detail", _G, "Evictions of a pod", ("node", "pod_namespace", "pod_name", "reason"))
+BE_SUPPRESS: Final = MetricSpec(
+    "koordlet_be_suppress_cpu_cores", _G, "CPU to which best-effort pods are limited: cpuset, cfsQuota",
+    ("node", "type"))
+SCALED_BURST: Final = MetricSpec(
+    "koordlet_container_scaled_cfs_burst_us", _G, "CFS burst that a strategy has set", _CONTAINER)
+SCALED_QUOTA: Final = MetricSpec(
+    "koordlet_container_scaled_cfs_quota_us", _G, "CFS quota that a strategy has set", _CONTAINER)
+WRITE_MILLISECONDS: Final = MetricSpec(
+    "koordlet_resource_update_duration_milliseconds", MetricType.HISTOGRAM, "Duration of writes of files",
+    ("type", "status"), (0.1, 0.5, 1, 2, 5, 10, 50, 100))
+ROUNDS: Final = MetricSpec("koord_policy_agent_rounds_total", _C, "Rounds of a strategy", ("plugin",))
+ROUND_SECONDS: Final = MetricSpec(
+    "koord_policy_agent_round_seconds_total", _C, "Time that the rounds of a strategy took", ("plugin",))
+ADJUSTMENTS: Final = MetricSpec(
+    "koord_policy_agent_adjustments_total", _C, "Adjustments that a strategy requested", ("plugin", "kind"))
+ERRORS: Final = MetricSpec(
+    "koord_policy_agent_errors_total", _C, "Errors of rounds; NoMetric: a value was not measured",
+    ("plugin", "reason"))
+WRITES: Final = MetricSpec("koord_policy_agent_writes_total", _C, "Writes of files by their outcome", ("status",))
+FAILURES: Final = MetricSpec(
+    "koord_policy_agent_failures_total", _C, "Failures of the agent's own parts", ("part",))
+READY: Final = MetricSpec("koord_policy_agent_ready", _G, "1 once strategies run")
+GENERATION: Final = MetricSpec("koord_policy_agent_generation", _G, "Number of the active set of policies")
+PODS_AGE: Final = MetricSpec("koord_policy_agent_pods_age_seconds", _G, "Age of the list of pods")
+
+DECISIONS: Final = (
+    POD_EVICTION, POD_EVICTION_DETAIL, BE_SUPPRESS, SCALED_BURST, SCALED_QUOTA, WRITE_MILLISECONDS, ROUNDS,
+    ROUND_SECONDS, ADJUSTMENTS, ERRORS, WRITES, FAILURES, READY, GENERATION, PODS_AGE,
+)
+"""The rows of strategies, writes and evictions, and of the agent itself."""
+
 NOTE: Final = (
     "koordlet's counters have names without `_total`, which a counter of the text format cannot have: their type is "
     "gauge here.\nA usage that was not measured within two intervals of its collector has no series, and pressures are "

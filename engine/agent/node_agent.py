@@ -29,6 +29,7 @@ from koordpolicy.engine.framework.states import CallbackTarget, StateType
 from koordpolicy.engine.slo.effective import effective_spec
 from koordpolicy.engine.source import PolicyError, Problem
 
+from .counts import AgentCounts
 from .daemon import Agent, AgentSettings, Conclusion
 from .host.detection import HostRoots, detect_control_groups
 from .host.facts import read_host
@@ -94,7 +95,7 @@ class NodeAgent:
     def __init__(
         self, connect: Callable[[], Connection], policies: Live, settings: NodeAgentSettings, *,
         observers: Sequence[Observer] = (), on_attempt: Sequence[Callable[[EvictionAttempt], object]] = (),
-        metric: MetricHook | None = None,
+        metric: MetricHook | None = None, counts: AgentCounts | None = None,
     ) -> None:
         """`observers` are called with each round, `on_attempt` with each eviction, `metric` with each write.
 
@@ -146,7 +147,7 @@ class NodeAgent:
                 is_synced=lambda: self.states.synced and self.advisor.synced,
                 run_callbacks=self._run_callbacks, claims=lambda: self.states.claims,
                 journaled=lambda: self.executor.journaled, clock=self._clock,
-            ), policies, self.manager, settings.agent, observers=observers)
+            ), policies, self.manager, settings.agent, observers=observers, counts=counts)
         self._reporters = self._make_reporters() if settings.reports else ()
         self._ended = threading.Event()
         self._listen()

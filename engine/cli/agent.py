@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from koordpolicy.engine.framework.points import Framework, Point
 
 from . import reloading
+from .agent_observing import Observed
 from .composition import LIVE_CLUSTER, add_policies, check_enabled, context_of
 from .durations import seconds
 from .ending import Ending
@@ -216,9 +217,13 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     check_extension_gates(extensions, [each.name for each in plugins_at(policies.live.registry, Point.EXTENSION)])
     settings = _settings(options, gates, enable, own, extensions)
     raise_descriptor_limit()  # files of control groups stay open
-    agent = NodeAgent(lambda: load_plain_connection(context_of(options.cluster)), policies.live, settings)
+    observed = Observed(options)
+    agent = NodeAgent(lambda: load_plain_connection(context_of(options.cluster)), policies.live, settings,
+                      observers=observed.observers, on_attempt=observed.on_attempt, metric=observed.metric,
+                      counts=observed.counts)
     loaded = _Loaded(agent, lambda: policies.live.registry)
     loaded.parts.append((reloader.start, reloader.close))
+    loaded.parts += observed.parts(agent, reloader)
     return loaded
 
 

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from koordpolicy.engine.agent.audit import AuditEvent, AuditLog, AuditPages, AuditSettings
+from koordpolicy.engine.agent.counts import AgentCounts
+from koordpolicy.engine.agent.daemon import Conclusion
+from koordpolicy.engine.agent.operations import AgentOperations, DecisionMetrics
+from koordpolicy.engine.agent.qos_manager.documents import RoundReport
+from koordpolicy.engine.agent.qos_manager.evictor import AttemptOutcome, EvictionAttempt
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.qos import Adjustment
+
+
+@dataclass
+class Daemon:
+    ready: bool = True
+    seconds_in_pass: float = 0.0
+
+
+@dataclass
+class Node:
+    agent: Daemon = field(default_factory=Daemon)
+    states: Any = field(default_factory=lambda: SimpleNamespace(pods_age=3.0))
+    advisor: Any = None
+
+    def faults(self) -> str:
+        return "the pods are not known"
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    monkeypatch.setattr("koordpolicy.engine.agent.operations.CollectionMetrics", lambda _: SimpleNamespace(
+        collect=lambda: ()))
+    node: Any = Node()
+    log = AuditLog(AuditSettings(tmp_path), clock=lambda: 0.0)
+    for number in range(3):
+        log.add(AuditEvent(10**18, "node", "CPUBurst", f"event {number}"))
+    counts = AgentCounts()
+    counts.add("rounds", "Squeeze")
+    problems: list[str] = []
+    operations = AgentOperations(
+        node, DecisionMetrics("n", counts), generation=lambda: 7, problems=lambda: "".join(problems),
+        pages=AuditPages(log, clock=lambda: 0.0))
+    url = operations.listen("127.0.0.1", 0)
+    yield SimpleNamespace(url=url, node=node, problems=problems)
+    operations.close()
+
+
+def get(url: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return answer.status, answer.read().decode(), dict(answer.headers)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), dict(error.headers)
+
+
+def test_a_ready_agent_is_healthy(served):
+    assert [get(f"{served.url}/{path}")[:2] for path in ("healthz", "livez", "readyz")] == [(200, "ok")] * 3
+
+
+def test_an_agent_whose_states_are_not_known_is_not_ready_and_says_why(served):
+    served.node.agent.ready = False
+    status, text, _ = get(f"{served.url}/readyz")
+    assert (status, "states failed: the pods are not known" in text) == (503, True)
+    assert get(f"{served.url}/livez")[0] == 200
+
+
+def test_invalid_policies_make_it_not_ready(served):
+    served.problems.append("line 3: no such field")
+    assert get(f"{served.url}/readyz")[0] == 503
+
+
+def test_a_pass_that_hangs_makes_it_unhealthy(served):
+    served.node.agent.seconds_in_pass = 31.0
+    status, text, _ = get(f"{served.url}/healthz")
+    assert (status, "a pass of rounds has not ended for 31 s" in text) == (503, True)
+
+
+def test_metrics_are_koordlets_beside_our_own(served):
+    _, text, _ = get(f"{served.url}/metrics")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert lines == [
+        'koord_policy_agent_rounds_total{plugin="Squeeze"} 1.0', "koord_policy_agent_ready 1.0",
+        "koord_policy_agent_generation 7.0", "koord_policy_agent_pods_age_seconds 3.0",
+    ]
+
+
+def test_events_come_as_lines_with_a_token_in_a_header(served):
+    status, text, headers = get(f"{served.url}/events?size=2")
+    assert (status, [json.loads(line)["message"] for line in text.splitlines()]) == (200, ["event 2", "event 1"])
+    status, text, headers = get(f"{served.url}/events?size=2&pageToken={headers['Next-Page-Token']}")
+    assert ([json.loads(line)["message"] for line in text.splitlines()], "Next-Page-Token" in headers) == (
+        ["event 0"], False)
+
+
+def test_events_come_as_json_if_that_is_accepted(served):
+    _, text, _ = get(f"{served.url}/events", Accept="application/json")
+    found = json.loads(text)
+    assert ([each["message"] for each in found["Events"]], found["NextPageToken"]) == (
+        ["event 2", "event 1", "event 0"], "")
+
+
+@pytest.mark.parametrize(("query", "status"), [("size=0", 400), ("size=x", 400), ("pageToken=old", 409)])
+def test_a_wrong_page_is_refused(served, query, status):
+    assert get(f"{served.url}/events?{query}")[0] == status
+
+
+def test_limits_and_evictions_have_koordlets_metrics():
+    metrics = DecisionMetrics("n", AgentCounts())
+    pod = PodInfo.of({"kind": "Pod", "metadata": {"name": "web", "namespace": "d", "uid": "U"},
+                      "spec": {"containers": [{"name": "c"}]}})
+    report = RoundReport((
+        Adjustment("suppressCPU", "n", "", values={"target": 1500, "policy": "CFSQuota"}),
+        Adjustment("cpuBurst", "d/web/c", "", writes=(("burstable/podU/c/cpu.cfs_burst_us", "900"),)),
+        Adjustment("cpuBurst", "d/old/c", "", writes=(("burstable/podOLD/c/cpu.cfs_burst_us", "1"),)),
+    ))
+    readings: Any = SimpleNamespace(pods=(pod,))
+    metrics.concluded(Conclusion(0, "n", "P", report, True), readings)
+    metrics.concluded(Conclusion(0, "n", "P", report, False), readings)
+    metrics.attempted(EvictionAttempt("P", "d", "web", "U", "full", "", AttemptOutcome.EVICTED))
+    metrics.attempted(EvictionAttempt("P", "d", "web", "U", "full", "", AttemptOutcome.BLOCKED))
+    found = {sample.name: (tuple(sample.labels.values()), sample.value)
+             for family in metrics.collect() for sample in family.samples}
+    assert found == {
+        "koordlet_pod_eviction": (("n", "full"), 1), "koordlet_pod_eviction_detail": (("n", "d", "web", "full"), 1),
+        "koordlet_be_suppress_cpu_cores": (("n", "cfsQuota"), 1.5),
+        "koordlet_container_scaled_cfs_burst_us": (("n", "d", "web", "c"), 900),
+    }
