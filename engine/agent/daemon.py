@@ -194,7 +194,7 @@ class Agent:
         if left_behind:
             _LOG.info("%d files that a former process has changed are given back", len(left_behind))
             self._parts.executor.restore(self._now(), left_behind)
-        for name in self.manager.intervals:
+        for name in self._rounds.names:  # collectors too: they come first, in step
             self._rounds.bring_forward(name, now)
 
     def _collect(self, name: str, collect: Callable[[int], object]) -> None:

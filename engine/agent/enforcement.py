@@ -46,6 +46,12 @@ class _Overlay(Mapping[str, str]):
         self._below = below
         self._above = above
 
+    @property
+    def looked_up(self) -> Mapping[str, str]:
+        """The files below that were looked up so far."""
+        found: Mapping[str, str] = getattr(self._below, "looked_up", {})
+        return found
+
     def __getitem__(self, name: str) -> str:
         real = self._below[name]  # a file that went away, or never was, has no text
         return self._above.get(name, real)

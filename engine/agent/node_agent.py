@@ -39,7 +39,8 @@ from .metric_cache.cache import MetricCache
 from .metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
 from .metrics_advisor.collector import Sources
 from .metrics_advisor.pleg import LifecycleEvent, LifecycleWatcher
-from .parts import AgentParts, SystemClock
+from .metrics_recorder import MetricsRecorder
+from .parts import AgentParts, PeriodicCollector, SystemClock
 from .qos_manager.evictor import EvictionAttempt, EvictorOptions, PodEvictor
 from .qos_manager.manager import Manager
 from .resource_executor.executor import ResourceExecutor
@@ -95,7 +96,7 @@ class NodeAgent:
     def __init__(
         self, connect: Callable[[], Connection], policies: Live, settings: NodeAgentSettings, *,
         observers: Sequence[Observer] = (), on_attempt: Sequence[Callable[[EvictionAttempt], object]] = (),
-        metric: MetricHook | None = None, counts: AgentCounts | None = None,
+        metric: MetricHook | None = None, counts: AgentCounts | None = None, recorder: MetricsRecorder | None = None,
     ) -> None:
         """`observers` are called with each round, `on_attempt` with each eviction, `metric` with each write.
 
@@ -143,7 +144,8 @@ class NodeAgent:
         self.agent = Agent(
             AgentParts(
                 node=settings.node, host=self.host, states=self.states, usage=self.cache, files=self.tree.view,
-                executor=self.executor, evictor=self.evictor, collectors=self.advisor.periodic(),
+                executor=self.executor, evictor=self.evictor,
+                collectors=(*self.advisor.periodic(), *self._recording(recorder)),
                 is_synced=lambda: self.states.synced and self.advisor.synced,
                 run_callbacks=self._run_callbacks, claims=lambda: self.states.claims,
                 journaled=lambda: self.executor.journaled, clock=self._clock,
@@ -151,6 +153,17 @@ class NodeAgent:
         self._reporters = self._make_reporters() if settings.reports else ()
         self._ended = threading.Event()
         self._listen()
+
+    def _recording(self, recorder: MetricsRecorder | None) -> tuple[PeriodicCollector, ...]:
+        """Return the collector that records what those before it have measured, as long as strategies run."""
+        if recorder is None:
+            return ()
+
+        def record(now: int) -> None:
+            if self.agent.ready:
+                recorder.sample(now, self.states, self.cache.at(now), lambda: self.cache.names("application"))
+
+        return (PeriodicCollector("recording", self.settings.interval, record),)
 
     def _make_reporters(self) -> tuple[NodeMetricReporter | NodeTopologyReporter, ...]:
         writer, roots, clock = ClusterWriter(self._transport), self.settings.roots, self._transport.server_clock

@@ -11,9 +11,11 @@ A recording is YAML (one mapping) or, if the file's name ends in `.jsonl`, JSON 
     - {time: 0s, node: n, usage: {cpu: 7, memory: 20Gi}, pods: {shop/web: {cpu: 4}}, applications: {backup: {cpu: 1}},
        containers: {shop/web/main: {cpu: 4, throttled: 0.1}}, bestEffort: {usage: 2, request: 4, real-limit: 3}}
 
-Usages are quantities; a container is named `namespace/pod/container`, its `throttled` is a share from 0 to 1. In
-JSON lines every line is an object (it has a `kind`), a sample (it has a `time`), or one with `interval`, `start`,
-`files` or `hosts`. Reading a value that was not measured is an error with reason `NoMetric`, never 0.
+Usages are quantities, or in a sample with `canonical: true` numbers in canonical units (cpu in milli-cores); a
+container is named `namespace/pod/container`, its `throttled` is a share from 0 to 1. An object that comes again
+replaces the former one, a file that comes again does not. In JSON lines every line is an object (it has a `kind`), a
+sample (it has a `time`), or one with `interval`, `start`, `files` or `hosts`. Reading a value that was not measured is
+an error with reason `NoMetric`, never 0.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _LARGEST: Final = 256 * 1024 * 1024
 _WITH_PLACES: Final = frozenset({"NodeSLO", "ConfigMap"})
 """Kinds whose fields are settings, which problems may be about."""
 _KEYS: Final = ("interval", "start", "objects", "files", "hosts", "samples")
-_SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applications", "bestEffort")
+_SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applications", "bestEffort", "canonical")
 _THROTTLED: Final = "throttled"
 _UNKNOWN_HOST: Final = Host()
 _NO_EVICTIONS: Final = Evictions()
@@ -238,7 +240,9 @@ class _Builder:
 
     def _take_files(self, part: _Part) -> None:
         for node, files in part[1].items():
-            self._recording.files[node] = {str(name): str(text) for name, text in files.items()}
+            known = self._recording.files.setdefault(node, {})
+            for name, text in files.items():
+                known.setdefault(str(name), str(text))
 
     def _take_hosts(self, part: _Part) -> None:
         self._recording.hosts |= {str(node): host_of(facts) for node, facts in part[1].items()}
@@ -256,13 +260,15 @@ class _Builder:
         amounts += [("pod", key, used) for key, used in (value.get("pods") or {}).items()]
         for what in ("container", "application"):
             amounts += [(what, key, used) for key, used in (value.get(f"{what}s") or {}).items()]
+        canonical = value.get("canonical") is True
         read = [
             ((node, what, name), resource,
-             measured_amount(resource, quantity, f"{name}.{resource}"))
+             float(quantity) if canonical else measured_amount(resource, quantity, f"{name}.{resource}"))
             for what, name, used in amounts for resource, quantity in used.items()
         ]
         read += [
-            ((node, "bestEffort", node), allocation, canonical_amount("cpu", quantity, f"bestEffort.{allocation}"))
+            ((node, "bestEffort", node), allocation,
+             float(quantity) if canonical else canonical_amount("cpu", quantity, f"bestEffort.{allocation}"))
             for allocation, quantity in (value.get("bestEffort") or {}).items()
         ]
         for key, resource, amount in read:

@@ -220,7 +220,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     observed = Observed(options)
     agent = NodeAgent(lambda: load_plain_connection(context_of(options.cluster)), policies.live, settings,
                       observers=observed.observers, on_attempt=observed.on_attempt, metric=observed.metric,
-                      counts=observed.counts)
+                      counts=observed.counts, recorder=observed.recorder(lambda: agent.host))
     loaded = _Loaded(agent, lambda: policies.live.registry)
     loaded.parts.append((reloader.start, reloader.close))
     loaded.parts += observed.parts(agent, reloader)

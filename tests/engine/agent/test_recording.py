@@ -89,7 +89,7 @@ def test_every_fault_of_a_recording_is_told_with_its_place(tmp_path):
         (5, "`samples[0]`: there is no node `x` among the objects"),
         (6, "`samples[1]`: `n.cpu`: `12Zi` is not a quantity: write a number and a suffix, like `500m` or `1.5Gi`"),
         (7, ("`samples[2]`: unknown key `use`, known are `time`, `node`, `usage`, `pods`, `containers`, "
-             "`applications`, `bestEffort`")),
+             "`applications`, `bestEffort`, `canonical`")),
         (8, "`what`: unknown key, known are `interval`, `start`, `objects`, `files`, `hosts`, `samples`"),
     ]
 
