@@ -39,7 +39,7 @@ from .metric_cache.cache import MetricCache
 from .metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
 from .metrics_advisor.collector import Sources
 from .metrics_advisor.pleg import LifecycleEvent, LifecycleWatcher
-from .metrics_recorder import MetricsRecorder
+from .node_recorder import NodeRecorder
 from .parts import AgentParts, PeriodicCollector, SystemClock
 from .qos_manager.evictor import EvictionAttempt, EvictorOptions, PodEvictor
 from .qos_manager.manager import Manager
@@ -96,7 +96,7 @@ class NodeAgent:
     def __init__(
         self, connect: Callable[[], Connection], policies: Live, settings: NodeAgentSettings, *,
         observers: Sequence[Observer] = (), on_attempt: Sequence[Callable[[EvictionAttempt], object]] = (),
-        metric: MetricHook | None = None, counts: AgentCounts | None = None, recorder: MetricsRecorder | None = None,
+        metric: MetricHook | None = None, counts: AgentCounts | None = None, recorder: NodeRecorder | None = None,
     ) -> None:
         """`observers` are called with each round, `on_attempt` with each eviction, `metric` with each write.
 
@@ -154,7 +154,7 @@ class NodeAgent:
         self._ended = threading.Event()
         self._listen()
 
-    def _recording(self, recorder: MetricsRecorder | None) -> tuple[PeriodicCollector, ...]:
+    def _recording(self, recorder: NodeRecorder | None) -> tuple[PeriodicCollector, ...]:
         """Return the collector that records what those before it have measured, as long as strategies run."""
         if recorder is None:
             return ()

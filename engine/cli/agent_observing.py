@@ -15,8 +15,8 @@ from .exits import Stop
 from .terminal import write
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.agent.metrics_recorder import MetricsRecorder
     from koordpolicy.engine.agent.node_agent import NodeAgent
+    from koordpolicy.engine.agent.node_recorder import NodeRecorder
     from koordpolicy.engine.agent.operations import AgentOperations
     from koordpolicy.engine.framework.qos import Host
     from koordpolicy.engine.reload.reloader import Reloader
@@ -54,15 +54,15 @@ class Observed:
             self.on_attempt.append(self._decisions.attempted)
             self.metric = self._decisions.wrote
 
-    def recorder(self, host: Callable[[], Host]) -> MetricsRecorder | None:
+    def recorder(self, host: Callable[[], Host]) -> NodeRecorder | None:
         """Return what writes the recording that `--record` names, if it does."""
         if self._options.record is None:
             return None
-        from koordpolicy.engine.agent.metrics_recorder import MetricsRecorder  # noqa: PLC0415
+        from koordpolicy.engine.agent.node_recorder import NodeRecorder  # noqa: PLC0415
 
         if self._options.record.suffix != ".jsonl":
             raise Stop(f"`--record {self._options.record}`: a recording of JSON lines is named FILE.jsonl")
-        made = MetricsRecorder(
+        made = NodeRecorder(
             self._options.record, self._options.node_name, interval=self._options.interval, host=host)
         self.observers.append(made.concluded)
         self._recorder = made

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.agent.daemon import Agent, Conclusion
-from koordpolicy.engine.agent.metrics_recorder import MetricsRecorder
+from koordpolicy.engine.agent.node_recorder import NodeRecorder
 from koordpolicy.engine.agent.parts import AgentParts, PeriodicCollector
 from koordpolicy.engine.agent.qos_manager.evictions import EvictionMemory
 from koordpolicy.engine.agent.qos_manager.manager import Manager
@@ -96,7 +96,7 @@ def run(path: Path, usages: list[tuple[int, int]], **options: Any) -> list[tuple
     """Run a live agent over usages of the node and of its pod, each for a second; return the adjustments by round."""
     clock, metrics, executor = Clock(), FakeMetricCache("n"), FakeExecutor({QUOTA: "-1", SHARES: "1024"})
     states = FakeStates(node=NODE, pods=(PodInfo.of(POD),))
-    recorder = MetricsRecorder(path, "n", interval=1.0, host=lambda: HOST, **options)
+    recorder = NodeRecorder(path, "n", interval=1.0, host=lambda: HOST, **options)
     rounds: list[tuple[Adjustment, ...]] = []
 
     def collect(now: int) -> None:
@@ -154,7 +154,7 @@ def test_files_are_rotated_by_size_and_each_is_complete(tmp_path):
 
 def test_a_changed_object_begins_a_new_file(tmp_path):
     path, metrics = tmp_path / "metrics.jsonl", FakeMetricCache("n")
-    recorder = MetricsRecorder(path, "n", interval=1.0, host=Host)
+    recorder = NodeRecorder(path, "n", interval=1.0, host=Host)
     states = FakeStates(node=NODE, node_slo={"metadata": {"name": "n"}, "spec": {"a": 1}})
     for second, spec in enumerate(({"a": 1}, {"a": 1}, {"a": 2})):
         states.node_slo = {"metadata": {"name": "n", "resourceVersion": str(second)}, "spec": spec}

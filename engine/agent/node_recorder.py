@@ -31,7 +31,7 @@ FILE_BYTES: Final = 64 * 1024 * 1024
 MOST_FILES: Final = 8
 
 
-class MetricsRecorder:
+class NodeRecorder:
     """Records one node; for the agent's thread.
 
     A disk that is full or gone costs the recording, which is logged once, and nothing else.
