@@ -202,7 +202,7 @@ def measurements(
     """Return the measurements of a node's objects.
 
     Raises:
-        ValueError: a quantity of the node or the NodeMetric cannot be read.
+        ValueError: a quantity of the node or the NodeMetric cannot be read, or the node's usage is missing.
     """
     status = metric.get("status") or {}
     reported = {f"{each.get('namespace')}/{each.get('name')}": each for each in status.get("podsMetric") or ()}
@@ -216,7 +216,9 @@ def measurements(
         entry = reported.get(pod.key)
         usage = None if entry is None else _usage(entry.get("podUsage"))
         found.append(MeasuredPod(pod.priority_band, pod.qos_class, _request(pod), usage, zones=_zones(pod)))
-    info = status.get("nodeMetric") or {}
+    info = status.get("nodeMetric")
+    if not isinstance(info, Mapping) or not info:
+        raise ValueError("`status.nodeMetric` is missing: the usage of the node is unknown")
     return NodeMeasurements(
         capacity=amounts_of((node.get("status") or {}).get("capacity")),
         reserved=reserved_amounts(node),

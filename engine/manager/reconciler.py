@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from koordpolicy.engine.client.patches import merge_patch
+from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.client.resources import BY_KIND, ObjectReference
 from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
-from koordpolicy.engine.slo.colocation import ColocationConfig
+from koordpolicy.engine.slo import defaults
+from koordpolicy.engine.slo.colocation import ColocationConfig, strategy_faults
 from koordpolicy.engine.slo.config_map import NODE_SLO_KEYS, SloConfig
 
 from .node_resources import batch_resources, is_stale, measurements, mid_resources, zone_measurements
@@ -79,6 +81,7 @@ class NodeReconciler:
         A server that stores another spec than the written one is not written to again and again.
         """
         self._degraded: set[str] = set()
+        self._faults = RepeatedFaults()
 
     def configure(self, data: Mapping[str, str] | None, *, deleted: bool = False) -> bool:
         """Take the data of the ConfigMap, None without one; return whether any node may have to be reconciled.
@@ -171,16 +174,21 @@ class NodeReconciler:
         batch = mid = zones = None
         enabled = strategy.get("enable") is True
         degraded = enabled and is_stale(metric, strategy, self._now())
+        if enabled and not degraded:
+            try:
+                measured = measurements(node, metric or {}, self._objects.pods_of(name))
+                capacities = zone_capacities(topology)
+            except (ValueError, TypeError, AttributeError) as error:
+                degraded = True  # to promise what was measured once would be as wrong as with a stale report
+                if self._faults.is_due(str(error), name):
+                    _LOG.warning("node %s: its measurements cannot be read: %s", name, error)
+            else:
+                batch = batch_resources(measured, strategy, parity=self._parity)
+                mid = mid_resources(measured, strategy)
+                zones = {number: batch_resources(each, strategy, parity=self._parity)
+                         for number, each in zone_measurements(measured, capacities).items()} or None
         (self._degraded.add if degraded else self._degraded.discard)(name)
         self.figures = replace(self.figures, degraded=len(self._degraded))
-        if enabled and not degraded:
-            measured = measurements(node, metric or {}, self._objects.pods_of(name))
-            batch = batch_resources(measured, strategy, parity=self._parity)
-            mid = mid_resources(measured, strategy)
-            capacities = zone_capacities(topology)
-            if capacities:
-                zones = {number: batch_resources(each, strategy)
-                         for number, each in zone_measurements(measured, capacities).items()}
         await self._publish(name, node, strategy, *published_resources(node, batch, mid))
         if topology is not None:
             await self._publish_zones(name, topology, zones, strategy)
@@ -249,7 +257,9 @@ def spec_hash(spec: Mapping[str, Any]) -> str:
 
 
 def collect_policy(strategy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `metricCollectPolicy` of a NodeMetric for a node's colocation strategy."""
+    """Return the `metricCollectPolicy` of a NodeMetric for a node's strategy; the default for an invalid one."""
+    if any(strategy_faults(strategy)):
+        strategy = defaults.colocation()
     policy = strategy.get("metricAggregatePolicy")
     return {
         "aggregateDurationSeconds": strategy.get("metricAggregateDurationSeconds"),

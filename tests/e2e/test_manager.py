@@ -288,6 +288,17 @@ def test_l62_a_quota_with_pods_is_not_deleted(admin: AdminClient, namespace: str
     admin.delete(f"{quotas}/team")
 
 
+def test_a_manager_that_loses_its_lease_ends(admin: AdminClient, kubeconfig: Path, tmp_path: Path):
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/koord-policy-manager"
+    with ManagerProcess(kubeconfig, tmp_path, leader_elect=True) as process:
+        until(lambda: (find(admin, path) or {}).get("spec", {}).get("holderIdentity"))
+        admin.merge(path, {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}})
+        until(lambda: process.process.poll() is not None, 20)
+        assert process.process.returncode == 1
+        assert "the Lease was lost" in process.log.read_text()
+    admin.delete(path)
+
+
 def test_l63_sigterm_releases_the_lease_and_ends_the_process_soon(
     admin: AdminClient, kubeconfig: Path, tmp_path: Path,
 ):

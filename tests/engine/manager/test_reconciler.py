@@ -204,6 +204,30 @@ def test_resources_go_when_measurements_are_stale_or_colocation_is_off(cluster: 
     assert cluster.reconciler.figures.degraded == 0
 
 
+@pytest.mark.parametrize("status", [
+    {"nodeMetric": {"systemUsage": {"resources": {"cpu": "fast"}}}}, {"podsMetric": [5]}, {"nodeMetric": []},
+    {"hostApplicationMetric": {"a": 1}},
+])
+def test_measurements_that_cannot_be_read_are_as_bad_as_stale_ones(
+    cluster: Cluster, status: dict[str, Any], caplog: Any,
+):
+    cluster.reconcile()
+    cluster.report("2")
+    cluster.reconcile()
+    known = cluster.objects.object("NodeMetric", "n") or {}
+    cluster.put("NodeMetric", "n", spec=known["spec"], status={"updateTime": "2026-01-01T00:19:00Z", **status})
+    (gone,) = statuses(cluster.reconcile())
+    assert set(gone.values()) == {None}
+    assert cluster.reconciler.figures.degraded == 1
+    assert "node n: its measurements cannot be read" in caplog.text
+
+
+def test_an_invalid_strategy_of_a_node_leaves_the_default_of_its_report(cluster: Cluster):
+    cluster.node(**{"node.koordinator.sh/colocation-strategy": '{"metricReportIntervalSeconds": -1}'})
+    metric = next(each[2] for each in cluster.reconcile() if each[1] == "NodeMetric")
+    assert metric["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == 60
+
+
 def test_zones_are_written_with_the_version_that_was_read(cluster: Cluster):
     cluster.reconcile()
     cluster.put("NodeResourceTopology", "n", zones=[
