@@ -4,8 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from koordpolicy.builtin_plugins.scheduler.node_numa_resource.topology import topology_of
+from koordpolicy.engine.agent.cpuset import format_cpuset, parse_cpuset
 from koordpolicy.engine.agent.states_informer.node_topology import KubeletCpus, is_same, node_annotations, node_zones
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -145,3 +148,20 @@ def test_the_scheduler_reads_the_topology_back():
     assert {number: dict(amounts) for number, amounts in found.zones.items()} == {
         0: {"cpu": 3000, "memory": 1 << 30}, 1: {"cpu": 4000, "memory": 1 << 30}}
     assert (found.policy, found.cpus.cpus_per_core, found.reserved) == ("Restricted", 2, 1)
+
+
+OWNERS = st.tuples(st.sets(st.integers(0, 7), max_size=4), st.sampled_from(["LSE", "LSR", "LS", ""]))
+
+
+@given(st.lists(OWNERS, max_size=4), st.sets(st.integers(0, 7)))
+def test_a_cpu_is_shared_unless_somebody_has_it_alone(owners: list[tuple[set[int], str]], reserved: set[int]):
+    pods = [pod(f"p{number}", cpuset=format_cpuset(cpus), qos=qos) for number, (cpus, qos) in enumerate(owners)]
+    found = annotations_of(*pods, reservation=json.dumps({"reservedCPUs": format_cpuset(reserved)}))
+
+    def cpus_in(name: str) -> set[int]:
+        return {cpu for pool in found[name] for cpu in parse_cpuset(pool["cpuset"])}
+
+    bound = set[int]().union(*(cpus for cpus, _ in owners))
+    exclusive = set[int]().union(*(cpus for cpus, qos in owners if qos == "LSE"))
+    assert cpus_in("cpu-shared-pools") == set(range(8)) - bound - reserved
+    assert cpus_in("be-cpu-shared-pools") == set(range(8)) - exclusive - reserved
