@@ -52,7 +52,18 @@ def collectors(agent: Agent) -> Callable[[int], None]:
     return agent.advisor.collect_due
 
 
-PARTS: dict[str, Part] = {"collectors": collectors}
+def readings(agent: Agent) -> Callable[[int], None]:
+    """Read what documents for pods and containers read in each round: averages of all resources over 10 seconds."""
+    def read(now: int) -> None:
+        measurements = agent.sources.cache.at(now)
+        for what, groups in (("pod", agent.sources.subjects.pods), ("container", agent.sources.subjects.containers)):
+            for each in groups:
+                measurements.measured(what, each.name, "avg", 10 * SECOND)
+
+    return read
+
+
+PARTS: dict[str, Part] = {"collectors": collectors, "readings": readings}
 """The parts of a tick, in order. Figures are given for all of them together, and for each one."""
 
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from .readings import MetricReadings
-from .series import STATISTICS, Series, WindowStatistics
+from .readings import MetricReadings, not_measured
+from .series import Series, WindowStatistics
 from .table import SeriesTable
 
 _LOG: Final = logging.getLogger(__name__)
@@ -83,6 +83,10 @@ class MetricCache:
                     self._rows(what, resource), exact_rows=None if what in _FEW else _EXACT_ROWS)
         return found
 
+    def find(self, what: str, resource: str) -> SeriesTable | None:
+        """Return the series of a resource of a kind; None if it was never measured."""
+        return self._tables.get(what, {}).get(resource)
+
     def tables(self, what: str) -> tuple[tuple[str, SeriesTable], ...]:
         """Return the tables of a kind with their resources."""
         return tuple(self._tables.get(what, {}).items())
@@ -102,12 +106,12 @@ class MetricCache:
 
     def aggregate(self, what: str, name: str, resource: str, start: int, end: int) -> WindowStatistics | None:
         """Return all statistics of a series from `start` to `end`, both included; None without a sample."""
-        table = self._tables.get(what, {}).get(resource)
+        table = self.find(what, resource)
         return WindowStatistics.of(*table.samples(name, start, end)) if table is not None else None
 
     def latest(self, what: str, resource: str, now: int) -> dict[str, float]:
         """Return the last value of each subject of a kind that was measured within two intervals of its collector."""
-        table = self._tables.get(what, {}).get(resource)
+        table = self.find(what, resource)
         return {} if table is None else table.latest(now - 2 * self._intervals[what, resource], now)
 
     def resources(self, what: str) -> tuple[str, ...]:
@@ -161,15 +165,22 @@ class _CacheReadings(MetricReadings):
 
     def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:
         self._cache.require(what, window)
-        of, start, end = STATISTICS[statistic], self._now - window, self._now
+        start, end = self._now - window, self._now
         return {
-            resource: of(values) for resource, table in self._cache.tables(what)
-            if (values := table.between(name, start, end))
+            resource: found for resource, table in self._cache.tables(what)
+            if (found := table.statistic(name, statistic, start, end)) is not None
         }
 
     def _usage(self, what: str, name: str, resource: str, statistic: str, window: int) -> float:
         self._cache.require(what, window)
-        return super()._usage(what, name, resource, statistic, window)
+        table = self._cache.find(what, resource)
+        start = self._now - (window or 2 * self._interval)
+        found = None if table is None else table.statistic(name, statistic, start, self._now)
+        if found is None:
+            if statistic == "count":
+                return 0
+            raise not_measured(what, name, resource)
+        return found
 
     def _series(self, what: str, name: str) -> Mapping[str, Series]:
         return self._cache.series(what, name)

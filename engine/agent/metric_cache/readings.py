@@ -72,5 +72,10 @@ class MetricReadings(ABC):
         if statistic == "count":
             return len(values)
         if not values:
-            raise EvaluationError(f"no sample of {resource} of {what} `{name}` in the window", reason="NoMetric")
+            raise not_measured(what, name, resource)
         return STATISTICS[statistic](values)
+
+
+def not_measured(what: str, name: str, resource: str) -> EvaluationError:
+    """Return the error of a usage without a sample in the window."""
+    return EvaluationError(f"no sample of {resource} of {what} `{name}` in the window", reason="NoMetric")

@@ -9,7 +9,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from .series import STATISTICS
+
 _NONE: Final = math.nan
+_NOTHING_FOUND: Final = (1, 0, 0, 0)
+"""The last window, which no query has: it ends before it begins."""
 
 
 class SeriesTable:
@@ -37,6 +41,7 @@ class SeriesTable:
         exact = self._exact_rows is None or rows <= self._exact_rows
         self._empty = array("d" if exact else "f", [_NONE]) * self.capacity
         self._end = 0
+        self._found = _NOTHING_FOUND
 
     def __len__(self) -> int:
         """The number of series."""
@@ -95,14 +100,39 @@ class SeriesTable:
                 new = self._columns[name] = self._empty[:]
                 new[:stay] = array(new.typecode, column[first:end])
 
+    def statistic(self, name: str, statistic: str, start: int, end: int) -> float | None:
+        """Return a statistic of a subject from `start` to `end`, both included; None if there is no value.
+
+        `avg`, `last` and `count` are cheaper than the others: they sort nothing, and `last` looks at one value.
+        """
+        with self._lock:
+            column = self._columns.get(name)
+            if column is None:
+                return None
+            first, stop = self._window(start, end)
+            if statistic == "last":
+                for row in range(stop - 1, first - 1, -1):
+                    if not math.isnan(column[row]):
+                        return column[row]
+                return None
+            values: Sequence[float] = column[first:stop]
+        total = sum(values)
+        if math.isnan(total):
+            values = [value for value in values if not math.isnan(value)]
+            total = sum(values)
+        if not values:
+            return None
+        if statistic == "avg":
+            return total / len(values)
+        return len(values) if statistic == "count" else STATISTICS[statistic](values)
+
     def between(self, name: str, start: int, end: int) -> Sequence[float]:
         """Return the values of a subject measured from `start` to `end`, both included, in order of time."""
         with self._lock:
             column = self._columns.get(name)
             if column is None:
                 return ()
-            times, stop = self._times, self._end
-            found = column[bisect_left(times, start, 0, stop) : bisect_right(times, end, 0, stop)]
+            found = column[slice(*self._window(start, end))]
         # A sum in C finds out at once that there are no gaps.
         return found if not math.isnan(sum(found)) else [value for value in found if value == value]  # noqa: PLR0124
 
@@ -112,9 +142,8 @@ class SeriesTable:
             column = self._columns.get(name)
             if column is None:
                 return [], []
-            times, stop = self._times, self._end
-            window = slice(bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop))
-            times, values = times[window], column[window]
+            window = slice(*self._window(start, end))
+            times, values = self._times[window], column[window]
         if not math.isnan(sum(values)):
             return times, values
         rows = [row for row, value in enumerate(values) if not math.isnan(value)]
@@ -124,8 +153,7 @@ class SeriesTable:
         """Return the last value of each subject from `start` to `end`, both included, of those that have one."""
         found: dict[str, float] = {}
         with self._lock:
-            first = bisect_left(self._times, start, 0, self._end)
-            for row in range(first, bisect_right(self._times, end, 0, self._end)):
+            for row in range(*self._window(start, end)):
                 found |= {name: column[row] for name, column in self._columns.items() if not math.isnan(column[row])}
         return found
 
@@ -140,8 +168,17 @@ class SeriesTable:
                     return self._times[row]
         return None
 
+    def _window(self, start: int, end: int) -> tuple[int, int]:
+        """Return the first row from `start` on, and the one behind the last row until `end`."""
+        # All subjects are asked for the same window in a round.
+        if self._found[:2] != (start, end):
+            times, stop = self._times, self._end
+            self._found = start, end, bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop)
+        return self._found[2:]
+
     def _row(self, time: int) -> int:
         """Return the row of a time, which becomes the last one."""
+        self._found = _NOTHING_FOUND
         end, times = self._end, self._times
         if end and time <= times[end - 1]:
             end = bisect_left(times, time, 0, end)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 from hypothesis import given
@@ -127,3 +128,28 @@ def test_other_rows_keep_the_newest_values(rows, size: int, rounds: bool):
 def test_a_table_has_rows():
     with pytest.raises(ValueError, match="at least one row"):
         SeriesTable(0)
+
+
+def test_readers_in_other_threads_see_whole_rows():
+    table, ended = SeriesTable(20), threading.Event()
+    wrong: list[object] = []
+
+    def read() -> None:
+        while not ended.is_set():
+            times, values = samples(table, "a", end=10**9)
+            latest = table.latest(0, 10**9)
+            # Each value is its time, and both columns of a row are written together.
+            if times != values or latest.get("a") != latest.get("b") or len(times) > table.capacity:
+                wrong.append((times, values, latest))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for each in readers:
+        each.start()
+    for time in range(1, 3000):
+        table.append_all(time, {"a": float(time), "b": float(time)})
+        if time % 500 == 0:
+            table.resize(10 + time % 40)
+    ended.set()
+    for each in readers:
+        each.join()
+    assert wrong == []
