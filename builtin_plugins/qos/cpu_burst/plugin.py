@@ -26,6 +26,7 @@ from koordpolicy.engine.agent.qos_manager.bursting import (
     recover_writes,
     shared_usage,
 )
+from koordpolicy.engine.agent.qos_manager.suppression import Writes
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import Finding
@@ -85,6 +86,8 @@ class _PodEntry:
     excluded: int | None
     burst_settled: int = 0
     quota_settled: int = 0
+    tried: Writes = ()
+    """The static bursts of the last round, which the kernel may have refused."""
 
 
 @dataclass(slots=True)
@@ -125,10 +128,12 @@ class CPUBurst:
                 continue
             if now >= entry.burst_settled:
                 writes = burst_writes(pod, entry.config, files, version)
-                if writes:
+                if writes and writes != entry.tried:
+                    entry.tried = writes
                     found.append(_burst(entry, writes))
-                elif _is_complete(pod, files):
-                    entry.burst_settled = now + _SETTLED_FOR
+                elif writes or _is_complete(pod, files):
+                    # Kernels that do not take a burst above the quota would refuse it in every round.
+                    entry.burst_settled, entry.tried = now + _SETTLED_FOR, ()
             if now >= entry.quota_settled:
                 changes = quota_changes(pod, entry.config, state, node.limiters, readings)
                 if changes:
@@ -254,7 +259,7 @@ def _stays(config: BurstConfig) -> bool:
     return not config.is_dynamic and (period is None or period < 0)
 
 
-def _burst(entry: _PodEntry, writes: tuple[tuple[str, str], ...]) -> Adjustment:
+def _burst(entry: _PodEntry, writes: Writes) -> Adjustment:
     percent, policy = entry.config.cpu_burst_percent, entry.config.policy
     reason = f"the policy `{policy}` has no static burst"
     if entry.config.is_static:

@@ -227,6 +227,15 @@ def test_files_that_are_as_they_should_be_are_read_once_a_minute():
     assert [each.writes for each in strategy.adjust(given)] == [((f"{MAIN}/cpu.cfs_burst_us", "0"),)]
 
 
+def test_a_static_burst_that_the_kernel_refuses_is_tried_again_after_a_minute():
+    strategy, given = CPUBurst({}), readings({"policy": "cpuBurstOnly"})
+    tries = []
+    for second in range(130):
+        given.now = second * SECOND
+        tries += [second for _ in strategy.adjust(given)]
+    assert tries == [0, 61, 122]
+
+
 def test_a_new_version_of_a_pod_is_looked_at_at_once():
     strategy, given = CPUBurst({}), readings({"policy": "cpuBurstOnly"})
     given.apply(strategy.adjust(given))
