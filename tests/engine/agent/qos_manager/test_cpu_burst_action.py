@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ from koordpolicy.engine.source import PolicyError, Source
 from tests.builtin_plugins.qos.readings import HOST, SECOND, container, running_pod, slo
 from tests.engine.agent.conftest import NODE
 
+CASES = Path(os.environ.get("KOORD_POLICY_CASES", "")) / "qos_shared.json"
 TEXT = """\
 apiVersion: policy.koordinator.sh/v1alpha2
 kind: QoSPlugin
@@ -106,6 +111,42 @@ def test_document_and_strategy_make_the_same_writes_and_give_all_back(
         assert each.recovers
         files |= dict(each.writes)
     assert files == files_of(pods)
+
+
+SAYABLE = [case for case in (json.loads(CASES.read_text())["cases"] if CASES.is_file() else ())
+           if case["point"] in ("cpu_burst_cfs_burst", "cpu_burst_cfs_quota")
+           and case["config"].get("policy") in POLICIES.values()
+           and not any(name.endswith(("cpu.max", "cpu.max.burst")) for name in case["inputs"]["files_before"])]
+"""The golden cases that the language can say: a document has no policy `none`, and files have names of v1."""
+USAGE = {"idle": 1000.0, "cooling": 7500.0, "overload": 9000.0, "unknown": None}
+
+
+@pytest.mark.parametrize("case", SAYABLE, ids=lambda case: case["id"])
+def test_a_document_passes_the_golden_cases_of_the_strategy(case):
+    config, inputs, metrics = case["config"], case["inputs"], case.get("metrics") or {}
+    given_pod = copy.deepcopy(case["pods"][0])
+    given_pod["status"].setdefault("phase", "Running")
+    given_pod |= {"kind": "Pod", "spec": {**given_pod["spec"], "nodeName": "n"}}
+    (of_case,) = pods = (PodInfo.of(given_pod),)
+    usage = USAGE[inputs.get("node_state", "unknown")]
+    recording = recorded(pods, [], **config)
+    recording.times = [0]
+    recording.series["n", "node", "n"] = {} if usage is None else {"cpu": MetricSeries([0], [usage])}
+    for resource, key, scale in (
+        ("cpu", "container_cpu_used", 1000), ("throttled", "container_throttled_ratio_last", 1),
+    ):
+        for name, value in (metrics.get(key) or {}).items():
+            series = recording.series.setdefault(("n", "container", f"{of_case.key}/{name}"), {})
+            series[resource] = MetricSeries([0], [value * scale])
+    policy = next(own for own, koordlets in POLICIES.items() if koordlets == config["policy"])
+    period = config.get("cfsQuotaBurstPeriodSeconds", -1)
+    fields = [f"policy: {policy}"]
+    fields += [f'{name}: "{config[name]}"' for name in ("cpuBurstPercent", "cfsQuotaBurstPercent") if name in config]
+    fields += [f"cfsQuotaBurstPeriod: {period}s"] if period >= 0 else []
+    prefix = RecordedReadings(recording, "n", 0, {}).directory(of_case)
+    files = {f"{prefix}{name.removeprefix('pod')}": text for name, text in inputs["files_before"].items()}
+    rounds_of(strategy(", ".join(fields)), recording, files)
+    assert files == {f"{prefix}{name.removeprefix('pod')}": text for name, text in case["expect"]["files"].items()}
 
 
 def test_each_pod_may_be_its_own_subject_with_its_own_percentages():
