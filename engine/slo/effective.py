@@ -89,7 +89,8 @@ def merge_spec(held: Mapping[str, Any] | None, received: Mapping[str, Any] | Non
         except MalformedSetting as error:
             raise MalformedSetting((name, *error.fault.path), error.fault.message) from None
     found["resourceQOSStrategy"] = none_if_disabled(found["resourceQOSStrategy"])
-    found["extensions"] = overlay(found.get("extensions") or {}, received.get("extensions"))
+    if found.get("extensions") is not None or received.get("extensions") is not None:
+        found["extensions"] = overlay(found.get("extensions") or {}, received.get("extensions"))
     found.pop("hostApplications", None)
     if received.get("hostApplications"):
         found["hostApplications"] = _copy(received["hostApplications"])

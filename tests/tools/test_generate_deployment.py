@@ -120,6 +120,20 @@ def test_pods_are_restricted_and_critical(folder):
     assert one(folder, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
 
 
+def test_webhooks_never_hold_up_the_pods_that_serve_them():
+    port = one("manager", "Service")["spec"]["ports"][0]
+    assert (port["port"], port["targetPort"]) == (443, "webhook")
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        for hook in one("manager", kind)["webhooks"]:
+            assert hook["failurePolicy"] == "Ignore"
+            assert hook["clientConfig"]["service"]["name"] == one("manager", "Service")["metadata"]["name"]
+            assert hook["clientConfig"]["service"]["path"] in (MUTATE_POD, VALIDATE_POD, VALIDATE_QUOTA)
+            if hook["rules"][0]["resources"] == ["pods"]:
+                (expression,) = hook["namespaceSelector"]["matchExpressions"]
+                assert (expression["key"], expression["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+                assert "koordinator-system" in expression["values"]
+
+
 def test_the_arguments_of_the_manager_are_options_of_its_command():
     (container,) = one("manager", "Deployment")["spec"]["template"]["spec"]["containers"]
     parser = argparse.ArgumentParser(exit_on_error=False)
