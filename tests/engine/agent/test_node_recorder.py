@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from koordpolicy.engine.agent.daemon import Agent, Conclusion
@@ -124,7 +124,7 @@ def said(adjustments: Any) -> list[tuple[str, Any, Any]]:
     return [(each.reason, each.writes, each.recovers) for each in adjustments]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 4_000)), min_size=3, max_size=30))
 def test_a_replay_of_a_live_run_makes_the_same_adjustments(tmp_path_factory, usages):
     path = tmp_path_factory.mktemp("recorded") / "metrics.jsonl"
