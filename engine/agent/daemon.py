@@ -26,6 +26,7 @@ from .counts import AgentCounts
 from .enforcement import EVICT, DryRun, LockedApplier, LockedFiles, LoggedCauses, PodEvictions
 from .live_readings import LiveReadings, SnapshotCache
 from .parts import AgentParts
+from .pass_time import PassTime
 from .qos_manager.documents import RoundError, RoundReport
 from .qos_manager.lives import InjectedPolicies, PluginThreads, follow_strategies, plugins_at
 from .qos_manager.manager import Manager, RunningStrategy, Writers
@@ -101,6 +102,10 @@ class Agent:
         self._ready = False
         self._started = False
         self._pass_began: float | None = None
+        self._pass_time = PassTime(parts.clock)
+        self._due = math.inf
+        self._time = 0
+        """The time of the current pass, in nanoseconds since the epoch."""
 
     # For any thread.
 
@@ -156,6 +161,7 @@ class Agent:
         if not self._started:
             self._start(now)
         with self._lock:
+            self._time = self._pass_time.of(self._due)
             self._attempt("callbacks", self._parts.run_callbacks)
             if self._generation != self._policies.registry.generation:
                 self._use(self._policies.registry, now)
@@ -163,7 +169,7 @@ class Agent:
                 self._begin_deciding(now)
             if self._ready and self._unrecovered:
                 self._recover_leaving()
-            due = self._rounds.run_due(now)
+            self._due = due = self._rounds.run_due(now)
         self._pass_began = None
         return min(due, now + _LONGEST_WAIT)
 
@@ -198,7 +204,7 @@ class Agent:
             self._rounds.bring_forward(name, now)
 
     def _collect(self, name: str, collect: Callable[[int], object]) -> None:
-        self._attempt(f"collector {name}", lambda: collect(self._parts.clock.wall()))
+        self._attempt(f"collector {name}", lambda: collect(self._time))
 
     def _attempt(self, what: str, call: Callable[[], object]) -> None:
         try:
@@ -278,7 +284,7 @@ class Agent:
         return files if self._dry is None else self._dry.over(files)
 
     def _readings_or_raise(self, files: Mapping[str, str]) -> LiveReadings:
-        return LiveReadings(self._parts, self._parts.clock.wall(), files=files, snapshots=self._snapshots,
+        return LiveReadings(self._parts, self._time, files=files, snapshots=self._snapshots,
                             inject=self._injected.pods)
 
     def _readings(self) -> LiveReadings | None:
