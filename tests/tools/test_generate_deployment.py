@@ -13,6 +13,7 @@ import yaml
 from koordpolicy.engine.cli import live, manager, scheduler
 from koordpolicy.engine.client.permissions import Permission, rules
 from koordpolicy.engine.client.resources import RESOURCES
+from koordpolicy.engine.manager.webhooks import MUTATE_POD, VALIDATE_POD, VALIDATE_QUOTA
 
 PROJECT = Path(__file__).parents[2]
 NAMESPACED = {"ServiceAccount", "Deployment", "PodDisruptionBudget", "Service", "Role", "RoleBinding", "ConfigMap",
