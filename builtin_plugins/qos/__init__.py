@@ -101,7 +101,9 @@ _MEMORY_FILES: Final = (FileSet.of(TIERS, (f"memory.{name}" for name in (
     "oom.group", "pagecache_limit.enable", "pagecache_limit.size", "pagecache_limit.sync",
 )), (TIER, POD, CONTAINER)),)
 
-_OBJECTS: Final = (Read("Node", fields=frozenset()), Read("Pod", fields=frozenset({("spec", "volumes")})))
+_OBJECTS: Final = (Read("Node", fields=frozenset()), Read("Pod", fields=frozenset(
+    ("spec", "volumes", *path) for path in (
+        ("name",), ("persistentVolumeClaim",), ("ephemeral", "metadata"), ("csi", "driver")))))
 """Strategies read of Nodes and pods what all of the agent reads, and which claims a pod mounts."""
 _IDENTITY: Final = frozenset({
     *((*_QOS, of_class, "cpuQOS", name) for of_class in ("lsrClass", "lsClass", "beClass")

@@ -62,6 +62,7 @@ class LiveReadings:
         self._node = node
         self._pods = inject(parts.states.pods)
         self._files = files
+        self._host: Host | None = None
         self._snapshots = snapshots
         self._evictions = parts.evictor.evictions
         self._usage = parts.usage.at(now)
@@ -92,8 +93,10 @@ class LiveReadings:
     @property
     def host(self) -> Host:
         """The machine, with the volumes that claims are bound to now."""
-        host, claims = self._parts.host, self._parts.claims()
-        return replace(host, storage=replace(host.storage, claims=claims)) if claims else host
+        if self._host is None:
+            host = self._parts.host
+            self._host = replace(host, storage=replace(host.storage, claims=self._parts.claims()))
+        return self._host
 
     @property
     def files(self) -> Mapping[str, str]:

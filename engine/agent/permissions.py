@@ -29,5 +29,5 @@ KUBELET_PROXY: Final = (Permission("", "nodes/proxy", ("get",), "the kubelet bef
 PODS_FROM_API: Final = (Permission("", "pods", ("list", "watch"), "pods of the API server (`--pods-from api`)"),)
 """Instead of the kubelet's pods."""
 
-CLAIMS: Final = (Permission("", "persistentvolumeclaims", ("get",), "the volumes of pods (BlkIOReconcile)"),)
-"""With the strategy that limits the I/O of volumes."""
+CLAIMS: Final = (Permission("", "persistentvolumeclaims", ("get",), "the volumes of pods whose I/O is limited"),)
+"""With policies or a strategy (BlkIOReconcile) that limit the I/O of volumes of claims."""

@@ -244,7 +244,7 @@ def _settings(
         states = StatesSettings(options.node_name, options.pods_from, KubeletSettings(
             address=host, port=int(port), certificate_authority=options.kubelet_certificate_authority,
             read_only_port=options.kubelet_read_only_port, server_name=options.kubelet_server_name,
-            verify=not options.kubelet_insecure_tls), claims=gates.get("BlkIOReconcile", False))
+            verify=not options.kubelet_insecure_tls))
     except ValueError as error:
         raise Stop(str(error)) from None
     return NodeAgentSettings(

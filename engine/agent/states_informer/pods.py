@@ -24,7 +24,7 @@ _OWN: Final = field_paths(
     "spec.{hostNetwork,nodeName,overhead,priority,priorityClassName,resources,restartPolicy}",
     "spec.terminationGracePeriodSeconds",
     "spec.containers.{name,resources,restartPolicy}", "spec.initContainers.{name,resources,restartPolicy}",
-    "spec.volumes.{name,persistentVolumeClaim,ephemeral.metadata}",
+    "spec.volumes.{name,persistentVolumeClaim,ephemeral.metadata,csi.driver}",
     "status.{allocatedResources,conditions,phase,qosClass,resources,startTime}",
     f"status.containerStatuses.{_STATUS}", f"status.initContainerStatuses.{_STATUS}",
 )

@@ -25,8 +25,6 @@ class StatesSettings:
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     pods_max_age: float = 0.0
     """Seconds after which pods are stale; 0 for 60 from the kubelet and 150 from the API server."""
-    claims: bool = False
-    """True to read which volumes the claims of the pods are bound to."""
 
     def __post_init__(self) -> None:
         """Check the values; raises `ValueError`."""

@@ -25,7 +25,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.states import CallbackTarget, StateCallback, StateType
 
 from .callbacks import StateCallbacks
-from .claims import ClaimReader
+from .claims import ClaimVolumes
 from .kubelet import Kubelet, KubeletError
 from .node_objects import (
     NODE,
@@ -88,7 +88,7 @@ class StatesInformer:
         self._pods_informer: Informer | None = None
         self._pods_listed = False
         """True once the first list of pods was delivered."""
-        self._claims = ClaimReader(transport)
+        self._claims = ClaimVolumes(transport, io.spawn)
         self._listeners: list[Callable[[str], None]] = []
         self._more_states: dict[str, Callable[[], Any]] = {}
         self.stored: dict[str, StoredState] = {}
@@ -128,8 +128,8 @@ class StatesInformer:
 
     @property
     def claims(self) -> Mapping[str, str]:
-        """The volumes of the pods' claims."""
-        return self._claims.volumes
+        """The volumes of the pods' claims; one that is not known is read after it was looked up."""
+        return self._claims
 
     @property
     def pods_age(self) -> float:
@@ -394,12 +394,7 @@ class StatesInformer:
         self._pods_heard, self._pods_listed = self._clock(), True
         self.callbacks.send(StateType.PODS)
         self._notify(PODS)
-        if self.settings.claims:
-            self._spawn_claims()
-
-    def _spawn_claims(self) -> None:
-        if self._claims.missing(self._sorted):
-            self._spawn(self._claims.read(self._sorted), "to read claims")
+        self._claims.retain(self._sorted)
 
     # The disk
 

@@ -11,6 +11,8 @@ from koordpolicy.engine.agent.states_informer.pods import pod_projection
 from koordpolicy.engine.cluster.kinds import Read, field_paths
 from koordpolicy.engine.framework.registry import Plugin, Registry
 
+VOLUMES = field_paths("spec.volumes.{name,persistentVolumeClaim,ephemeral.metadata,csi.driver}")
+
 
 def registry(*reads: Read) -> Registry:
     more = dataclasses.replace(PLUGINS[0], name="more", reads=reads)
@@ -19,14 +21,14 @@ def registry(*reads: Read) -> Registry:
 
 def test_built_in_strategies_need_no_whole_nodes_and_pods():
     found = _reads_of(Registry.of(PLUGINS, generation=1))
-    assert found == {"Node": frozenset(), "Pod": frozenset({("spec", "volumes")})}
+    assert found == {"Node": frozenset(), "Pod": VOLUMES}
     assert pod_projection(found).fields is not None
 
 
 @pytest.mark.parametrize(("reads", "expected"), [
     ((), {"Node": None, "Pod": None}),
     ((Read("Pod", fields=field_paths("spec.schedulerName")),),
-     {"Node": None, "Pod": field_paths("spec.schedulerName", "spec.volumes")}),
+     {"Node": None, "Pod": field_paths("spec.schedulerName") | VOLUMES}),
     ((Read("Pod"), Read("Node", fields=frozenset())), {"Node": frozenset(), "Pod": None}),
 ])
 def test_a_plugin_that_does_not_name_fields_gets_whole_objects(reads: tuple[Read, ...], expected: Any):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from koordpolicy.engine.agent.states_informer.claims import ClaimVolumes
 from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings
 from koordpolicy.engine.agent.states_informer.settings import StatesSettings
 from koordpolicy.engine.agent.states_informer.state_store import StateStore, StoredState
@@ -190,21 +191,43 @@ def test_pods_of_the_api_server_are_those_of_the_node(api: ObjectServer):
         until(lambda: keys(states) == ["default/later"])
 
 
-def test_claims_are_read_until_they_are_bound(api: ObjectServer, kubelet: FakeKubelet):
+def test_a_claim_is_read_when_it_is_looked_up_and_again_until_it_is_bound(api: ObjectServer, kubelet: FakeKubelet):
     api.put(node())
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim",
              "metadata": {"name": "web-data", "namespace": "default"}, "spec": {}}
     api.put(claim)
     kubelet.answer = lambda: pod_list(pod("web"))
-    path = "/api/v1/namespaces/default/persistentvolumeclaims/web-data"
-    with informed(api, kubelet, claims=True) as states:
-        until(lambda: any(each == path for _, each, _ in api.requests))
-        assert states.claims == {}
+    path, key = "/api/v1/namespaces/default/persistentvolumeclaims/web-data", "default/web-data"
+
+    def reads() -> int:
+        return [each for _, each, _ in api.requests].count(path)
+
+    clock = Clock()
+    with informed(api, kubelet) as states:
+        claims = ClaimVolumes(states._transport, states._io.spawn, clock=clock)
+        until(lambda: keys(states))
+        assert (claims.get(key), reads()) == (None, 0)
+        until(lambda: reads() == 1)
+        assert [claims.get(key) for _ in range(3)] == [None] * 3
         api.put({**claim, "spec": {"volumeName": "pv-1"}})
-        until(lambda: states.claims == {"default/web-data": "pv-1"})
-        count, listed = [each for _, each, _ in api.requests].count(path), len(kubelet.requests)
-        until(lambda: len(kubelet.requests) > listed + 2)
-        assert [each for _, each, _ in api.requests].count(path) == count
+        clock.ahead = 11
+        until(lambda: claims.get(key) == "pv-1")
+        assert (dict(claims), reads()) == ({key: "pv-1"}, 2)
+        claims.retain(states.pods)
+        assert dict(claims) == {key: "pv-1"}
+        claims.retain([])
+        assert dict(claims) == {}
+    assert claims.get(key) is None
+    assert states.claims.get(key) is None
+
+
+def test_claims_that_cannot_be_read_are_logged_once_per_cause(kubelet: FakeKubelet, caplog: pytest.LogCaptureFixture):
+    with ObjectServer() as api, informed(api, kubelet) as states:
+        for name in ("a", "b"):
+            assert states.claims.get(f"default/{name}") is None
+        until(lambda: sum("persistentvolumeclaims" in path for _, path, _ in api.requests) == 2)
+        until(lambda: "the claim `default/" in caplog.text)
+        assert (len(states.claims), caplog.text.count("cannot be read: 404")) == (0, 1)
 
 
 def test_d9_states_are_restored_with_their_age_while_server_and_kubelet_are_away(
