@@ -16,6 +16,7 @@ from koordpolicy.engine.agent.qos_manager.resctrl import (
     CLASS_OF_GROUP,
     GROUP_OF_QOS,
     GROUPS,
+    TaskSchedule,
     active_pods,
     bandwidth_writes,
     cache_writes,
@@ -40,6 +41,7 @@ class RdtResctrl:
         self._interval = read_interval(args)
         self._warnings = WarningLog(getattr(handle, "log", None) or logging.getLogger(f"koordpolicy.qos.{self.name}"))
         self._changed: set[tuple[str, str]] = set()
+        self._schedule = TaskSchedule()
 
     @property
     def interval(self) -> int:
@@ -54,7 +56,7 @@ class RdtResctrl:
         if unsupported(readings.host):
             return ()
         warnings: dict[str, str] = {}
-        found = [*self._schemata(readings, strategy, warnings), *_tasks(readings, strategy)]
+        found = [*self._schemata(readings, strategy, warnings), *self._tasks(readings, strategy)]
         self._warnings.update(node_name(readings), warnings)
         return tuple(found)
 
@@ -122,6 +124,31 @@ class RdtResctrl:
                 reason = f"{CLASS_OF_GROUP[group]} of the NodeSLO"
                 yield Adjustment("resctrl", group, reason, values=values, writes=tuple(writes))
 
+    def _tasks(self, readings: Readings, strategy: SLOSection) -> Iterator[Adjustment]:
+        enabled = set()
+        for group in GROUPS:
+            try:
+                section = _section(strategy, group)
+                if section is not None and section.flag("enable"):
+                    enabled.add(group)
+            except EvaluationError:
+                continue  # reported with the schemata
+        pods = [each for each in active_pods(readings.pods) if GROUP_OF_QOS.get(each.qos_class) in enabled]
+        due = self._schedule.due(readings, pods)
+        if not due:
+            return
+        listed = task_directories(readings.files)
+        present = {group: read_tasks(readings.files.get(f"resctrl/{group}/tasks", "")) for group in enabled}
+        for pod in due:
+            group = GROUP_OF_QOS[pod.qos_class]
+            writes = task_writes(group, pod, readings, present[group], listed)
+            if writes:
+                self._schedule.again(readings, pod)
+                yield Adjustment(
+                    "resctrl", pod.key, f"its tasks belong to group {group}", values={"tasks": len(writes)},
+                    writes=writes,
+                )
+
 
 def _section(strategy: SLOSection, group: str) -> SLOSection | None:
     return strategy.sub(CLASS_OF_GROUP[group], "resctrlQOS")
@@ -135,30 +162,6 @@ def _shares(strategy: SLOSection, group: str) -> tuple[int | None, int | None, i
     if section.flag("enable") is False:
         return 0, 100, 100
     return section.whole("catRangeStartPercent"), section.whole("catRangeEndPercent"), section.whole("mbaPercent")
-
-
-def _tasks(readings: Readings, strategy: SLOSection) -> Iterator[Adjustment]:
-    enabled = set()
-    for group in GROUPS:
-        try:
-            section = _section(strategy, group)
-            if section is not None and section.flag("enable"):
-                enabled.add(group)
-        except EvaluationError:
-            continue  # reported with the schemata
-    if not enabled:
-        return
-    listed = task_directories(readings.files)
-    present = {group: read_tasks(readings.files.get(f"resctrl/{group}/tasks", "")) for group in enabled}
-    for pod in active_pods(readings.pods):
-        group = GROUP_OF_QOS.get(pod.qos_class, "")
-        if group not in enabled:
-            continue
-        writes = task_writes(group, pod, readings, present[group], listed)
-        if writes:
-            yield Adjustment(
-                "resctrl", pod.key, f"its tasks belong to group {group}", values={"tasks": len(writes)}, writes=writes,
-            )
 
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from .block_io import DEVICE, POD_VOLUME, VOLUME_GROUP, device_writes, disk_of
 from .block_io import restoring_writes as restored_limits
 from .resctrl import (
     GROUP_OF_QOS,
+    TaskSchedule,
     active_pods,
     bandwidth_writes,
     cache_writes,
@@ -68,13 +69,20 @@ def _percent(program: Program | None, name: str, context: ActionContext, default
 
 
 def _moved_tasks(group: str, context: ActionContext) -> Writes:
-    pods = active_pods(context.subject.pods)
+    readings = context.readings
+    schedule = context.memory.task_schedules.setdefault((context.action.key, context.subject.name), TaskSchedule())
+    pods = schedule.due(readings, active_pods(context.subject.pods))
     if not pods:
         return ()
-    readings = context.readings
     listed = task_directories(readings.files)
     present = read_tasks(readings.files.get(f"resctrl/{group}/tasks", ""))
-    return tuple(write for pod in pods for write in task_writes(group, pod, readings, present, listed))
+    found: list[tuple[str, str]] = []
+    for pod in pods:
+        writes = task_writes(group, pod, readings, present, listed)
+        if writes:
+            schedule.again(readings, pod)
+            found += writes
+    return tuple(found)
 
 
 def recover_cache(program: ResctrlProgram, recovery: Recovery) -> Adjustments:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from koordpolicy.engine.cel.values.values import EvaluationError
@@ -16,6 +17,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Host, Readings
 from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, RESCTRL_ANNOTATION
 
+from .node_slo import node_name
 from .suppression import Writes
 
 GROUPS: Final = (LSR, LS, BE)
@@ -185,6 +187,43 @@ def task_directories(files: Iterable[str]) -> dict[str, set[str]]:
         if len(parts) == 4:
             found.setdefault(f"{parts[0]}/{parts[1]}", set()).add(f"{parts[0]}/{parts[1]}/{parts[2]}")
     return found
+
+
+TASK_INTERVAL: Final = 10_000_000_000
+"""How often the tasks of a pod are looked at, in nanoseconds. The kernel puts new threads and children into the group
+of their parent, so that only processes that enter a running container are found late."""
+
+
+@dataclass(slots=True)
+class TaskSchedule:
+    """When the tasks of each pod were looked at, by node and pod: a pod with new containers is looked at at once."""
+
+    _seen: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
+
+    def due(self, readings: Readings, pods: Iterable[PodInfo]) -> list[PodInfo]:
+        """Return the pods to look at in this round; pods that are not among `pods` are forgotten."""
+        now, node, found = readings.now, node_name(readings), []
+        seen: dict[tuple[str, str], tuple[int, str]] = {}
+        for pod in pods:
+            key = node, pod.key
+            containers = _container_ids(pod)
+            last, known = self._seen.get(key, (0, ""))
+            if key not in self._seen or known != containers or not 0 <= now - last < TASK_INTERVAL:
+                found.append(pod)
+                seen[key] = now, containers
+            else:
+                seen[key] = last, known
+        self._seen = {**{key: value for key, value in self._seen.items() if key[0] != node}, **seen}
+        return found
+
+    def again(self, readings: Readings, pod: PodInfo) -> None:
+        """Look at a pod in the next round too: its tasks are being moved."""
+        self._seen.pop((node_name(readings), pod.key), None)
+
+
+def _container_ids(pod: PodInfo) -> str:
+    statuses = (pod.object.get("status") or {}).get("containerStatuses") or ()
+    return " ".join(str(each.get("containerID", "")) for each in statuses)
 
 
 def task_writes(

@@ -10,6 +10,7 @@ from koordpolicy.engine.framework.qos import Evictions
 
 from .bursting import BurstLimiters
 from .evictions import LEAVING_FOR
+from .resctrl import TaskSchedule
 
 StateKey: TypeAlias = tuple[str, str, str]
 """The key of a threshold or action, the node's name and the subject's name."""
@@ -79,6 +80,8 @@ class StrategyState:
     """Times of evictions by `eviction_id`."""
     evictions: dict[StateKey, LatestEvictions] = field(default_factory=dict)
     failing: dict[StateKey, int] = field(default_factory=dict)
+    task_schedules: dict[tuple[str, str], TaskSchedule] = field(default_factory=dict)
+    """The schedules of `resctrl` actions, by key of the action and QoS class."""
     limiters: dict[StateKey, BurstLimiters] = field(default_factory=dict)
 
     def leaving(self, now: int) -> frozenset[str]:

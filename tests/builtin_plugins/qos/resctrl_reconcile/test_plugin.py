@@ -35,6 +35,23 @@ def test_a_class_gets_its_range_and_share_and_its_pods_are_moved() -> None:
     assert machine.after(plugin.adjust) == []
 
 
+def test_tasks_of_a_known_pod_are_looked_at_every_ten_seconds_and_those_of_new_containers_at_once() -> None:
+    machine = Machine(strategy(beClass=limits(0, 100, 100)), {**GROUPS, **TASKS, "resctrl/BE/tasks": "3\n7\n12"},
+                      host=HOST, pods=[pod("train")])
+    plugin = RdtResctrl({})
+    found = []
+    for second in range(22):
+        machine.now = second * 10**9
+        if second == 5:
+            machine.files["besteffort/podtrain/main/tasks"] += "\n20"
+        if second == 15:
+            machine.files["besteffort/podtrain/main/tasks"] = "30"
+            restarted = {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": "containerd://b"}]}
+            machine.run_pods([{**pod("train"), "status": restarted}])
+        found += [(second, [text for _, text in writes]) for _, _, writes in machine.after(plugin.adjust)]
+    assert found == [(10, ["20"]), (15, ["30"])]
+
+
 def test_a_disabled_class_gets_everything_back_and_its_tasks_stay() -> None:
     machine = Machine(strategy(beClass=limits(0, 30, 45)), {**GROUPS, **TASKS}, host=HOST, pods=[pod("train")])
     plugin = RdtResctrl({})
