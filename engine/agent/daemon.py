@@ -202,6 +202,8 @@ class Agent:
             self._parts.executor.restore(self._now(), left_behind)
         for name in self._rounds.names:  # collectors too: they come first, in step
             self._rounds.bring_forward(name, now)
+        self._start_extensions(self._policies.registry)
+        follow_strategies(self._strategies, self.manager.running, self._context)
 
     def _collect(self, name: str, collect: Callable[[int], object]) -> None:
         self._attempt(f"collector {name}", lambda: collect(self._time))
@@ -231,19 +233,23 @@ class Agent:
                 self._rounds.bring_forward(name, now)
         self._unrecovered = not first
         if first:
-            self._start_others(registry)
-        follow_strategies(self._strategies, self.manager.running, self._context)
+            self._start_grey_control(registry)
+        if self._ready:
+            follow_strategies(self._strategies, self.manager.running, self._context)
         for name, why in sorted(self.manager.idle.items()):
             _LOG.debug("`%s` does not run: %s", name, why)
 
-    def _start_others(self, registry: Registry) -> None:
-        """Start extensions and grey control, which run until the process ends."""
+    def _start_grey_control(self, registry: Registry) -> None:
+        """Start grey control plugins, which run until the process ends."""
         injecting: list[tuple[str, Any]] = []
         for plugin in plugins_at(registry, Point.GREY_CONTROL):
             made = self._made(plugin)
             if made is not None and self._others.start(plugin.name, made, self._context()):
                 injecting.append((plugin.name, made))
         self._injected = InjectedPolicies(injecting)
+
+    def _start_extensions(self, registry: Registry) -> None:
+        """Start extensions whose gates are on, which run until the process ends."""
         for plugin in plugins_at(registry, Point.EXTENSION):
             if self._settings.extension_gates.get(plugin.name, False):
                 made = self._made(plugin)

@@ -1,5 +1,6 @@
 """The public test kit for Python plugins, documented in docs/plugins.md."""
 
+from koordpolicy.engine.testing.agent import FakeExecutor, FakeMetricCache, FakePodEvictor, strategy_context
 from koordpolicy.engine.testing.cacheable import assert_cacheable
 from koordpolicy.engine.testing.kit import (
     NOW,
@@ -28,8 +29,11 @@ __all__ = [
     "FakeClient",
     "FakeClock",
     "FakeEvictor",
+    "FakeExecutor",
     "FakeFramework",
+    "FakeMetricCache",
     "FakeNominator",
+    "FakePodEvictor",
     "FakeQueue",
     "FakeReadings",
     "FakeStates",
@@ -42,4 +46,5 @@ __all__ = [
     "node_metric",
     "pod",
     "schedule",
+    "strategy_context",
 ]

@@ -348,11 +348,25 @@ class Living:
         self.go.wait(10)
         used = self.context.readings().node_usage("cpu")
         self.context.executor.apply([Adjustment("suppressCPU", "n", f"{used:g}", writes=((QUOTA, "7000"),))])
-        self.context.evictor.evict(self.context.readings().pods[0], "memory")
+        for each in self.context.readings().pods:
+            self.context.evictor.evict(each, "memory")
         self.done.set()
 
     def recover(self, readings: Readings) -> list[Adjustment]:
         return [Adjustment("suppressCPU", "n", "off", writes=((QUOTA, "-1"),), recovers=True)]
+
+
+def test_a_living_strategy_starts_when_the_node_is_known(world):
+    world.synced = False
+    Living.made = None
+    agent = world.agent(plugin("Living", Living))
+    world.run(agent, 1)
+    assert not hasattr(Living.made, "context")
+    world.synced = True
+    world.run(agent, 1)
+    assert Living.made.context.node == "n"
+    Living.made.go.set()
+    agent.close()
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
