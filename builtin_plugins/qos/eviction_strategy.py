@@ -30,7 +30,7 @@ NOT_CONFIGURED: Final = "ResourceThresholdStrategy not config"
 MOST_PRIORITY: Final = 7999
 """The largest priority of the band koord-mid: pods above are never evicted for their requests."""
 _SECOND: Final = 1_000_000_000
-_ARGUMENTS: Final = ("intervalSeconds", "coolTimeSeconds", "collectIntervalSeconds", "features", "hardThresholdPercent")
+_ARGUMENTS: Final = ("intervalSeconds", "coolTimeSeconds", "features", "hardThresholdPercent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,6 @@ class EvictionArgs:
     interval: int = _SECOND
     cool_time: int = 0
     """The time after an eviction in which there is no other."""
-    collect_interval: int = _SECOND
-    """The time between two collections of usage (koordlet's collect-res-used-interval)."""
     features: frozenset[str] = frozenset()
     """The features whose gate is on."""
     hard_threshold: int | None = None
@@ -69,7 +67,7 @@ class EvictionArgs:
             raise ValueError("`hardThresholdPercent` must be a whole number from 1 to 100")
         return EvictionArgs(
             _nanoseconds(args, "intervalSeconds", 1), _nanoseconds(args, "coolTimeSeconds", cool_seconds, zero=True),
-            _nanoseconds(args, "collectIntervalSeconds", 1), frozenset(features), hard,
+            frozenset(features), hard,
         )
 
 

@@ -67,6 +67,7 @@ class LiveReadings:
         self._evictions = parts.evictor.evictions
         self._usage = parts.usage.at(now)
         self._objects = {"NodeSLO": parts.states.node_slo, "NodeResourceTopology": parts.states.topology}
+        self.collect_interval = self._usage.collect_interval
         self.node_usage = self._usage.node_usage
         self.pod_usage = self._usage.pod_usage
         self.container_usage = self._usage.container_usage

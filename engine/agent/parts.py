@@ -40,6 +40,9 @@ class SystemClock:
 class UsageReadings(Protocol):
     """The statistics half of a node's readings at one time: see `Readings` and `NodeReadings` for the methods."""
 
+    @property
+    def collect_interval(self) -> int: ...  # noqa: D102
+
     def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
     def pod_usage(self, key: str, resource: str, statistic: str = "last", window: int = 0) -> float: ...  # noqa: D102
 

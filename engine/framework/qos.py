@@ -124,6 +124,11 @@ class Readings(Protocol):
         ...
 
     @property
+    def collect_interval(self) -> int:
+        """The time between two collections of usage, in nanoseconds."""
+        ...
+
+    @property
     def node(self) -> Mapping[str, Any]:
         """The node as the API server serves it."""
         ...

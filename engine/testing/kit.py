@@ -392,6 +392,7 @@ class FakeReadings:
         """`best_effort` is the CPU of the best-effort tier: `usage`, `request`, `real-limit`."""
         self.node = node
         self.now = now
+        self.collect_interval = SECOND
         self.host = host or Host()
         self.evictions = evictions or Evictions()
         self.pods = tuple(map(PodInfo.of, pods))

@@ -43,6 +43,7 @@ class _EvictionReadings:
         self._metrics: Mapping[str, Any] = case.get("metrics") or {}
         self._config = case.get("config")
         self.now = _NOW
+        self.collect_interval = int(self._metrics.get("collect_interval_seconds", 1) * _SECOND)
         self.node: Mapping[str, Any] = case.get("node") or {}
         self.pods = tuple(map(PodInfo.of, case.get("pods") or []))
         self.evictions = Evictions()
@@ -99,8 +100,7 @@ def _evict_config_check(case: Case) -> dict[str, Any]:
 
 
 def _release_be_satisfaction(case: Case) -> dict[str, Any]:
-    strategy = cpu.CPUEvict({"collectIntervalSeconds": case["metrics"].get("collect_interval_seconds", 1)})
-    task = strategy.task("BECPUEvict", ThresholdSection(case["config"]), _EvictionReadings(case), 1)  # type: ignore[arg-type]
+    task = cpu.CPUEvict({}).task("BECPUEvict", ThresholdSection(case["config"]), _EvictionReadings(case), 1)  # type: ignore[arg-type]
     return {"release": dict(task.to_release) if task is not None else {}}
 
 

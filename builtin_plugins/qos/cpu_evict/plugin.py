@@ -241,13 +241,13 @@ class CPUEvict(EvictionStrategy):
 
     def node_percent(self, readings: Readings, capacity: int) -> int:
         """Return the node's average usage over a collection interval in whole percent of its capacity."""
-        return usage_percent(self._node_usage(readings), capacity)
+        return usage_percent(_node_usage(readings), capacity)
 
     def task(self, feature: str, section: ThresholdSection, readings: Readings, capacity: int) -> EvictionTask | None:
         """Return the feature's task, or None if nothing is to be released."""
         reason = f"trigger by koordlet feature {feature}"
         if feature == BE_CPU_EVICT:
-            amount = self._satisfaction_release(section, readings)
+            amount = _satisfaction_release(section, readings)
             if not amount:
                 return None
             return EvictionTask(
@@ -264,7 +264,7 @@ class CPUEvict(EvictionStrategy):
                 reason, order.candidates(readings), release, ReleaseTarget.REQUESTS,
                 request_contribution("cpu", release), feature)
         threshold, lower, priority = usage_bounds(section)
-        amount = usage_release(self._node_usage(readings), capacity, threshold, lower)
+        amount = usage_release(_node_usage(readings), capacity, threshold, lower)
         if not amount:
             return None
         order = PriorityOrder(feature, "cpu", priority, ReleaseTarget.USAGE)
@@ -272,20 +272,22 @@ class CPUEvict(EvictionStrategy):
             reason, order.candidates(readings), {"cpu": amount}, ReleaseTarget.USAGE,
             lambda candidate: {"cpu": candidate.used}, feature, self.is_past_hard_threshold(readings, capacity))
 
-    def _node_usage(self, readings: Readings) -> float:
-        return readings.node_usage("cpu", "avg", self.args.collect_interval)
 
-    def _satisfaction_release(self, section: ThresholdSection, readings: Readings) -> int:
-        bounds = SatisfactionBounds.of(section)
-        interval = self.args.collect_interval // _SECOND
-        window = max(interval, section.number("cpuEvictTimeWindowSeconds") or 0)
-        average = _best_effort_cpu(readings, "avg", window * _SECOND or self.args.collect_interval)
-        current = _best_effort_cpu(readings, "last", 2 * self.args.collect_interval)
-        if section.text("cpuEvictPolicy") == _BY_ALLOCATABLE:
-            limit = allocatable_batch_cpu(readings.node)
-            average = BestEffortCPU(average.used, average.request, limit, average.count)
-            current = BestEffortCPU(current.used, current.request, limit, current.count)
-        return satisfaction_release(bounds, average, current, window=window, interval=interval)
+def _node_usage(readings: Readings) -> float:
+    return readings.node_usage("cpu", "avg", readings.collect_interval)
+
+
+def _satisfaction_release(section: ThresholdSection, readings: Readings) -> int:
+    bounds = SatisfactionBounds.of(section)
+    interval = readings.collect_interval // _SECOND
+    window = max(interval, section.number("cpuEvictTimeWindowSeconds") or 0)
+    average = _best_effort_cpu(readings, "avg", window * _SECOND or readings.collect_interval)
+    current = _best_effort_cpu(readings, "last", 2 * readings.collect_interval)
+    if section.text("cpuEvictPolicy") == _BY_ALLOCATABLE:
+        limit = allocatable_batch_cpu(readings.node)
+        average = BestEffortCPU(average.used, average.request, limit, average.count)
+        current = BestEffortCPU(current.used, current.request, limit, current.count)
+    return satisfaction_release(bounds, average, current, window=window, interval=interval)
 
 
 def _best_effort_cpu(readings: Readings, statistic: str, window: int) -> BestEffortCPU:

@@ -28,6 +28,11 @@ class MetricReadings(ABC):
         """The time, in nanoseconds since the epoch."""
         return self._now
 
+    @property
+    def collect_interval(self) -> int:
+        """The time between two collections, in nanoseconds."""
+        return self._interval
+
     def node_usage(self, resource: str, statistic: str = "last", window: int = 0) -> float:
         """Return the node's usage."""
         return self._usage("node", self._node, resource, statistic, window)

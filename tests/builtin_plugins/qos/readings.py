@@ -27,6 +27,7 @@ class PlainReadings:
     container_cpu: Mapping[str, float] = field(default_factory=dict)
     throttled: Mapping[str, float] = field(default_factory=dict)
     now: int = 0
+    collect_interval: int = 1_000_000_000
     host: Host = HOST
     evictions: Evictions = field(default_factory=Evictions)
     node: Mapping[str, Any] = field(default_factory=lambda: {
