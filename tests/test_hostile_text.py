@@ -184,6 +184,7 @@ COMMANDS = {
     "plugins": [["--policies", "old"], ["--policies", "old", "-o", "json"]],
     "hash": [["old"], [FILE], ["old", "-o", "json"]],
     "new": [["scheduler", HOSTILE]],
+    "manager": [["--cluster", HOSTILE], ["--cluster", "kube:" + HOSTILE]],
     "schema": [[HOSTILE]],
     "crd": [[HOSTILE]],
     "dump": [
