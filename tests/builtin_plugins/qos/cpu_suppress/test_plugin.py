@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,6 +75,15 @@ def test_a_disabled_strategy_gives_everything_back_once(recording):
         files.update(each.writes)
     assert files == {"besteffort/cpuset.cpus": "0-15", "besteffort/cpu.cfs_quota_us": "-1"}
     assert plugin.adjust(readings(recording, 1, files)) == ()
+
+
+def test_with_the_gate_of_another_cpu_manager_only_limits_are_recovered(recording):
+    handle = SimpleNamespace(feature_gates=frozenset(("BECPUSuppress", "BECPUManager")))
+    files = {"besteffort/cpuset.cpus": "0-3", "besteffort/cpu.cfs_quota_us": "200000"}
+    found = BECPUSuppress({}, handle).adjust(readings(recording, 0, files))
+    assert dict(write for each in found for write in each.writes) == {
+        "besteffort/cpuset.cpus": "0-15", "besteffort/cpu.cfs_quota_us": "-1",
+    }
 
 
 def test_the_document_and_the_built_in_arrive_at_the_same_cpus_on_the_example(recording):
