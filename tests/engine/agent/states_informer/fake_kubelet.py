@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
@@ -70,7 +69,3 @@ def pod(name: str = "web", *, uid: str = "", namespace: str = "default", **metad
         "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [
             {"name": "main", "containerID": f"containerd://{name}-main", "state": {"running": {}}, "image": "web:1"},
             {"name": "side", "containerID": f"containerd://{name}-side", "state": {"waiting": {"reason": "Crash"}}}]}}
-
-
-def huge() -> str:
-    return json.dumps({"metadata": {}, "items": [{"metadata": {"name": "x" * (65 << 20)}}]})

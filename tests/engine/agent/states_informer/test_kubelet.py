@@ -10,10 +10,11 @@ import pytest
 import trustme
 from aiohttp import web
 
+from koordpolicy.engine.agent.states_informer import kubelet as kubelet_module
 from koordpolicy.engine.agent.states_informer.kubelet import Kubelet, KubeletError, KubeletSettings
 from koordpolicy.engine.client.connection import Connection, FixedCredentials
 
-from .fake_kubelet import FakeKubelet, huge, pod, pod_list, text
+from .fake_kubelet import FakeKubelet, pod, pod_list, text
 
 API = Connection("https://api:6443", FixedCredentials("Bearer token"))
 
@@ -108,14 +109,15 @@ def test_without_an_address_there_are_no_pods():
         listed(KubeletSettings(), {})
 
 
-def test_a_huge_answer_and_one_that_does_not_come_are_refused():
+def test_a_huge_answer_and_one_that_does_not_come_are_refused(monkeypatch: pytest.MonkeyPatch):
     async def late() -> web.Response:
         await asyncio.sleep(3600)
         return web.Response()
 
     with FakeKubelet() as server:
-        server.answer = text(huge())
-        with pytest.raises(KubeletError, match="longer than 64 MiB"):
+        monkeypatch.setattr(kubelet_module, "_LARGEST", 1 << 20)
+        server.answer = text('{"metadata": {}, "items": [{"metadata": {"name": "' + "x" * (2 << 20) + '"}}]}')
+        with pytest.raises(KubeletError, match="longer than 1 MiB"):
             listed(KubeletSettings(address="127.0.0.1", read_only_port=server.port, timeout=60))
         server.answer = late
         with pytest.raises(KubeletError, match=r"does not answer within 0\.2 s|does not answer in time"):
