@@ -328,6 +328,20 @@ def test_what_a_target_yields_must_be_in_its_unit(target: str, message: str):
     assert [each[1] for each in wrong(text)] == ([message] if message else [])
 
 
+@pytest.mark.parametrize(("action", "message"), [
+    ('cpuBurst: {sharePoolThresholdPercent: "double(usage.cpu) / double(allocatable.cpu)"}',
+     "`sharePoolThresholdPercent` is a fraction of 1 here, and percent are expected"),
+    ('cpuBurst: {sharePoolThresholdPercent: "100 * usage.cpu / allocatable.cpu"}', None),
+    ("cgroup: {file: memory.high, value: requests.cpu}", "bytes are expected here, and this is in milli-cores"),
+    ("cgroup: {file: memory.high, value: requests.memory / 2}", None),
+    ("cgroup: {file: cpu.weight, value: requests.cpu}", None),
+])
+def test_what_a_setting_yields_must_be_in_its_unit(action: str, message: str | None):
+    text = scheduler_policy(f"forEach: pod\nactions:\n- name: set\n  {action}")
+    found = wrong(text.replace("SchedulerPlugin", "QoSPlugin"))
+    assert [each[1] for each in found] == ([] if message is None else [message])
+
+
 def test_what_one_pod_was_seen_to_use_may_be_next_to_nothing():
     text = "type: Deschedule\ncriteria:\n- {{name: it, expression: podUsage.cpu < {}}}"
     assert wrong(descheduler_policy(text.format(5))) == []
