@@ -190,8 +190,8 @@ def task_directories(files: Iterable[str]) -> dict[str, set[str]]:
 
 
 TASK_INTERVAL: Final = 10_000_000_000
-"""How often the tasks of a pod are looked at, in nanoseconds. The kernel puts new threads and children into the group
-of their parent, so that only processes that enter a running container are found late."""
+"""The interval at which the tasks of a pod are looked at, in nanoseconds. The kernel puts new threads and children into
+the group of their parent, so that only processes that enter a running container are found late."""
 
 
 @dataclass(slots=True)
