@@ -106,7 +106,7 @@ class Informer:
     def __init__(
         self, transport: Transport, resource: ApiResource, deliver: Callable[[Sequence[Change]], None], *,
         listed: Callable[[], None] = lambda: None, namespace: str = "", field_selector: str | None = None,
-        streaming: bool = True, backoff: Backoff | None = None,
+        label_selector: str | None = None, streaming: bool = True, backoff: Backoff | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time, absent_s: float = ABSENT_S,
     ) -> None:
@@ -122,7 +122,8 @@ class Informer:
         self._path = resource.path(namespace or None)
         self._deliver = deliver
         self._listed = listed
-        self._selector = {"fieldSelector": field_selector} if field_selector else {}
+        self._selector = {name: text for name, text in (
+            ("fieldSelector", field_selector), ("labelSelector", label_selector)) if text}
         self._streaming = streaming
         self._backoff = backoff or Backoff(clock=clock)
         self._sleep = sleep

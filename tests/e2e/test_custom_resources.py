@@ -152,6 +152,39 @@ def test_l47_a_pod_group_is_pending_until_it_has_all_its_members(admin: AdminCli
     assert (status["scheduled"], status["running"]) == (3, 3)
 
 
+def test_l47_a_pod_group_finishes_or_fails_also_if_its_pods_end_while_no_scheduler_runs(
+    admin: AdminClient, scheduler: SchedulerProcess,
+):
+    for name in ("job", "broken"):
+        create(admin, POD_GROUP, name, "apps", spec={"minMember": 2})
+        for each in (f"{name}-0", f"{name}-1"):
+            add_pod(admin, "apps", each, scheduler=NAME, labels={GROUP_LABEL: name})
+    with FakeKubelet(admin):
+        for name in ("job", "broken"):
+            until(lambda name=name: status_of(admin, POD_GROUP, name, "apps").get("phase") == "Running")  # type: ignore[misc]
+    end(admin, "job-0", "Succeeded")
+    until(lambda: status_of(admin, POD_GROUP, "job", "apps").get("succeeded") == 1)
+    assert status_of(admin, POD_GROUP, "job", "apps")["phase"] == "Running"
+
+    assert scheduler.stop()[0] == 0
+    end(admin, "job-1", "Succeeded")
+    end(admin, "broken-0", "Failed")
+    scheduler.start()
+    until(lambda: status_of(admin, POD_GROUP, "job", "apps").get("phase") == "Finished")
+    until(lambda: status_of(admin, POD_GROUP, "broken", "apps").get("phase") == "Failed")
+    found = {name: status_of(admin, POD_GROUP, name, "apps") for name in ("job", "broken")}
+    assert {name: (each["scheduled"], each["running"], each["succeeded"], each["failed"])
+            for name, each in found.items()} == {"job": (2, 0, 2, 0), "broken": (2, 1, 0, 1)}
+    admin.delete("/api/v1/namespaces/apps/pods/job-0?gracePeriodSeconds=0")
+    time.sleep(2)
+    assert status_of(admin, POD_GROUP, "job", "apps")["phase"] == "Finished"
+
+
+def end(admin: AdminClient, name: str, phase: str) -> None:
+    """Reports the end of a pod, as a kubelet does."""
+    admin.merge(f"/api/v1/namespaces/apps/pods/{name}/status", {"status": {"phase": phase}})
+
+
 def conditions_of(admin: AdminClient, name: str) -> dict[str, tuple[str, str]]:
     found = pod_of(admin, name)["status"].get("conditions") or ()
     return {each["type"]: (each["status"], each.get("message", "")) for each in found}

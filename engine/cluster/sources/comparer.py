@@ -7,7 +7,7 @@ state is compared at the very place of the inbox at which it was taken, so that 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,11 +40,12 @@ class Difference:
 
 def differences(
     cluster: Cluster, kind: str, known: Mapping[tuple[str, str], tuple[str, str]],
+    is_followed: Callable[[Mapping[str, Any]], bool] = lambda _: True,
 ) -> Iterator[Difference | None]:
     """Yield the differences of the objects of a kind, and None from time to time, so that the caller may pause.
 
-    `known` has UID and version by namespace and name. Objects without a version are not the API server's: the cluster
-    has some of its own, the pods of Reservations.
+    `known` has UID and version by namespace and name. Objects that are not in it are differences if `is_followed`
+    returns True for them, and they have a version: the cluster has some of its own without, the pods of Reservations.
     """
     mine = tuple(cluster.objects(kind).items())
     left = 0
@@ -60,7 +61,7 @@ def differences(
             yield None
     for name, item in mine:
         namespace, _, own = name.rpartition("/")
-        if (namespace, own) not in known and item["metadata"].get("resourceVersion"):
+        if (namespace, own) not in known and item["metadata"].get("resourceVersion") and is_followed(item):
             yield Difference((kind, name), uid_of(item), Found.REDUNDANT)
         left += 1
         if left % _AT_ONCE == 0:

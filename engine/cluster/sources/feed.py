@@ -32,10 +32,13 @@ from ..cluster import Cluster
 from ..kinds import IDENTITY, FieldSets
 from .changes import Key, KindView, apply, key_of
 from .comparer import Difference, Found, describe, differences, number_of, uid_of, version_of
+from .finished_members import FIELD_SELECTOR as FINISHED
+from .finished_members import LABEL_SELECTOR as MEMBERS
+from .finished_members import STREAM, is_finished, is_member, with_finished_members
 
 _LOG: Final = logging.getLogger(__name__)
 
-_SELECTORS: Final[Mapping[str, str]] = {"Pod": "status.phase!=Succeeded,status.phase!=Failed"}
+_SELECTORS: Final[Mapping[str, str]] = {"Pod": "status.phase!=Succeeded,status.phase!=Failed", STREAM: FINISHED}
 _NODES_AT_ONCE: Final = 128
 """New nodes that are added together, as rows are numbered anew each time."""
 _BARRIER_S: Final = 10.0
@@ -51,6 +54,8 @@ class _Item(NamedTuple):
     key: Key
     uid: str
     object: dict[str, Any] | None
+    finished: bool = False
+    """True for a pod that has finished, and for the deletion of one."""
 
 
 class _Batch(NamedTuple):
@@ -217,8 +222,10 @@ class Feed:
 
         A kind of which more fields are read than before is listed again, and followed with the fields of both;
         decisions may go on meanwhile. `has` says when all is there. A kind that neither has is no longer followed.
+        With PodGroups their finished members are followed, which are not among the pods otherwise.
         """
-        unknown = frozenset(reads) - self._resources.keys()
+        reads = with_finished_members(reads)
+        unknown = frozenset(reads) - self._resources.keys() - {STREAM}
         if unknown - self._unknown:
             _LOG.warning("no objects of %s are followed: it is not known where the API serves them",
                          ", ".join(sorted(unknown - self._unknown)))
@@ -229,7 +236,8 @@ class Feed:
 
     def has(self, reads: FieldSets) -> bool:
         """Return whether all objects of these kinds are applied with these fields."""
-        known = ((self._projections.get(kind), fields) for kind, fields in reads.items() if kind not in self._unknown)
+        known = ((self._projections.get(kind), fields) for kind, fields in with_finished_members(reads).items()
+                 if kind not in self._unknown)
         return all(projection is not None and projection.covers(_projection(fields)) for projection, fields in known)
 
     def cover(self, reads: FieldSets, timeout: float, *, ended: Callable[[], bool] = lambda: False) -> None:
@@ -318,11 +326,11 @@ class Feed:
                 known.informer.relist()
 
     def _follow(self, kind: str, projection: Projection) -> None:
-        resource = self._resources[kind]
+        resource = self._resources["Pod" if kind == STREAM else kind]
         informer = Informer(
             self._transport, resource, partial(self._deliver, kind), listed=partial(self._note_list, kind),
-            field_selector=_SELECTORS.get(kind), streaming=self._streaming, now=self._now,
-            absent_s=ABSENT_S)
+            field_selector=_SELECTORS.get(kind), label_selector=MEMBERS if kind == STREAM else None,
+            streaming=self._streaming, now=self._now, absent_s=ABSENT_S)
         followed = self._followed[kind] = _Followed(resource, informer, projection)
         followed.task = asyncio.create_task(informer.run())
 
@@ -331,6 +339,8 @@ class Feed:
         if followed is None:
             return
         items = [item for change in changes if (item := self._decoded(followed, change)) is not None]
+        if kind == STREAM:
+            items = [item._replace(finished=True) for item in items]
         if items:
             self._put(kind, _Batch(self._clock(), items))
 
@@ -418,7 +428,10 @@ class Feed:
             if not isinstance(error, ApiError) or error.code != 404:
                 _LOG.warning("%s `%s` cannot be read: %s", kind, name, error)
                 return
-        self._put(kind, _ReadObject(_Item(key, uid if item is None else uid_of(item), item)))
+        found_uid, finished = (uid, False) if item is None else (uid_of(item), kind == "Pod" and is_finished(item))
+        if finished and item is not None and not (STREAM in self._followed and is_member(item)):
+            item, finished = None, False  # no watch has it
+        self._put(kind, _ReadObject(_Item(key, found_uid, item, finished)))
 
     # The owner's thread
 
@@ -507,12 +520,14 @@ class Feed:
         self._applied += len(items)
 
     def _apply_item(self, cluster: Cluster, item: _Item) -> None:
-        key, uid, new = item
+        key, uid, new = item.key, item.uid, item.object
         known = cluster.object(*key)
         known_uid = "" if known is None else uid_of(known)
         is_other = bool(uid and known_uid and uid != known_uid)
         if new is None and is_other:
             return  # what is there now is a later object of the same name
+        if known is not None and key[0] == "Pod" and not item.finished and not is_other and is_finished(known):
+            return  # the watch of the other pods lags behind: no pod goes on after its end
         if new is not None and version_of(new) < self._healed.get(key, 0):
             return
         self._healed.pop(key, None)
@@ -548,14 +563,17 @@ class Feed:
         return f"the cluster has no {names}; going on without, until it has"
 
     def _set_kinds(self, cluster: Cluster) -> None:
-        cluster.kinds = frozenset(self._projections) - self._absent
+        cluster.kinds = frozenset(self._projections) - self._absent - {STREAM}
 
     def _drop(self, cluster: Cluster, kind: str) -> Iterator[None]:
         self._projections.pop(kind, None)
-        for name in tuple(cluster.objects(kind)):
-            self._apply_item(cluster, _Item((kind, name), "", None))
-            yield
         self._absent -= {kind}
+        finished = kind == STREAM
+        kind = "Pod" if finished else kind
+        for name, item in tuple(cluster.objects(kind).items()):
+            if not finished or is_finished(item):
+                self._apply_item(cluster, _Item((kind, name), "", None, finished))
+                yield
         self._set_kinds(cluster)
 
     def _note_lag(self, batch: _Batch) -> None:
@@ -568,18 +586,20 @@ class Feed:
         self, cluster: Cluster, kind: str, known: Mapping[tuple[str, str], tuple[str, str]],
     ) -> Iterator[None]:
         found: list[Difference] = []
+        finished = kind == STREAM
+        kind = "Pod" if finished else kind
         for (namespace, name), (_, version) in known.items() if self._healed else ():
             key = kind, f"{namespace}/{name}" if namespace else name
             if key in self._healed and number_of(version) >= self._healed[key]:
                 del self._healed[key]  # the informer has delivered what was read
-        for each in differences(cluster, kind, known):
+        for each in differences(cluster, kind, known, lambda item: kind != "Pod" or is_finished(item) == finished):
             if each is None:
                 yield
             elif each.key not in self.faults and each.key not in self._healed and each.key not in self._unreadable:
                 found.append(each)
                 self._mismatches[kind, each.found.value] += 1
                 if each.found is Found.REDUNDANT:
-                    self._apply_item(cluster, _Item(each.key, "", None))
+                    self._apply_item(cluster, _Item(each.key, "", None, finished))
                 else:
                     self._io.spawn(self._read(each.key, each.uid), "to read an object again")
         self._comparisons += 1

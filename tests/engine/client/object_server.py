@@ -41,7 +41,7 @@ class ObjectServer:
         self._version = 1
         self._compacted = 0
         self._objects: dict[str, dict[str, Json]] = {}
-        self._log: list[tuple[int, str, str, Json]] = []
+        self._log: list[tuple[int, str, str, Json, Json | None]] = []
         self._watches: dict[asyncio.Event, web.StreamResponse] = {}
         self._io = IoThread("object-server")
 
@@ -98,17 +98,17 @@ class ObjectServer:
         item["metadata"].setdefault("uid", known["metadata"]["uid"] if known else f"uid-{self._version}")
         item["metadata"]["resourceVersion"] = str(self._version)
         self._objects[kind][key] = item
-        self._note(kind, "MODIFIED" if known else "ADDED", item)
+        self._note(kind, "MODIFIED" if known else "ADDED", item, known)
         return copy.deepcopy(item)
 
     async def _delete(self, kind: str, key: str) -> None:
         item = self._objects[kind].pop(key)
         self._version += 1
         last = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self._version)}}
-        self._note(kind, "DELETED", last)
+        self._note(kind, "DELETED", last, item)
 
-    def _note(self, kind: str, change: str, item: Json) -> None:
-        self._log.append((self._version, kind, change, item))
+    def _note(self, kind: str, change: str, item: Json, before: Json | None) -> None:
+        self._log.append((self._version, kind, change, item, before))
         for event in self._watches:
             event.set()
 
@@ -190,10 +190,11 @@ class ObjectServer:
                 await _send(response, *bookmark(place, initial_end=True))
             while True:
                 event.clear()
-                for version, of_kind, change, item in [each for each in self._log if each[0] > place]:
-                    if of_kind == kind and _selected(item, query):
+                for version, of_kind, change, item, before in [each for each in self._log if each[0] > place]:
+                    seen = _seen(change, item, before, query) if of_kind == kind else None
+                    if seen is not None:
                         await asyncio.sleep(self.delay_s)
-                        await _send(response, change, item)
+                        await _send(response, *seen)
                     place = version
                 if int(query["timeoutSeconds"]) < 10 and self.bookmarks:
                     await _send(response, *bookmark(max(place, self._version)))
@@ -210,15 +211,29 @@ async def _send(response: web.StreamResponse, change: str, item: Any) -> None:
     await response.write(json.dumps({"type": change, "object": item}).encode() + b"\n")
 
 
+def _seen(change: str, item: Json, before: Json | None, query: Json) -> tuple[str, Json] | None:
+    """Return a change as a watcher with selectors sees it, if it does: a pod that is no longer selected is deleted."""
+    was = before is not None and _selected(before, query)
+    if change == "DELETED":
+        return (change, item) if was else None
+    if _selected(item, query):
+        return ("MODIFIED" if was else "ADDED"), item
+    if not was or before is None:
+        return None
+    version = item["metadata"]["resourceVersion"]
+    return "DELETED", {**before, "metadata": {**before["metadata"], "resourceVersion": version}}
+
+
 def _selected(item: Json, query: Json) -> bool:
-    """Return whether an object has the name or node of a field selector; other fields are not looked at."""
+    """Return whether an object has the fields of a field selector, and the label of a label selector."""
     for part in query.get("fieldSelector", "").split(","):
-        if "!=" not in part:
-            field, _, value = part.partition("=")
-            section, _, name = field.partition(".")
-            if field and item.get(section, {}).get(name) != value:
-                return False
-    return True
+        field, operator, value = part.partition("!=" if "!=" in part else "=")
+        section, _, name = field.partition(".")
+        has = item.get(section, {}).get(name, "Pending" if field == "status.phase" else None)
+        if field and (has == value) == (operator == "!="):
+            return False
+    label = query.get("labelSelector", "")
+    return not label or label in item["metadata"].get("labels", {})
 
 
 def _merged(item: Any, patch: Any) -> Any:

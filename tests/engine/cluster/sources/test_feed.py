@@ -533,3 +533,68 @@ def test_after_any_course_the_cluster_is_a_fresh_one_of_the_servers_objects(step
             fresh = Cluster(item for kind in ("Node", "Pod", "NodeMetric") for item in server.objects(kind).values())
             live.until(lambda: state_of(live.cluster) == state_of(fresh))
             assert live.feed.view.mismatches == {}
+
+
+GANGS: FieldSets = fields_read([Read("PodGroup", fields=frozenset())])
+
+
+def member(name: str, phase: str, **more: Any) -> dict[str, Any]:
+    return pod(name, "a", labels={"pod-group.scheduling.sigs.k8s.io": "g"}, **more) | {"status": {"phase": phase}}
+
+
+def phases(live: Fed) -> dict[str, str]:
+    return {name: item["status"]["phase"] for name, item in live.cluster.objects("Pod").items()}
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_finished_members_of_pod_groups_are_followed_until_they_are_deleted(streaming: bool):
+    with ObjectServer(streaming=streaming) as server:
+        for item in (node("a"), member("early", "Failed"), member("one", "Running"), member("two", "Running"),
+                     pod("other", "a") | {"status": {"phase": "Succeeded"}}):
+            server.put(item)
+        with fed(server, GANGS, streaming=streaming) as live:
+            live.until(lambda: live.feed.synced)
+            assert phases(live) == {"default/early": "Failed", "default/one": "Running", "default/two": "Running"}
+            assert (sorted(live.cluster.rows[0].pods), live.cluster.kinds) == (
+                ["default/one", "default/two"], {"Node", "Pod", "PodGroup"})
+            server.put(member("one", "Succeeded"))
+            live.until(lambda: phases(live).get("default/one") == "Succeeded")
+            assert [row.requested["cpu"] for row in live.cluster.rows] == [1000]
+            live.feed.compare()
+            live.until(lambda: live.feed.view.comparisons == 4)
+            assert live.feed.view.mismatches == {}
+            server.delete("Pod", "default/one")
+            server.delete("Pod", "default/early")
+            live.until(lambda: phases(live) == {"default/two": "Running"})
+            server.put(member("one", "Running", uid="another"))
+            live.until(lambda: "default/one" in phases(live))
+            assert sorted(live.cluster.rows[0].pods) == ["default/one", "default/two"]
+
+
+def test_finished_members_are_followed_only_while_pod_groups_are():
+    with ObjectServer() as server:
+        for item in (node("a"), member("one", "Running"), member("two", "Succeeded")):
+            server.put(item)
+        with fed(server) as live:
+            live.until(lambda: live.feed.synced)
+            assert phases(live) == {"default/one": "Running"}
+            live.feed.require(GANGS)
+            live.until(lambda: live.feed.has(GANGS))
+            assert phases(live) == {"default/one": "Running", "default/two": "Succeeded"}
+            for _ in range(2):
+                live.feed.require(READS)
+            live.until(lambda: phases(live) == {"default/one": "Running"})
+
+
+@pytest.mark.parametrize("late", [
+    _Item(("Pod", "default/one"), "u", member("one", "Running", uid="u", resourceVersion="2")),
+    _Item(("Pod", "default/one"), "u", None),
+])
+def test_a_finished_member_stays_when_the_watch_of_the_other_pods_lags_behind(late: _Item):
+    feed, cluster = Feed(IoThread(), Transport(Connection("http://127.0.0.1:1")), GANGS), Cluster([node("a")])
+    ended = member("one", "Succeeded", uid="u", resourceVersion="3")
+    list(feed._steps(cluster, _Batch(0.0, [_Item(("Pod", "default/one"), "u", ended, finished=True)])))
+    list(feed._steps(cluster, _Batch(0.0, [late])))
+    assert cluster.object("Pod", "default/one") == ended
+    list(feed._steps(cluster, _Batch(0.0, [_Item(("Pod", "default/one"), "u", None, finished=True)])))
+    assert cluster.object("Pod", "default/one") is None

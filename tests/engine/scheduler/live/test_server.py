@@ -37,6 +37,6 @@ def test_what_the_active_policies_read_is_followed_until_others_are_active():
             live.activate(reading(5, "PodGroup"))
             for _ in range(2):
                 server.stage(live.registry)
-            assert kinds() == {"Node", "Pod", "PodGroup"}
+            assert kinds() == {"Node", "Pod", "PodGroup", "FinishedMember"}
         finally:
             server.io.close()
