@@ -102,8 +102,8 @@ class AgentProcess:
         directory.mkdir(parents=True, exist_ok=True)
         self.out = directory / f"agent-{time.monotonic_ns()}.out"
         self.log = self.out.with_suffix(".log")
-        command = [sys.executable, "-m", "koordpolicy", "agent", "--node-name", node, "--pods-from", "api", "--kubepods",
-                   machine.name, "--state-dir", str(directory / "state"), *options]
+        command = [sys.executable, "-m", "koordpolicy", "agent", "--node-name", node, "--pods-from", "api",
+                   "--kubepods", machine.name, "--state-dir", str(directory / "state"), *options]
         with self.out.open("wb") as out, self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log,
                                             env={**os.environ, "KUBECONFIG": str(kubeconfig)})
