@@ -5,6 +5,7 @@ Each is active only where a profile names it. Modules are imported when a plugin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
@@ -34,6 +35,11 @@ def _plugin(
     )
 
 
+def _deschedule(name: str, description: str) -> Plugin:
+    folder = re.sub("(?<!^)(?=[A-Z])", "_", name).lower()
+    return _plugin(name, f"{folder}.plugin", "make", (Point.DESCHEDULE,), description, check="check_args")
+
+
 PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("LowNodeLoad", "low_node_load.plugin", "make", (Point.BALANCE,),
             "Moves pods from nodes whose measured load is high to nodes whose load is low.", check="check_args",
@@ -43,4 +49,10 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
             check="check_default_evictor_args"),
     _plugin("MigrationController", "default_evictor.plugin", "make_migration_controller", (Point.EVICTION_FILTER,),
             "Keeps pods that Koordinator would keep; its migration jobs are not available yet."),
+    _deschedule("PodLifeTime", "Evicts pods that are too old, or in a state or condition for too long."),
+    _deschedule("RemoveFailedPods", "Evicts failed pods."),
+    _deschedule("RemovePodsHavingTooManyRestarts", "Evicts pods whose containers restart again and again."),
+    _deschedule("RemovePodsViolatingNodeTaints", "Evicts pods that do not tolerate a taint of their node."),
+    _deschedule("RemovePodsViolatingNodeAffinity", "Evicts pods whose node does not match their node affinity."),
+    _deschedule("RemovePodsViolatingInterPodAntiAffinity", "Evicts pods beside pods that they avoid."),
 )

@@ -7,17 +7,41 @@ The rules are Koordinator's (pkg/descheduler/apis/config), including the unusual
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.documents.nodes import YamlNode
 from koordpolicy.engine.kubernetes.selectors import check_selector
+from koordpolicy.engine.source import Span
 
 from .anomaly import AnomalyCondition
 
 Fault: TypeAlias = tuple[tuple[str | int, ...], str]
 """A path below the arguments and the fault there."""
+
+
+class ArgumentError(ValueError):
+    """Invalid arguments; `faults` are all of them, with paths below the arguments."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(fault_text(each) for each in self.faults))
+
+
+def refuse(faults: Iterable[Fault]) -> None:
+    """Raise `ArgumentError` if there is a fault."""
+    found = tuple(faults)
+    if found:
+        raise ArgumentError(found)
+
+
+def fault_text(fault: Fault) -> str:
+    """Return a fault as text: its path, if it is not about the arguments as a whole, and its message."""
+    path, message = field_path(fault[0]), fault[1]
+    return message if not path or message.startswith(f"{path}:") else f"{path}: {message}"
+
 
 DEFAULT_POOL: Final = "__default_node_pool__"
 
@@ -235,13 +259,11 @@ def complete(plugin: str, args: Mapping[str, Any]) -> dict[str, Any]:
     """Return v1alpha2 arguments of a known kind in internal form: defaulted, converted and checked.
 
     Raises:
-        ValueError: with all faults and their paths.
+        ArgumentError: with all faults and their paths.
     """
     kind = KINDS[plugin]
     internal = kind.convert(kind.default(args))
-    faults = [f"{field_path(path)}: {message}" for path, message in kind.check(internal)]
-    if faults:
-        raise ValueError("; ".join(faults))
+    refuse(kind.check(internal))
     return internal
 
 
@@ -251,3 +273,14 @@ def field_path(path: tuple[str | int, ...]) -> str:
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
+
+
+def place_of(node: YamlNode | None, path: Sequence[str | int]) -> Span | None:
+    """Return the position of a field, or of its nearest ancestor in the file; None without a file."""
+    if node is None:
+        return None
+    for length in range(len(path), -1, -1):
+        found = node.at(*path[:length])
+        if found is not None:
+            return found.place if length else found.span
+    return node.span

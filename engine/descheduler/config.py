@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import copy
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.engine.documents import configuration_in, parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
 from koordpolicy.engine.documents.nodes import read as read_nodes
-from koordpolicy.engine.documents.validation import validate, validate_plain
+from koordpolicy.engine.documents.validation import has_schema, validate, validate_plain
 from koordpolicy.engine.kubernetes.selectors import check_selector
-from koordpolicy.engine.source import PolicyError, Problem, Source, Span
+from koordpolicy.engine.source import PolicyError, Problem, Source
 
-from .arguments import DEFAULT_POOL, KINDS, Fault, field_path
+from .arguments import DEFAULT_POOL, KINDS, Fault, field_path, place_of
 from .ignored_fields import warnings_of
 from .limits import CycleLimits
 from .profile import DeschedulerProfileSpec
@@ -124,8 +124,10 @@ def _decode(node: YamlNode) -> Iterator[Problem]:
         configs = profile.at("pluginConfig")
         for config in configs.items if configs is not None else ():
             name, args = config.at("name"), config.at("args")
-            if name is not None and args is not None and args.value is not None and name.scalar in KINDS:
-                yield from validate(args, KINDS[str(name.scalar)].kind)
+            if name is not None and args is not None and args.value is not None and has_schema(f"{name.scalar}Args"):
+                # Koordinator reads null as absent.
+                given = {key: each for key, each in args.fields.items() if each.value is not None}
+                yield from validate(replace(args, value=given) if args.fields else args, f"{name.scalar}Args")
 
 
 # Defaults, in v1alpha2 form
@@ -335,7 +337,8 @@ def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConf
                 ours += validate_plain(args, KINDS[name].kind)
     faults = list(_check(internal, given))
     problems = [
-        Problem(f"{field_path(path)}: {message}", _place(node, path), code="configuration") for path, message in faults
+        Problem(f"{field_path(path)}: {message}", place_of(node, path), code="configuration")
+        for path, message in faults
     ]
     if not problems and ours:
         problems = [
@@ -354,29 +357,29 @@ def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConf
         limits=CycleLimits(
             *(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")),
         ),
-        profiles=tuple(_profile(each) for each in internal["profiles"]),
+        profiles=tuple(
+            _profile(each, None if node is None else node.at("profiles", index))
+            for index, each in enumerate(internal["profiles"])
+        ),
         plain=internal,
         warnings=tuple(warnings_of(node)) if node is not None else (),
     )
 
 
-def _profile(profile: Mapping[str, Any]) -> DeschedulerProfileSpec:
+def _profile(profile: Mapping[str, Any], node: YamlNode | None) -> DeschedulerProfileSpec:
     plugins = profile["plugins"]
     deschedule, balance, evict, filters = (tuple(plugins[point]) for point in _POINTS)
     return DeschedulerProfileSpec(
         name=profile["name"], node_selector=profile.get("nodeSelector"), deschedule=deschedule, balance=balance,
         evict=evict, filter=filters,
         disabled=frozenset(plugins["disabled"]), args=profile["pluginConfig"],
-        complete=frozenset(profile["pluginConfig"]) & frozenset(KINDS),
+        complete=frozenset(profile["pluginConfig"]) & frozenset(KINDS), written=dict(_written(node)),
     )
 
 
-def _place(node: YamlNode | None, path: Sequence[str | int]) -> Span | None:
-    """Return the position of a field, or of its nearest ancestor in the file."""
-    if node is None:
-        return None
-    for length in range(len(path), -1, -1):
-        found = node.at(*path[:length])
-        if found is not None:
-            return found.place if length else found.span
-    return node.span
+def _written(profile: YamlNode | None) -> Iterator[tuple[str, YamlNode]]:
+    configs = None if profile is None else profile.at("pluginConfig")
+    for config in () if configs is None else configs.items:
+        name, args = config.at("name"), config.at("args")
+        if name is not None and args is not None:
+            yield str(name.scalar), args

@@ -17,6 +17,7 @@ from koordpolicy.engine.kubernetes.vocabulary import EVICTION_COST_ANNOTATION
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 _FINISHED: Final = ("Succeeded", "Failed")
+_FINISHED_PODS: Final = "finished pods by node"
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _INT32: Final = re.compile(r"0|-?[1-9][0-9]*")
 _BANDS: Final = {"koord-free": 1, "koord-batch": 2, "koord-mid": 3, "koord-prod": 4}
@@ -47,12 +48,25 @@ class AssignedPods:
 
     @cached_property
     def _finished(self) -> Mapping[str, tuple[PodInfo, ...]]:
+        snapshot = self._snapshot
+        cache, stamp = snapshot.cluster.cross_version_cache, snapshot.version_of("Pod")
+        known: Any = cache.get(_FINISHED_PODS)
+        if known is not None and known[0] == stamp:
+            found_before: Mapping[str, tuple[PodInfo, ...]] = known[2]
+            return found_before
+        before = {} if known is None else known[1]
+        infos: dict[int, PodInfo] = {}
         found: dict[str, list[PodInfo]] = {}
-        for item in self._snapshot.objects("Pod").values():
-            if (item.get("status") or {}).get("phase") in _FINISHED:
-                pod = PodInfo.of(item)
+        for item in snapshot.objects("Pod").values():
+            status = item.get("status")
+            if status and status.get("phase") in _FINISHED:
+                pod = before.get(id(item))
+                # The cached pod holds its object, so that no other object has its identity.
+                infos[id(item)] = pod = PodInfo.of(item) if pod is None else pod
                 found.setdefault(pod.node_name, []).append(pod)
-        return {node: tuple(pods) for node, pods in found.items()}
+        of_nodes = {node: tuple(pods) for node, pods in found.items()}
+        cache[_FINISHED_PODS] = (stamp, infos, of_nodes)
+        return of_nodes
 
     @cached_property
     def _replicas(self) -> Mapping[str, int]:
@@ -68,7 +82,11 @@ class AssignedPods:
 
     def all(self, row: int) -> tuple[PodInfo, ...]:
         """Return the pods of a node in any phase."""
-        return (*self._snapshot.pods(row), *self._finished.get(self._snapshot.names[row], ()))
+        return (*self._snapshot.pods(row), *self.finished(row))
+
+    def finished(self, row: int) -> tuple[PodInfo, ...]:
+        """Return the pods of a node that succeeded or failed."""
+        return self._finished.get(self._snapshot.names[row], ())
 
     def replicas(self, owner_uid: str) -> int:
         """Return the number of pods, of any phase, with that owner."""

@@ -12,13 +12,15 @@ from koordpolicy.engine.cluster.kinds import Lack, Read, lacking
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.cluster.state import ClusterState
 from koordpolicy.engine.compile import CompiledDescheduler
+from koordpolicy.engine.documents.nodes import YamlNode
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.descheduler import Balance, Deschedule, Evict, EvictionFilter, PreEvictionFilter
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Enforcement, Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
+from koordpolicy.engine.source import PolicyError, Problem, Span, did_you_mean
 
+from .arguments import ArgumentError, fault_text, place_of
 from .documents import DocumentPlugin, SourceStreaks
 
 
@@ -44,6 +46,8 @@ class DeschedulerProfileSpec:
     """False if the profile has no plugins section; such a profile is refused."""
     configured: tuple[str, ...] = ()
     """The plugin names of its arguments as written, to find duplicates."""
+    written: Mapping[str, YamlNode] = field(default_factory=dict, repr=False, compare=False)
+    """The arguments in the file, by plugin name, for the positions of problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +215,17 @@ class _ProfileBuilder:
             except PolicyError as error:
                 self.problems += error.problems
                 self._made[plugin.name] = None
+            except ArgumentError as error:
+                node = self._spec.written.get(plugin.name)
+                for fault in error.faults:
+                    place = place_of(node, fault[0])
+                    self._complain(f"initializing plugin `{plugin.name}`: {fault_text(fault)}", place=place)
+                self._made[plugin.name] = None
             except BaseException as error:
                 must_be_survived(error)
                 self._complain(f"initializing plugin `{plugin.name}`: {error}")
                 self._made[plugin.name] = None
         return self._made[plugin.name]
 
-    def _complain(self, message: str, hint: str = "") -> None:
-        self.problems.append(Problem(f"profile `{self._spec.name}`: {message}", help=hint, code="profile"))
+    def _complain(self, message: str, hint: str = "", *, place: Span | None = None) -> None:
+        self.problems.append(Problem(f"profile `{self._spec.name}`: {message}", place, help=hint, code="profile"))

@@ -119,6 +119,11 @@ def _predicate(name: str, version: str) -> Holds:
     return predicate(schema(name, version))
 
 
+def has_schema(name: str, version: str = "v1alpha2") -> bool:
+    """Return whether there is such a schema; the name may be any text."""
+    return name.isidentifier() and (_DIRECTORY / version / f"{name}.json").is_file()
+
+
 def validate(node: YamlNode, schema_name: str, version: str = "v1alpha2") -> Iterator[Problem]:
     """Yield the problems of a node against a schema."""
     data = to_plain(node)

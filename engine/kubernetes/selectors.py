@@ -86,6 +86,11 @@ def matches_node(pod: Json, node: Json) -> bool:
     return any(_takes(term, node, labels) for term in required.get("nodeSelectorTerms") or ())
 
 
+def matches_term(term: Json, node: Json) -> bool:
+    """Return whether one term of a node selector matches the node; an empty one does not."""
+    return _takes(term, node, (node.get("metadata") or {}).get("labels") or {})
+
+
 def _takes(term: Json, node: Json, labels: Mapping[str, str]) -> bool:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:

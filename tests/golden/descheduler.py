@@ -56,6 +56,7 @@ from koordpolicy.engine.framework.points import Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError
 
+from . import descheduler_deschedule
 from .result import Result
 from .suites import read_cases
 
@@ -191,6 +192,13 @@ def _low_node_load_balance(case: Case) -> dict[str, Any]:
     evictor, record = _evictor(case, snapshot)
     plugin = LowNodeLoad(read_low_node_load(complete("LowNodeLoad", case["args"])))
     plugin.balance(snapshot, _rows(case, snapshot), evictor)
+    return _evicted(record)
+
+
+def _deschedule(case: Case, plugin: Any) -> dict[str, Any]:
+    snapshot = _snapshot(case)
+    evictor, record = _evictor(case, snapshot)
+    plugin.deschedule(snapshot, _rows(case, snapshot), evictor)
     return _evicted(record)
 
 
@@ -444,4 +452,5 @@ RUNNERS: Mapping[tuple[str, str], Callable[[Case], dict[str, Any]]] = {
     ("DeschedulerConfiguration", "new_framework"): _build,
     ("DeschedulerConfiguration", "run_plugins"): _run_plugins,
     ("DeschedulerConfiguration", "config_validate"): _configuration,
+    **descheduler_deschedule.runners(_deschedule),
 }

@@ -47,6 +47,7 @@ SUITES = (
     Suite("parse_trees", "cel_parse_trees.json"),
     Suite("cel_conformance", "cel_conformance/*.json", frozenset({"COUNTS.json"})),
     Suite("kube_scheduler_runs", "kube_scheduler_runs*.json"),
+    Suite("k8s_descheduler_runs", "k8s_descheduler_runs*.json"),
     Suite("openb", "openb_expected*.json"),
 )
 

@@ -14,7 +14,8 @@ def test_files_are_found_by_name_and_counts_hold_no_cases(tmp_path):
     (tmp_path / "cel_conformance").mkdir()
     names = [
         "scheduler_other.json", "qos.json", "descheduler_x.json", "k8s_cel.json", "cel_parse_trees.json",
-        "openb_expected_two.json", "kube_scheduler_runs_mine.json", "cel_conformance/b.json", "cel_conformance/a.json",
+        "openb_expected_two.json", "kube_scheduler_runs_mine.json", "k8s_descheduler_runs_a.json",
+        "cel_conformance/b.json", "cel_conformance/a.json",
     ]
     for name in [*names, "cel_conformance/COUNTS.json", "peers.json", "cel_bench.json"]:
         (tmp_path / name).write_text("[]")
@@ -23,7 +24,8 @@ def test_files_are_found_by_name_and_counts_hold_no_cases(tmp_path):
         "scheduler": ["scheduler_other.json"], "qos": ["qos.json"], "descheduler": ["descheduler_x.json"],
         "k8s_cel": ["k8s_cel.json"], "parse_trees": ["cel_parse_trees.json"],
         "cel_conformance": ["cel_conformance/a.json", "cel_conformance/b.json"],
-        "kube_scheduler_runs": ["kube_scheduler_runs_mine.json"], "openb": ["openb_expected_two.json"],
+        "kube_scheduler_runs": ["kube_scheduler_runs_mine.json"],
+        "k8s_descheduler_runs": ["k8s_descheduler_runs_a.json"], "openb": ["openb_expected_two.json"],
     }
 
 

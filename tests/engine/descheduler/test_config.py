@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.arguments import complete, read_low_node_load
 from koordpolicy.engine.descheduler.limits import CycleLimits
-from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec
+from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.documents.validation import validate_plain
+from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError, Source
 
 PROJECT = Path(__file__).parents[3]
@@ -153,3 +155,30 @@ def test_arguments_that_are_converted_twice_grow_no_second_pool():
 def test_the_internal_form_of_arguments_holds_against_its_schema():
     args = complete("LowNodeLoad", {"nodePools": [{"name": "gpu", "nodeSelector": {"matchLabels": {"a": "b"}}}]})
     assert list(validate_plain(args, "LowNodeLoadArgs")) == []
+
+
+def of_plugin(name: str, args: str) -> str:
+    enabled = f"profiles:\n- plugins: {{deschedule: {{enabled: [{{name: {name}}}]}}}}\n"
+    return f"{HEAD}{enabled}  pluginConfig:\n  - name: {name}\n    args: {args}\n"
+
+
+def test_arguments_of_a_plugin_that_has_a_schema_are_decoded_strictly():
+    assert complaints(of_plugin("PodLifeTime", "{maxPodLifeTimeSeconds: -1, podStatusPhases: [Running]}")) == [
+        "c.yaml:7:35: error: `maxPodLifeTimeSeconds` is -1",
+        "c.yaml:7:39: error: unknown field `podStatusPhases`",
+    ]
+
+
+def test_null_counts_as_absent_in_arguments():
+    found = config.read(Source("c.yaml", of_plugin("PodLifeTime", "{states: null, maxPodLifeTimeSeconds: 5}")))
+    assert found.profiles[0].args["PodLifeTime"] == {"states": None, "maxPodLifeTimeSeconds": 5}
+
+
+def test_faults_that_a_plugin_finds_in_its_arguments_have_their_place_in_the_file():
+    found = config.read(Source("c.yaml", of_plugin("PodLifeTime", "{states: [Sleeping], conditions: [{type: ''}]}")))
+    with pytest.raises(PolicyError) as caught:
+        build_profiles(found.profiles, Registry.of(PLUGINS, generation=1), dry_run=True)
+    where = "profile `koord-descheduler`: initializing plugin `PodLifeTime`"
+    state, condition = (problem.render().split("\n")[0] for problem in caught.value.problems)
+    assert state.startswith(f"c.yaml:7:12: error: {where}: states: states must be one of [Completed ")
+    assert condition.startswith(f"c.yaml:7:45: error: {where}: conditions[0]: at least one of type, status, reason,")

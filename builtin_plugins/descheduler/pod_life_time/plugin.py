@@ -1,0 +1,119 @@
+"""PodLifeTime (Kubernetes' descheduler): evicts pods that are too old, or in a state or condition for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.criteria import (
+    AgeLimit,
+    creation_of,
+    has_exit_code,
+    has_reason,
+    status_of,
+)
+from koordpolicy.engine.descheduler.pods import AssignedPods, created, owners_of
+from koordpolicy.plugin import Evictor
+
+from .args import ConditionMatch, PodLifeTimeArgs, check_args, read_args
+
+__all__ = ["PodLifeTime", "check_args", "make"]
+
+
+class PodLifeTime:
+    """Evicts the pods of all nodes that meet all given criteria, in any phase, the oldest first."""
+
+    name = "PodLifeTime"
+
+    def __init__(self, args: PodLifeTimeArgs) -> None:
+        self._args = args
+
+    def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
+        """Evict pods that meet all criteria; see `Deschedule`."""
+        args, assigned = self._args, AssignedPods(snapshot)
+        look = _Look(args, snapshot.now)
+        found = [
+            (created(pod) if creation_of(pod) else -1, pod, reason)
+            for row in rows.tolist() for pod in assigned.all(row)
+            if (reason := look.reason(pod)) and args.selection.candidate(pod, evictor)
+        ]
+        for _, pod, reason in sorted(found, key=lambda each: each[0]):
+            evictor.evict(pod, reason)
+
+
+class _Look:
+    """The criteria at one time."""
+
+    def __init__(self, args: PodLifeTimeArgs, now: int) -> None:
+        self._args = args
+        # The age in whole seconds must exceed the maximum.
+        self._too_old = None if args.max_seconds is None else AgeLimit.of(now, args.max_seconds + 1)
+        self._conditions = tuple(
+            (each, None if each.least_seconds is None else AgeLimit.of(now, each.least_seconds))
+            for each in args.conditions
+        )
+
+    def reason(self, pod: PodInfo) -> str:
+        """Return what the pod meets all criteria with; empty if it does not."""
+        args, parts = self._args, []
+        if self._too_old is not None:
+            time = creation_of(pod)
+            if time and not self._too_old.met_by(time):
+                return ""
+            parts.append(f"it is older than {args.max_seconds} s")
+        status = status_of(pod)
+        if args.states:
+            state = self._state(status)
+            if not state:
+                return ""
+            parts.append(f"its state is {state}")
+        if args.exit_codes:
+            code = has_exit_code(status, args.exit_fields, args.exit_codes)
+            if code is None:
+                return ""
+            parts.append(f"a container ended with exit code {code}")
+        if self._conditions:
+            condition = self._condition(status)
+            if not condition:
+                return ""
+            parts.append(condition)
+        return ", ".join(parts) if self._has_owner(pod) else ""
+
+    def _state(self, status: Mapping[str, Any]) -> str:
+        states = self._args.states
+        for state in (status.get("phase"), status.get("reason")):
+            if state and state in states:
+                return str(state)
+        return has_reason(status, self._args.state_fields, states)
+
+    def _condition(self, status: Mapping[str, Any]) -> str:
+        for condition in status.get("conditions") or ():
+            for match, since in self._conditions:
+                if _matches(match, since, condition):
+                    return f"its condition {condition.get('type')} is {condition.get('status')}"
+        return ""
+
+    def _has_owner(self, pod: PodInfo) -> bool:
+        included, excluded = self._args.included_kinds, self._args.excluded_kinds
+        if not included and not excluded:
+            return True
+        kinds = {each.get("kind") for each in owners_of(pod)}
+        return not kinds & excluded and (not included or bool(kinds & included))
+
+
+def _matches(match: ConditionMatch, since: AgeLimit | None, condition: Mapping[str, Any]) -> bool:
+    for wanted, field in ((match.type, "type"), (match.status, "status"), (match.reason, "reason")):
+        if wanted and wanted != (condition.get(field) or ""):
+            return False
+    if since is None:
+        return True
+    time = condition.get("lastTransitionTime") or ""
+    return time != "" and since.met_by(time)
+
+
+def make(args: Mapping[str, Any], handle: object) -> PodLifeTime:  # noqa: ARG001 - factories take a handle
+    """Make the plugin for one profile."""
+    return PodLifeTime(read_args(args))

@@ -1,0 +1,57 @@
+"""RemovePodsHavingTooManyRestarts (Kubernetes' descheduler): evicts pods whose containers restart again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.criteria import container_states, status_of, waiting_reason
+from koordpolicy.engine.descheduler.pods import AssignedPods
+from koordpolicy.plugin import Evictor
+
+from .args import TooManyRestartsArgs, check_args, read_args
+
+__all__ = ["RemovePodsHavingTooManyRestarts", "check_args", "make"]
+
+
+class RemovePodsHavingTooManyRestarts:
+    """Evicts pods of any phase from the threshold of restarts on; on each node those with the most restarts first."""
+
+    name = "RemovePodsHavingTooManyRestarts"
+
+    def __init__(self, args: TooManyRestartsArgs) -> None:
+        self._args = args
+
+    def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
+        """Evict pods node by node; see `Deschedule`."""
+        args, assigned = self._args, AssignedPods(snapshot)
+        for row in rows.tolist():
+            found = [
+                (count, pod) for pod in assigned.all(row)
+                if (count := self._restarts(pod)) >= args.threshold and self._in_state(pod)
+                and args.selection.candidate(pod, evictor)
+            ]
+            for count, pod in sorted(found, key=lambda each: -each[0]):
+                evictor.evict(pod, f"its containers restarted {count} times")
+
+    def _restarts(self, pod: PodInfo) -> int:
+        status, count = status_of(pod), 0
+        for field in self._args.fields:
+            for each in status.get(field) or ():
+                count += each.get("restartCount") or 0
+        return count
+
+    def _in_state(self, pod: PodInfo) -> bool:
+        states, status = self._args.states, status_of(pod)
+        return (
+            not states or status.get("phase") in states
+            or any(waiting_reason(state) in states for state in container_states(status, self._args.fields))
+        )
+
+
+def make(args: Mapping[str, Any], handle: object) -> RemovePodsHavingTooManyRestarts:  # noqa: ARG001 - as others
+    """Make the plugin for one profile."""
+    return RemovePodsHavingTooManyRestarts(read_args(args))

@@ -1,0 +1,104 @@
+"""RemovePodsViolatingNodeAffinity (Kubernetes' descheduler): evicts pods whose node does not match their affinity."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.pods import NodeFit
+from koordpolicy.engine.kubernetes.selectors import matches_node, matches_term
+from koordpolicy.plugin import Evictor
+
+from .args import PREFERRED, REQUIRED, NodeAffinityArgs, check_args, read_args
+
+__all__ = ["RemovePodsViolatingNodeAffinity", "check_args", "make"]
+
+Json = Mapping[str, Any]
+
+
+class RemovePodsViolatingNodeAffinity:
+    """Evicts active pods that another affinity of their node would suit, and that fit on some node at this time.
+
+    Required: the node no longer matches. Preferred: a node has a greater sum of weights than the pod's own.
+    """
+
+    name = "RemovePodsViolatingNodeAffinity"
+
+    def __init__(self, args: NodeAffinityArgs) -> None:
+        self._args = args
+
+    def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
+        """Evict pods by type of affinity, then node by node; see `Deschedule`."""
+        look = _Look(snapshot, rows)
+        for kind in self._args.types:
+            reason_of = _REASONS.get(kind)
+            if reason_of is None:
+                continue
+            for row in rows.tolist():
+                found = [
+                    (pod, reason) for pod in snapshot.pods(row)
+                    if (affinity := _node_affinity(pod)) and affinity.get(kind) is not None
+                    and (reason := reason_of(look, pod, row)) and self._args.selection.candidate(pod, evictor)
+                    and look.fits_any(pod, row)
+                ]
+                for pod, reason in found:
+                    evictor.evict(pod, reason)
+
+
+def _node_affinity(pod: PodInfo) -> Json | None:
+    affinity = (pod.object.get("spec") or {}).get("affinity")
+    found: Json | None = affinity.get("nodeAffinity") if affinity else None
+    return found
+
+
+class _Look:
+    """The nodes of one call."""
+
+    def __init__(self, snapshot: Snapshot, rows: Rows) -> None:
+        self._snapshot = snapshot
+        self._rows: list[int] = rows.tolist()
+        self._fit = NodeFit(snapshot)
+        self._heaviest: dict[str, int] = {}
+
+    def fits_any(self, pod: PodInfo, own: int) -> bool:
+        """Return whether some node, maybe its own, takes the pod."""
+        return self._fit.fits_strictly(pod, own) or any(self._fit.fits_strictly(pod, row) for row in self._rows)
+
+    def violated(self, pod: PodInfo, row: int) -> str:
+        """Return why the pod's node does not match; empty if it does."""
+        if matches_node(pod.object, self._snapshot.node(row)):
+            return ""
+        return "its required node affinity does not match its node"
+
+    def outweighed(self, pod: PodInfo, row: int) -> str:
+        """Return that a node has a greater weight than the pod's own; empty if none has."""
+        terms: Sequence[Json] = (_node_affinity(pod) or {}).get(PREFERRED) or ()
+        if not terms:
+            return ""
+        own, heaviest = _weight(terms, self._snapshot.node(row)), self._heaviest_of(terms)
+        return f"its node has the weight {own} by its preferred node affinity, another one {heaviest}" \
+            if heaviest > own else ""
+
+    def _heaviest_of(self, terms: Sequence[Json]) -> int:
+        key = json.dumps(terms)
+        if key not in self._heaviest:
+            self._heaviest[key] = max(_weight(terms, self._snapshot.node(row)) for row in self._rows)
+        return self._heaviest[key]
+
+
+_REASONS: Final[Mapping[str, Callable[[_Look, PodInfo, int], str]]] = {
+    REQUIRED: _Look.violated, PREFERRED: _Look.outweighed,
+}
+
+
+def _weight(terms: Sequence[Json], node: Json) -> int:
+    return sum(each.get("weight") or 0 for each in terms if matches_term(each.get("preference") or {}, node))
+
+
+def make(args: Json, handle: object) -> RemovePodsViolatingNodeAffinity:  # noqa: ARG001 - factories take a handle
+    """Make the plugin for one profile."""
+    return RemovePodsViolatingNodeAffinity(read_args(args))

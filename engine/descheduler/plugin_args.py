@@ -1,0 +1,96 @@
+"""Shared parts of the arguments of Kubernetes' descheduling plugins: decoding, namespaces, label selectors.
+
+Arguments are decoded strictly against `schemas/v1alpha2/NAMEArgs.json`; null counts as absent. The words of faults that
+are about values are those of Kubernetes' descheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.documents.validation import validate_plain
+from koordpolicy.engine.framework.descheduler import Evictor
+from koordpolicy.engine.kubernetes.library.format import FORMATS
+from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
+
+from .arguments import Fault, refuse
+from .pods import labels_of
+
+
+def decode(args: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return arguments without nulls, `apiVersion` and `kind`.
+
+    Raises:
+        ArgumentError: they are not valid against the schema of the kind.
+    """
+    given = {key: value for key, value in args.items() if value is not None}
+    refuse(((), message) for message in validate_plain(given, kind, "v1alpha2"))
+    return {key: value for key, value in given.items() if key not in ("apiVersion", "kind")}
+
+
+def check_lists(args: Mapping[str, Any], field: str = "namespaces") -> Iterator[Fault]:
+    """Yield the fault of an argument of which both lists are set."""
+    lists = args.get(field) or {}
+    if lists.get("include") and lists.get("exclude"):
+        what = "namespaces" if field.lower().endswith("namespaces") else field
+        yield (field,), f"only one of Include/Exclude {what} can be set"
+
+
+def check_label_selector(args: Mapping[str, Any], field: str = "labelSelector") -> Iterator[Fault]:
+    """Yield the faults of a label selector: operators, and the syntax of keys and values."""
+    selector = args.get(field)
+    found = None
+    try:
+        check_selector(selector)
+    except ValueError as error:
+        found = str(error)
+    if found is None and selector is not None:
+        found = next(_label_faults(selector), None)
+    if found is not None:
+        yield (field,), f"failed to get label selectors from strategy's params: {found}"
+
+
+def _label_faults(selector: Mapping[str, Any]) -> Iterator[str]:
+    pairs = [(key, [value]) for key, value in (selector.get("matchLabels") or {}).items()]
+    pairs += [(each["key"], each.get("values") or []) for each in selector.get("matchExpressions") or ()]
+    for key, values in pairs:
+        for fault in FORMATS["qualifiedName"].check(key):
+            yield f'key: Invalid value: "{key}": {fault}'
+        for value in values:
+            for fault in FORMATS["labelValue"].check(value):
+                yield f'values[0][{key}]: Invalid value: "{value}": {fault}'
+
+
+@dataclass(frozen=True, slots=True)
+class PodSelection:
+    """The pods that a plugin may evict, by namespace and labels."""
+
+    included: frozenset[str] = frozenset()
+    """Only these namespaces; all if it is empty."""
+    excluded: frozenset[str] = frozenset()
+    selector: Mapping[str, Any] | None = None
+
+    @staticmethod
+    def of(args: Mapping[str, Any]) -> PodSelection:
+        """Return the selection of valid arguments, their fields `namespaces` and `labelSelector`."""
+        namespaces = args.get("namespaces") or {}
+        return PodSelection(
+            frozenset(namespaces.get("include") or ()), frozenset(namespaces.get("exclude") or ()),
+            args.get("labelSelector"),
+        )
+
+    def takes(self, pod: PodInfo) -> bool:
+        """Return whether the pod is selected."""
+        if (self.included and pod.namespace not in self.included) or pod.namespace in self.excluded:
+            return False
+        return self.selector is None or matches_labels(self.selector, labels_of(pod))
+
+    def candidate(self, pod: PodInfo, evictor: Evictor) -> bool:
+        """Return whether the pod is selected, no other plugin evicts it in this cycle, and no filter vetoes it."""
+        return (
+            self.takes(pod) and not evictor.is_leaving(pod)
+            and evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None
+        )

@@ -1,0 +1,289 @@
+"""Golden cases of evictions by an unchanged Kubernetes descheduler, under its own policies.
+
+Each case is a cluster and a `DeschedulerPolicy`. The policy is read as profiles of ours (DefaultEvictor is a filter of
+each, as there) and one cycle runs, once with evictions and once dry. Evictions go to an API server of the tests that
+knows disruption budgets.
+
+What differs from the recordings on purpose is left out:
+
+- A plugin asks a filter only about pods that meet its own criteria, so that the pods refused here are some of those
+  refused there.
+- Of an invalid policy only the faults that are about plugins are compared; this format of policies is not ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from koordpolicy.builtin_plugins.descheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.limits import CycleLimits
+from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
+from koordpolicy.engine.descheduler.results import CycleResult, EvictionOutcome
+from koordpolicy.engine.framework.points import Framework, Point
+from koordpolicy.engine.framework.registry import Plugin, Registry
+from koordpolicy.engine.kubernetes.selectors import matches_labels
+from koordpolicy.engine.source import PolicyError
+
+from .result import Result
+
+SUITE: Final = "k8s_descheduler_runs"
+_SERVER: Final = "ApiServer"
+_NOT_OF_THE_API: Final = frozenset({"NodeMetrics", "PodMetrics", "PrometheusSamples"})
+_CLASSES: Final = {
+    "low": 100, "mid": 1000, "high": 100_000, "top": 1_000_000, "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+_OTHER_FORMAT: Final = (
+    "couldn't get version/kind", "no kind ", "field DeschedulerPolicy.", "unable to find ", "metric provider",
+    "prometheus ", "configures preEvictionFilter",
+)
+"""Faults of the format of policies, which is not ours; and of a plugin without arguments, which has defaults here."""
+_SORTS: Final = frozenset({"RemovePodsHavingTooManyRestarts", "RemovePodsViolatingInterPodAntiAffinity"})
+"""Plugins that sort the pods of a node."""
+_OUR_WORDS: Final = ("operator", "decod", "unmarshal", "not registered", "non-existing plugins", "unable to initialize")
+"""Faults that are compared without the words, as ours come from the schema or the profile."""
+
+Json = Mapping[str, Any]
+
+
+def run(path: Path, *, full: bool = False) -> Iterator[Result]:
+    """Yield the result of every run and every invalid policy of the file."""
+    content = json.loads(path.read_bytes())
+    for case in content["cases"]:
+        yield _result(case["id"], lambda case=case: _differences(case))
+    for case in content.get("invalid") or ():
+        error = case["error"]
+        if error and not any(each in error for each in _OTHER_FORMAT):
+            yield _result(f"invalid/{case['id']}", lambda case=case: _refusal(case))
+
+
+def _result(name: str, differences: Any) -> Result:
+    try:
+        found = list(differences())
+    except PolicyError as error:
+        found = [each.message for each in error.problems]
+    except Exception as error:  # one case must not hide the others
+        found = [f"stopped by {type(error).__name__}: {error}"]
+    return Result(SUITE, name, not found, "; ".join(found))
+
+
+# Policies
+
+
+def _specs(policy: Json) -> list[DeschedulerProfileSpec]:
+    return [_spec(profile) for profile in policy.get("profiles") or ()]
+
+
+def _spec(profile: Json) -> DeschedulerProfileSpec:
+    def enabled(point: str) -> tuple[str, ...]:
+        return tuple(((profile.get("plugins") or {}).get(point) or {}).get("enabled") or ())
+
+    configs = profile.get("pluginConfig") or []
+    return DeschedulerProfileSpec(
+        profile["name"], deschedule=enabled("deschedule"), balance=enabled("balance"), evict=(_SERVER,),
+        filter=("DefaultEvictor",), args={each["name"]: each.get("args") or {} for each in configs},
+        configured=tuple(each["name"] for each in configs),
+    )
+
+
+def _node_selector(text: str | None) -> Json | None:
+    """Return a selector that is written as `key in (a,b)`, the only form that the recordings hold."""
+    if not text:
+        return None
+    key, _, values = text.partition(" in ")
+    return {"matchExpressions": [{"key": key, "operator": "In", "values": values.strip("()").split(",")}]}
+
+
+# The API server
+
+
+@dataclass(slots=True)
+class _ApiServer:
+    """Carries out evictions as the eviction subresource does."""
+
+    budgets: Sequence[Json]
+    evacuating: frozenset[str] = frozenset()
+    """Pods of which a webhook refuses the eviction, as it moves them itself."""
+    refused: list[str] = field(default_factory=list)
+    used: Counter[str] = field(default_factory=Counter)
+
+    def evict(self, pod: PodInfo, _: str) -> bool:
+        allowed = pod.key not in self.evacuating and self._allowed(pod)
+        if not allowed:
+            self.refused.append(pod.key)
+        return allowed
+
+    def _allowed(self, pod: PodInfo) -> bool:
+        if (pod.object.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Pending"):
+            return True
+        of_pod = [each for each in self.budgets if each["metadata"]["namespace"] == pod.namespace and matches_labels(
+            each["spec"].get("selector"), pod.object["metadata"].get("labels") or {}, absent=False)]
+        if len(of_pod) != 1:
+            return not of_pod
+        (budget,) = of_pod
+        key, status = f"{pod.namespace}/{budget['metadata']['name']}", budget.get("status") or {}
+        if not _is_ready(pod) and status["currentHealthy"] >= status["desiredHealthy"] > 0:
+            return True
+        if self.used[key] >= status["disruptionsAllowed"]:
+            return False
+        self.used[key] += 1
+        return True
+
+
+def _is_ready(pod: PodInfo) -> bool:
+    conditions = (pod.object.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+# Runs
+
+
+def _cycle(case: Json, *, dry_run: bool) -> tuple[CycleResult, _ApiServer]:
+    classes = [{"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+               for name, value in _CLASSES.items()]
+    objects = [each for each in case["objects"] if each["kind"] not in _NOT_OF_THE_API]
+    server = _ApiServer(
+        [each for each in objects if each["kind"] == "PodDisruptionBudget"],
+        frozenset((case.get("note") or "").partition("answers 429: ")[2].split(", ")),
+    )
+    plugin = Plugin(_SERVER, Framework.DESCHEDULER, (Point.EVICTION_FILTER,), lambda *_: server, origin="test",
+                    digest=_SERVER, enabled=False)
+    policy = case["policy"]
+    profiles = build_profiles(_specs(policy), Registry.of([*PLUGINS, plugin], generation=1), dry_run=False)
+    limits = CycleLimits(*(policy.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")))
+    result = run_cycle(
+        profiles, Cluster([*objects, *classes]).snapshot(nanoseconds(case["now"], "now")), limits=limits,
+        dry_run=dry_run, node_selector=_node_selector(policy.get("nodeSelector")),
+    )
+    return result, server
+
+
+def _differences(case: Json) -> Iterator[str]:
+    expect = case["expect"]
+    result, server = _cycle(case, dry_run=case.get("mode") == "dry-run")
+    yield from (f"failed: {each.message}" for each in result.failures)
+    evicted = list(result.evicted)
+    if expect["evicted"] is None:
+        yield from _unstable(evicted, expect["unstable"], case)
+    else:
+        found = [(each.pod, each.node, each.plugin) for each in evicted]
+        wanted = [(each["pod"], each["node"], each["plugin"]) for each in expect["evicted"]]
+        yield from _set_difference("evicted", {each[0] for each in found}, {each[0] for each in wanted})
+        if sorted(found) != sorted(wanted):
+            yield "node or plugin of an eviction differs"
+        elif expect["stableOrder"]:
+            yield from _order(case, found, wanted)
+    yield from _refused(result, expect)
+    if expect.get("evictionErrorsStable"):
+        wanted_errors = {each["pod"] for each in expect["evictionErrors"]}
+        yield from _set_difference("eviction errors", set(server.refused), wanted_errors)
+    yield from _dry(case)
+
+
+def _set_difference(what: str, found: set[str], wanted: set[str]) -> Iterator[str]:
+    if found != wanted:
+        yield f"{what}: lacks {sorted(wanted - found)}, has {sorted(found - wanted)}"
+
+
+def _order(case: Json, found: Sequence[tuple[str, str, str]], wanted: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield the differences of the order, as far as the plugins have one: nodes come as the binary's cache lists them,
+    and equals as its sort leaves them.
+    """
+    created = {_key(each): each["metadata"]["creationTimestamp"] for each in case["objects"] if each["kind"] == "Pod"}
+
+    def ordered(evictions: Sequence[tuple[str, str, str]]) -> dict[str, list[str]]:
+        of: dict[str, list[str]] = {}
+        for pod, node, plugin in evictions:
+            if plugin == "PodLifeTime":
+                of.setdefault(plugin, []).append(created[pod])
+            elif plugin in _SORTS:
+                of.setdefault(f"{plugin} on {node}", []).append(pod)
+        return of
+
+    ours, theirs = ordered(found), ordered(wanted)
+    for key, wanted_order in theirs.items():
+        if ours[key] != wanted_order:
+            yield f"order of {key}: expected {wanted_order}, got {ours[key]}"
+
+
+def _refused(result: CycleResult, expect: Json) -> Iterator[str]:
+    if not expect["refusedComplete"]:
+        return
+    wanted = {each["pod"] for each in expect["refused"]}
+    found = {each.pod for each in result.kept
+             if each.stopped_by == "DefaultEvictor" and each.stopped_rule != "noEvictionPolicy"}
+    if found - wanted:
+        yield f"refused: has {sorted(found - wanted)}"
+
+
+def _dry(case: Json) -> Iterator[str]:
+    dry = case["expect"].get("dryRun")
+    if dry is None or case.get("mode") == "dry-run":
+        return
+    wanted = [each["pod"] for each in case["expect"]["evicted"]] if dry == "same" else dry.get("evicted")
+    if wanted is not None and case["expect"]["evicted"] is not None:
+        found = {each.pod for each in _cycle(case, dry_run=True)[0].evicted}
+        yield from _set_difference("dry run", found, set(wanted))
+
+
+def _unstable(evicted: Sequence[EvictionOutcome], wanted: Json, case: Json) -> Iterator[str]:
+    """Yield the differences from what all runs did, of a case whose runs differed.
+
+    A count that varied over nodes and owners may be outside of what eleven runs showed; the total may not.
+    """
+    lacking = {each["pod"] for each in wanted["always"]} - {each.pod for each in evicted}
+    if lacking:
+        yield f"evicted: lacks {sorted(lacking)}"
+    pods = {_key(each): each for each in case["objects"] if each["kind"] == "Pod"}
+    owners = {key: [f"{each['metadata']['namespace']}/{owner['kind']}/{owner['name']}"
+                    for owner in each["metadata"].get("ownerReferences") or ()] for key, each in pods.items()}
+    counts = {
+        "perNode": Counter(each.node for each in evicted),
+        "perNamespace": Counter(each.pod.partition("/")[0] for each in evicted),
+        "perOwner": Counter(owner for each in evicted for owner in owners[each.pod]),
+        "perOwnerNode": Counter(f"{owner}@{each.node}" for each in evicted for owner in owners[each.pod]),
+    }
+    if not _within(len(evicted), wanted["total"]):
+        yield f"total: expected {wanted['total']}, got {len(evicted)}"
+    for name, found in counts.items():
+        for key, number in (wanted.get(name) or {}).items():
+            if isinstance(number, int) and found[key] != number:
+                yield f"{name}: expected {number} of {key}, got {found[key]}"
+
+
+def _within(found: int, wanted: int | Mapping[str, int]) -> bool:
+    return found == wanted if isinstance(wanted, int) else wanted["min"] <= found <= wanted["max"]
+
+
+def _key(item: Json) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+# Invalid policies
+
+
+def _refusal(case: Json) -> Iterator[str]:
+    wanted = case["error"].partition(": ")[2] if case["error"].startswith("in profile") else case["error"]
+    registry = Registry.of([*PLUGINS, Plugin(_SERVER, Framework.DESCHEDULER, (), lambda *_: _ApiServer(()),
+                                             origin="test", digest=_SERVER, enabled=False)], generation=1)
+    try:
+        build_profiles(_specs(yaml.safe_load(case["policy"])), registry, dry_run=False)
+    except PolicyError as error:
+        text = "; ".join(each.message for each in error.problems)
+        built = "does not exist" not in text or "non-existing" in wanted or "not registered" in wanted
+        words = any(each in case["error"] for each in _OUR_WORDS) or wanted in text
+        if not built or not words:
+            yield f"expected {wanted!r}, got {text!r}"
+    else:
+        yield f"accepted; expected {wanted!r}"
