@@ -199,7 +199,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     from koordpolicy.engine.agent.node_agent import NodeAgent  # noqa: PLC0415 - only this command pays for it
     from koordpolicy.engine.agent.qos_manager.lives import check_extension_gates, plugins_at  # noqa: PLC0415
     from koordpolicy.engine.agent.qos_manager.manager import Manager  # noqa: PLC0415
-    from koordpolicy.engine.client.plain_connection import load_plain_connection  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415
 
     gates = dict(read_gates(options.feature_gates))
     extensions = dict(_read_extensions(options.qos_extension_plugins))
@@ -218,7 +218,7 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     settings = _settings(options, gates, enable, own, extensions)
     raise_descriptor_limit()  # files of control groups stay open
     observed = Observed(options)
-    agent = NodeAgent(lambda: load_plain_connection(context_of(options.cluster)), policies.live, settings,
+    agent = NodeAgent(lambda: load_connection(context_of(options.cluster)), policies.live, settings,
                       observers=observed.observers, on_attempt=observed.on_attempt, metric=observed.metric,
                       counts=observed.counts, recorder=observed.recorder(lambda: agent.host))
     loaded = _Loaded(agent, lambda: policies.live.registry)

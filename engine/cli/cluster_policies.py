@@ -54,7 +54,7 @@ def sources_of(paths: Iterable[str | Path]) -> dict[str, ApiSource]:
 
 def _follower_of(sources: Iterable[ApiSource], context: str | None) -> PolicyFollower:
     """Return a started follower of these sources, in the cluster of a kubeconfig's context (see `load_connection`)."""
-    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - takes a second to import
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
     from koordpolicy.engine.reload.follow import PolicyFollower  # noqa: PLC0415
 
     follower = PolicyFollower(tuple(sources), load_connection(context))
@@ -113,7 +113,7 @@ class ClusterPolicies:
 
     def started(self) -> None:
         """Take part in the election of the server that writes status."""
-        from koordpolicy.engine.client.connection import SERVICE_ACCOUNT  # noqa: PLC0415 - as above
+        from koordpolicy.engine.client.kubeconfig import SERVICE_ACCOUNT  # noqa: PLC0415 - as above
         from koordpolicy.engine.client.leader_election import LeaseSettings, new_identity  # noqa: PLC0415
 
         if self._writer is None:

@@ -519,7 +519,7 @@ def objects_of(source: str, note: Callable[[str], None] = warn) -> Iterable[Mapp
     """
     kind, _, context = source.partition(":")
     if kind == LIVE_CLUSTER:
-        from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - the client takes a second to import
+        from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - for a live cluster only
 
         return api.load(context or None, note=note)
     if not Path(source).exists():

@@ -72,7 +72,7 @@ def access_of(
 
 
 def _transports(file: str | None, connect: Callable[[], Connection] | None) -> Callable[[], Transport]:
-    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - only servers pay for the client
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - only servers need it
     from koordpolicy.engine.client.transport import Transport  # noqa: PLC0415
 
     def load() -> Connection:

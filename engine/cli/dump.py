@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     path: Path = options.out
     if path.is_dir() or (path.exists() and not path.is_file()):
         raise Stop(f"cannot write `{path}`: it is not a file")
-    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - it takes a second to import
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
 
     context = context_of(options.cluster)
     kinds = kinds_of(registry_of(options.policies, builtins, context=context))

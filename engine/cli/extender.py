@@ -42,11 +42,11 @@ from .terminal import warn, write
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.cluster.kinds import Read
-    from koordpolicy.engine.cluster.sources.api import Binding
     from koordpolicy.engine.framework.registry import Plugin, Registry
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
     from koordpolicy.engine.scheduler.extender.loaded import Loaded
+    from koordpolicy.engine.scheduler.extender.pod_binder import PodBinder
     from koordpolicy.engine.scheduler.extender.server import Server
     from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster
 
@@ -304,16 +304,18 @@ def loader(
                             placements=Placements(cluster, time.monotonic, seconds=assumed))
         reloader.stage_with(lambda registry: stage(scheduler, registry))
         reloader.start()
-        bind = _binder(options.cluster or "") if options.bind_pods else None
         source = options.cluster or "the nodes of the requests"
-        return Loaded(extender, reloader, source, watched, counters, vetter, bind)
+        if not options.bind_pods:
+            return Loaded(extender, reloader, source, watched, counters, vetter)
+        binder = _binder(source)
+        return Loaded(extender, reloader, source, watched, counters, vetter, binder, binder.close)
 
     return load
 
 
 def _watched(source: str, cluster: Cluster, reads: Iterable[Read]) -> WatchedCluster:
     """Return a live cluster that is watched and listed; raises `PolicyError` if it cannot be reached."""
-    from koordpolicy.engine.client.connection import load_connection  # noqa: PLC0415 - the client takes long to import
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
     from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster  # noqa: PLC0415
 
     watched = WatchedCluster(load_connection(source.partition(":")[2] or None), cluster, reads)
@@ -321,10 +323,11 @@ def _watched(source: str, cluster: Cluster, reads: Iterable[Read]) -> WatchedClu
     return watched
 
 
-def _binder(source: str) -> Callable[[Binding], None]:
-    from koordpolicy.engine.cluster.sources import api  # noqa: PLC0415 - the client takes a second to import
+def _binder(source: str) -> PodBinder:
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
+    from koordpolicy.engine.scheduler.extender.pod_binder import PodBinder  # noqa: PLC0415
 
-    return api.binder(source.partition(":")[2] or None)
+    return PodBinder(load_connection(source.partition(":")[2] or None))
 
 
 def _enabled(plugins: tuple[Plugin, ...], names: tuple[str, ...] | list[str]) -> tuple[Plugin, ...]:

@@ -71,7 +71,7 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Schedule and bind the pods of a live cluster until a signal ends it."""
-    from koordpolicy.engine.client.plain_connection import load_plain_connection  # noqa: PLC0415
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415
     from koordpolicy.engine.reload.admin import RollbackEndpoint  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.operations import Operations  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.owner import Ended  # noqa: PLC0415
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.config is not None and (options.scheduler_name or options.profile):
         raise Stop("`--scheduler-name` and `--profile` go without `--config`: its profiles have names")
     check_paths(options)
-    connect = partial(load_plain_connection, options.cluster.partition(":")[2] or None)
+    connect = partial(load_connection, options.cluster.partition(":")[2] or None)
     tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
     operations = Operations(counters=Counters(), access=delegation.access_of(options, connect) if _protects(options)
                             else None)

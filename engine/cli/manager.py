@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - as all commands
     """Manage the cluster until a signal ends it."""
-    from koordpolicy.engine.client.plain_connection import load_plain_connection  # noqa: PLC0415 - see cli.COMMANDS
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
     from koordpolicy.engine.manager.operations import ManagerOperations  # noqa: PLC0415
     from koordpolicy.engine.manager.server import Ended, ManagerServer, ManagerSettings  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if options.webhook_bind is not None and tls is None:
         raise Stop("`--webhook-bind` needs `--tls-cert` and `--tls-key`: the API server calls webhooks over https only")
     start_server_logs(options.log_format)
-    connect = partial(load_plain_connection, context or None)
+    connect = partial(load_connection, context or None)
     protects = options.tls_cert is not None or options.authentication_kubeconfig is not None
     operations = ManagerOperations(access=delegation.access_of(options, connect) if protects else None)
     settings = ManagerSettings(

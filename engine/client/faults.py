@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from koordpolicy.engine.source import PolicyError, Problem
+
 _LONGEST: Final = 300
 
 
@@ -145,11 +147,15 @@ def of_exception(error: BaseException) -> ApiFault:
     return next((fault for fits, fault in _BY_EXCEPTION if any(map(fits, causes))), _OTHER)
 
 
-def of_configuration(error: BaseException, *, files: str, context: str | None, there: bool) -> ApiFault:
-    """Return the fault of a kubeconfig; `there`: whether any of its files exists."""
+def no_way(context: str | None, fault: ApiFault) -> PolicyError:
+    """Return the error that a configuration leads to no cluster; `context` is the one that was named, or None."""
+    return PolicyError([Problem(f"no way into the cluster{f' `{context}`' if context else ''}: {fault.message}",
+                                help=fault.help, code="cluster")])
+
+
+def of_configuration(error: BaseException, *, files: str, context: str | None) -> ApiFault:
+    """Return the fault of a kubeconfig that the official client cannot use."""
     where = f"`{files}`"
-    if not there:
-        return ApiFault(f"there is no kubeconfig {where}", "name one in the environment variable KUBECONFIG")
     text = " ".join(str(error).removeprefix("Invalid kube-config file. ").split()).rstrip(".")[:_LONGEST]
     if type(error).__module__.partition(".")[0] == "yaml":
         return ApiFault(f"the kubeconfig {where} is not YAML: {text}", "correct it, or name another one in KUBECONFIG")

@@ -12,9 +12,9 @@ from koordpolicy.engine.agent.qos_manager.evictor import (
     EvictionAttempt,
     PodEvictor,
 )
-from koordpolicy.engine.client.connection import load_connection
 from koordpolicy.engine.client.event_recorder import EventRecorder
 from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.objects.pods import PodInfo

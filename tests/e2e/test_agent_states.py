@@ -24,8 +24,8 @@ from koordpolicy.engine.agent.states_informer.settings import StatesSettings
 from koordpolicy.engine.agent.states_informer.state_store import StateStore
 from koordpolicy.engine.agent.states_informer.states_informer import StatesInformer
 from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.permissions import rules
-from koordpolicy.engine.client.plain_connection import load_plain_connection
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.objects.metrics import NodeMetric
@@ -52,7 +52,7 @@ class Node:
                  pods_from: str) -> None:
         self.ahead = 0.0
         reached = KubeletSettings(address="127.0.0.1", read_only_port=kubelet.port, interval=0.2, timeout=10)
-        self.transport = Transport(load_plain_connection(configuration_file=kubeconfig), rate=0)
+        self.transport = Transport(load_connection(configuration_file=kubeconfig), rate=0)
         io.on_close(self.transport.close)
         self.io = io
         self.states = StatesInformer(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from koordpolicy.engine.client.connection import load_connection
 from koordpolicy.engine.client.informer import Change, Informer
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.resources import BY_KIND
 from koordpolicy.engine.client.transport import Transport
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from koordpolicy.engine.client.connection import load_connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, RecorderView
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.resources import BY_KIND, ObjectReference, pod_reference
 from koordpolicy.engine.client.transport import Transport
 

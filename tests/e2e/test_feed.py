@@ -14,8 +14,8 @@ from functools import partial
 import pytest
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
-from koordpolicy.engine.client.connection import load_connection
 from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import FieldSets, Read, field_paths, fields_read

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from koordpolicy.engine.client.connection import load_connection
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
 
 from .control_plane import AdminClient, ControlPlane
@@ -20,7 +20,7 @@ from .scheduler_process import until
 
 HOLDER = """
 import signal, sys, threading
-from koordpolicy.engine.client.connection import load_connection
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
 
 kubeconfig, namespace, identity = sys.argv[1:]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpolicy.engine.client.connection import load_connection
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 
 from .control_plane import ControlPlane

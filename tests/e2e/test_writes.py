@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from koordpolicy.engine.client.connection import load_connection
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.resources import BY_KIND, ObjectReference, pod_reference
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.client.writes import ClusterWriter, PodCondition, WriteResult, WriteStatus

@@ -1,26 +1,20 @@
-"""A live cluster through the official client: lists objects kind by kind, and binds pods.
-
-The client finds the cluster and authenticates (kubeconfig with its plugins, or the pod's service account). Objects are
-the JSON of the server, as building the client's models takes several times as long and changes the values of
-expressions. Each is decoded by itself, so that an odd one costs itself.
-"""
+"""A live cluster that is listed once, kind by kind. An object is decoded by itself, so that an odd one costs itself."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
+import asyncio
+import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from koordpolicy.engine.client.connection import load_settings
-from koordpolicy.engine.client.faults import ApiFault, FaultError, of_exception, of_status
+from koordpolicy.engine.client.faults import ApiFault, FaultError, of_status
+from koordpolicy.engine.client.kubeconfig import load_connection
 from koordpolicy.engine.client.resources import BY_KIND, HEADS, RESOURCES, ApiResource
+from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 from koordpolicy.engine.source import PolicyError, Problem
 
 from ..kinds import Objects
@@ -28,21 +22,11 @@ from ..kinds import Objects
 _LOG: Final = logging.getLogger(__name__)
 
 _PAGE: Final = 500
-_TIMEOUT_S: Final = (5.0, 60.0)
+_TIMEOUT_S: Final = 60.0
 _RESTARTS: Final = 3
 
 KINDS: Final = tuple(resource.kind for resource in RESOURCES)
 _ABSENT: Final = "the cluster has no"
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """The binding of a pod to a node."""
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
 
 
 def load(
@@ -62,18 +46,26 @@ def load(
 
     Raises `PolicyError` if the configuration is wrong, the server cannot be reached, or refuses nodes or pods.
     """
+    connection = load_connection(context, configuration_file=configuration_file)
+
+    async def run() -> Objects:
+        async with Transport(connection, rate=0) as transport:
+            return await _load(transport, kinds, note, page)
+
+    return asyncio.run(run())
+
+
+async def _load(transport: Transport, kinds: Sequence[str], note: Callable[[str], None], page: int) -> Objects:
     objects: list[Mapping[str, Any]] = []
     failed: dict[str, Problem] = {}
-    with _client(context, configuration_file) as client:
-        for kind in kinds:
-            resource = BY_KIND[kind]
-            try:
-                objects += _listed(client, resource, page)
-            except FaultError as error:
-                fault = error.fault
-                failed[kind] = Problem(fault.message, help=fault.help, code="cluster")
-                if fault.everywhere:
-                    raise PolicyError([failed[kind]]) from None
+    for kind in kinds:
+        try:
+            objects += await _listed(transport, BY_KIND[kind], page)
+        except FaultError as error:
+            fault = error.fault
+            failed[kind] = Problem(fault.message, help=fault.help, code="cluster")
+            if fault.everywhere:
+                raise PolicyError([failed[kind]]) from None
     for kind, problem in failed.items():
         if BY_KIND[kind].required:
             raise PolicyError([problem])
@@ -90,65 +82,6 @@ def _without(failed: Mapping[str, Problem]) -> str:
     return f"{'; '.join(parts)}; going on without"
 
 
-def binder(
-    context: str | None, *, configuration_file: str | os.PathLike[str] | None = None,
-) -> Callable[[Binding], None]:
-    """Return a function that binds a pod to a node; several threads may call it at once; it raises `PolicyError`.
-
-    The pod must have the UID of the binding: another one of its name is left alone.
-    """
-    opened = contextlib.ExitStack()
-    client = opened.enter_context(_client(context, configuration_file))
-
-    def bind(binding: Binding) -> None:
-        body = {
-            "apiVersion": "v1", "kind": "Binding",
-            "metadata": {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
-        }
-        core: Any = import_module("kubernetes.client").CoreV1Api(client)
-        try:
-            with _faults(client, "create", "pods/binding", f"{binding.namespace}/{binding.name}"):
-                core.create_namespaced_pod_binding(
-                    binding.name, binding.namespace, body, _preload_content=False, _request_timeout=_TIMEOUT_S)
-        except FaultError as error:
-            raise PolicyError([Problem(error.fault.message, help=error.fault.help, code="cluster")]) from None
-
-    return bind
-
-
-@contextlib.contextmanager
-def _client(context: str | None, configuration_file: str | os.PathLike[str] | None) -> Iterator[Any]:
-    client: Any = import_module("kubernetes.client")
-    settings = load_settings(context, configuration_file=configuration_file)
-    if not settings.verify_ssl:
-        # The user set `insecure-skip-tls-verify` on purpose; the library would warn at every request.
-        urllib3: Any = import_module("urllib3")
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    made = client.ApiClient(settings)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@contextlib.contextmanager
-def _faults(client: Any, verb: str, resource: str, subject: str) -> Iterator[None]:
-    """Translate the client's exceptions to faults; `subject` names the request in messages."""
-    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415
-
-    try:
-        yield
-    except ApiException as error:
-        fault = of_status(error.status or 0, error.body, verb=verb, resource=resource)
-        raise FaultError(ApiFault(f"{subject}: {fault.message}", fault.help, fault.everywhere)) from None
-    except (HTTPError, OSError) as error:
-        fault = of_exception(error)
-        raise FaultError(ApiFault(f"the cluster at {client.configuration.host} cannot be reached: {fault.message}",
-                                fault.help, fault.everywhere)) from None
-
-
 class _ListMetadata(msgspec.Struct):
     next: str | None = msgspec.field(default=None, name="continue")
 
@@ -161,20 +94,20 @@ class _List(msgspec.Struct):
 _lists: Final = msgspec.json.Decoder(_List)
 
 
-def _listed(client: Any, resource: ApiResource, page: int) -> list[Mapping[str, Any]]:
+async def _listed(transport: Transport, resource: ApiResource, page: int) -> list[Mapping[str, Any]]:
     """Return the objects of a kind; one that cannot be decoded is left out, and logged."""
     for _ in range(_RESTARTS):
         objects: list[Mapping[str, Any]] = []
         token: str | None = None
         while True:
-            answer = _page(client, resource, page, token)
+            answer = await _page(transport, resource, page, token)
             if answer is None:
                 break  # the list that was begun has expired
             for item in answer.items or ():
                 try:
                     head = HEADS.decode(item).metadata
                 except (ValueError, RecursionError):
-                    raise _no_list(client, resource) from None
+                    raise _no_list(transport, resource) from None
                 try:
                     objects.append(_decoded(resource, item))
                 except (ValueError, RecursionError) as error:
@@ -195,60 +128,37 @@ def _decoded(resource: ApiResource, text: msgspec.Raw) -> Mapping[str, Any]:
     return {"apiVersion": resource.api_version, "kind": resource.kind} | item
 
 
-def _page(client: Any, resource: ApiResource, page: int, token: str | None) -> _List | None:
+async def _page(transport: Transport, resource: ApiResource, page: int, token: str | None) -> _List | None:
     """Return one page as the server sends it; None if its token has expired."""
-    from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
-
-    options: dict[str, Any] = {"limit": page, "_preload_content": False, "_request_timeout": _TIMEOUT_S}
-    if token is not None:
-        options["_continue"] = token
-    with _faults(client, "list", resource.plural, f"{resource.plural} cannot be listed"):
-        try:
-            text = _request(client, resource)(**options).data
-        except ApiException as error:
-            if error.status == 410 and token is not None:
-                return None
-            if error.status == 404:
-                raise FaultError(ApiFault(
-                    f"{_ABSENT} {resource.plural} ({resource.api_version})",
-                    "is this a Kubernetes API server?" if resource.required else "install what defines them")) from None
-            if error.status == 403:
-                fault = of_status(403, error.body, verb="list", resource=resource.plural)
-                raise FaultError(ApiFault(f"{resource.plural} may not be listed: {fault.message}",
-                                        f"grant `list` on `{resource.plural}` cluster-wide")) from None
-            raise
+    query = {"limit": str(page), **({} if token is None else {"continue": token})}
+    try:
+        text = await transport.request("GET", resource.path(), query=query, timeout=_TIMEOUT_S, retries=0)
+    except ApiError as error:
+        if error.code == 410 and token is not None:
+            return None
+        raise FaultError(_fault_of(error, resource)) from None
+    except ConnectionFailed as error:
+        raise FaultError(ApiFault(
+            f"the cluster at {transport.connection.server} cannot be reached: {error.fault.message}", error.fault.help,
+            error.fault.everywhere)) from None
     try:
         return _lists.decode(text)
     except (ValueError, RecursionError):
-        raise _no_list(client, resource) from None
+        raise _no_list(transport, resource) from None
 
 
-def _no_list(client: Any, resource: ApiResource) -> FaultError:
+def _fault_of(error: ApiError, resource: ApiResource) -> ApiFault:
+    if error.code == 404:
+        return ApiFault(f"{_ABSENT} {resource.plural} ({resource.api_version})",
+                        "is this a Kubernetes API server?" if resource.required else "install what defines them")
+    fault = of_status(error.code, json.dumps({"message": error.message}), verb="list", resource=resource.plural)
+    if error.code == 403:
+        return ApiFault(f"{resource.plural} may not be listed: {fault.message}",
+                        f"grant `list` on `{resource.plural}` cluster-wide")
+    return ApiFault(f"{resource.plural} cannot be listed: {fault.message}", fault.help, fault.everywhere)
+
+
+def _no_list(transport: Transport, resource: ApiResource) -> FaultError:
     return FaultError(ApiFault(
-        f"the cluster at {client.configuration.host} answers with something else than a list of {resource.plural}",
+        f"the cluster at {transport.connection.server} answers with something else than a list of {resource.plural}",
         "is this a Kubernetes API server?"))
-
-
-def _request(client: Any, resource: ApiResource) -> Callable[..., Any]:
-    apis: Any = import_module("kubernetes.client")
-    listing: Callable[..., Any]
-    match resource.kind:
-        case "Node":
-            listing = apis.CoreV1Api(client).list_node
-        case "Pod":
-            listing = apis.CoreV1Api(client).list_pod_for_all_namespaces
-        case "Namespace":
-            listing = apis.CoreV1Api(client).list_namespace
-        case "PersistentVolume":
-            listing = apis.CoreV1Api(client).list_persistent_volume
-        case "PersistentVolumeClaim":
-            listing = apis.CoreV1Api(client).list_persistent_volume_claim_for_all_namespaces
-        case "Service":
-            listing = apis.CoreV1Api(client).list_service_for_all_namespaces
-        case "ReplicationController":
-            listing = apis.CoreV1Api(client).list_replication_controller_for_all_namespaces
-        case _:
-            # Any group's objects can be asked for as a custom resource's: the path is the same.
-            listing = functools.partial(apis.CustomObjectsApi(client).list_cluster_custom_object, resource.group,
-                                        resource.version, resource.plural)
-    return listing

@@ -19,10 +19,10 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 import msgspec
 import numpy as np
 
-from koordpolicy.engine.cluster.sources.api import Binding
 from koordpolicy.engine.kubernetes.objects import json_kind
 
 from .blocks import WHOLE, Blocks, Rest, free
+from .pod_binder import Binding
 
 MOST_ELEMENTS: Final = 125_000
 """Elements, by their commas, of a body up to 512 KiB, and of the end of a larger one."""

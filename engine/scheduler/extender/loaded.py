@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from koordpolicy.engine.cluster.sources.api import Binding
 from koordpolicy.engine.reload.reloader import Reloader
 from koordpolicy.engine.reload.vet import Vetter
 
 from ..observe.counters import Counters
+from .pod_binder import Binding
 from .protocol import Extender
 from .watched_cluster import WatchedCluster
 
@@ -32,6 +32,8 @@ class Loaded:
     """Binds a pod in the cluster, in a thread that may block; None where kube-scheduler binds. Raises
     `PolicyError` where that fails.
     """
+    close_binder: Callable[[], None] = lambda: None
+    """Ends the requests of `bind`."""
 
     def stop_reloading(self) -> None:
         """End the compiling process, so that nothing waits for it, and then the reloading thread."""

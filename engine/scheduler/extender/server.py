@@ -664,6 +664,7 @@ def _compare(loaded: Loaded, watched: WatchedCluster) -> None:
 def _close(loaded: Loaded) -> None:
     loaded.extender.close()
     loaded.extender.scheduler.close()
+    loaded.close_binder()
     if loaded.watched is not None:
         loaded.watched.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender
-from koordpolicy.engine.cluster.sources.api import Binding
+from koordpolicy.engine.scheduler.extender.pod_binder import Binding
 from koordpolicy.engine.scheduler.extender.server import Server
 from koordpolicy.engine.source import PolicyError, Problem
 

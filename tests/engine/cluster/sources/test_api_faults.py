@@ -15,7 +15,7 @@ import trustme
 import yaml
 
 from koordpolicy.engine.client.faults import of_exception, of_status
-from koordpolicy.engine.cluster.sources.api import Binding, binder, load
+from koordpolicy.engine.cluster.sources.api import load
 from koordpolicy.engine.source import PolicyError
 
 
@@ -162,9 +162,10 @@ def test_a_connection_that_breaks_off_is_told(tmp_path):
         port = listening.getsockname()[1]
 
         def hang_up():
-            connection, _ = listening.accept()
-            connection.recv(1000)
-            connection.close()
+            for _ in range(2):  # aiohttp repeats a GET once
+                connection, _ = listening.accept()
+                connection.recv(1000)
+                connection.close()
 
         thread = threading.Thread(target=hang_up)
         thread.start()
@@ -317,28 +318,3 @@ def test_an_object_that_cannot_be_decoded_is_left_out_and_logged(tmp_path, caplo
     assert list(found) == [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "fine"}}]
     assert [record.getMessage().partition(" left out")[0] for record in caplog.records] == [
         "Node `odd`: it cannot be read, and is"]
-
-
-BINDING = Binding("shop", "web-1", "u1", "n1")
-
-
-def test_a_pod_is_bound_by_its_uid(tmp_path):
-    with Server(201, b"{}") as server:
-        binder(None, configuration_file=kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))(BINDING)
-        assert server.asked == [("POST", "/api/v1/namespaces/shop/pods/web-1/binding", {
-            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "web-1", "namespace": "shop", "uid": "u1"},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}})]
-
-
-@pytest.mark.parametrize(("status", "message", "advice"), [
-    (403, "shop/web-1: said", "grant `create` on `pods/binding`"),
-    (404, "shop/web-1: the cluster does not have it (404: said)", "install"),
-    (409, "shop/web-1: it is there already, or was changed meanwhile (409: said)", "nothing"),
-])
-def test_a_pod_that_cannot_be_bound_says_why(tmp_path, status, message, advice):
-    with Server(status, status_body("said")) as server:
-        bind = binder(None, configuration_file=kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}"))
-        with pytest.raises(PolicyError) as caught:
-            bind(BINDING)
-    (problem,) = caught.value.problems
-    assert (problem.message, problem.help.startswith(advice)) == (message, True)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from koordpolicy.engine.client.connection import Connection, FixedCredentials, TokenFile, load_connection
-from koordpolicy.engine.client.plain_connection import load_plain_connection
+from koordpolicy.engine.client.connection import Connection, FixedCredentials, TokenFile
+from koordpolicy.engine.client.kubeconfig import load_connection
+from koordpolicy.engine.client.official_client import PluginCredentials, connection_of_identity_provider
 from koordpolicy.engine.source import PolicyError
 
 NO_DATA = {"server": "https://a", "certificate-authority-data": "?"}
@@ -52,7 +53,7 @@ def account(tmp_path: Path, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_pod_uses_the_files_of_its_service_account_and_a_rotated_token_after_a_refusal(account: Path):
-    found = load_plain_connection(service_account=account)
+    found = load_connection(service_account=account)
     assert (found.server, found.certificate_authority) == ("https://[fd00::1]:6443", str(account / "ca.crt"))
     assert header(found) == "Bearer first"
     (account / "token").write_text("second\n")
@@ -64,7 +65,7 @@ def test_a_pod_uses_the_files_of_its_service_account_and_a_rotated_token_after_a
 def test_a_service_account_without_a_token_is_a_fault_with_its_file(account: Path):
     (account / "token").unlink()
     with pytest.raises(PolicyError, match=rf"`{account}/token` cannot be read"):
-        load_plain_connection(service_account=account)
+        load_connection(service_account=account)
 
 
 @pytest.mark.parametrize("user", [
@@ -77,21 +78,62 @@ def test_a_simple_kubeconfig_is_read_as_the_official_client_reads_it(kubeconfig:
     for name in ("crt.pem", "key.pem", "ca.pem"):
         (kubeconfig.parent / name).write_text(name)
     write(kubeconfig, user, **{"certificate-authority": "ca.pem", "tls-server-name": "kubernetes"})
-    plain, official = (load(configuration_file=kubeconfig) for load in (load_plain_connection, load_connection))
+    found = load_connection(configuration_file=kubeconfig)
+    official = connection_of_identity_provider("here", str(kubeconfig))
 
     def content(files: tuple[str, str | None] | None) -> list[bytes]:
         return [Path(name).read_bytes() for name in files or () if name]
 
-    assert header(plain) == header(official)
-    assert type(plain.credentials) is type(official.credentials)
-    assert content(plain.client_certificate) == content(official.client_certificate)
-    assert (plain.server, plain.verify, plain.server_name) == (official.server, official.verify, official.server_name)
-    assert Path(plain.certificate_authority or "").samefile(official.certificate_authority or "")
+    assert header(found) == header(official)
+    assert content(found.client_certificate) == content(official.client_certificate)
+    assert (found.server, found.verify, found.server_name) == (official.server, official.verify, official.server_name)
+    assert Path(found.certificate_authority or "").samefile(official.certificate_authority or "")
+
+
+@pytest.mark.parametrize("user", [{"tokenFile": "keys/token"}, {"exec": {
+    "apiVersion": "client.authentication.k8s.io/v1", "command": "keys/login", "interactiveMode": "Never"}}])
+def test_several_files_are_one_kubeconfig_with_paths_relative_to_the_file_that_names_them(
+    tmp_path: Path, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, user: dict[str, Any],
+):
+    users, clusters = tmp_path / "users", tmp_path / "clusters"
+    for directory in (users / "keys", clusters):
+        directory.mkdir(parents=True)
+    (users / "keys" / "token").write_text("of a file")
+    login = users / "keys" / "login"
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+              "status": {"token": "of a file"}}
+    login.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    login.chmod(0o755)
+    (clusters / "ca.pem").write_text(CERTIFICATE)
+    parts = {
+        kubeconfig: {
+            "current-context": "here", "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}]},
+        users / "config": {"current-context": "there", "users": [{"name": "u", "user": user}]},
+        clusters / "config": {
+            "clusters": [{"name": "c", "cluster": {"server": "https://a", "certificate-authority": "ca.pem"}}],
+            "users": [{"name": "u", "user": {"token": "of the later file, which does not count"}}]}}
+    for path, content in parts.items():
+        path.write_text(json.dumps(content))
+    monkeypatch.setenv("KUBECONFIG", ":".join([str(tmp_path / "absent"), "", *map(str, parts)]))
+    found = load_connection()
+    assert (found.server, header(found)) == ("https://a", "Bearer of a file")
+    assert Path(found.certificate_authority or "").samefile(clusters / "ca.pem")
+    assert isinstance(found.credentials, TokenFile if "tokenFile" in user else PluginCredentials)
+
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/absent:{tmp_path}/gone")
+    with pytest.raises(PolicyError, match=f"there is no kubeconfig `{tmp_path}/absent:{tmp_path}/gone`"):
+        load_connection()
+
+
+def test_a_certificate_that_is_not_there_is_a_fault_with_its_path(kubeconfig: Path):
+    write(kubeconfig, {"client-certificate": "gone.pem", "client-key": "gone.pem"})
+    with pytest.raises(PolicyError, match=rf"names `{kubeconfig.parent}/gone.pem`, which cannot be read: No such file"):
+        load_connection(configuration_file=kubeconfig)
 
 
 def test_files_of_keys_are_private(kubeconfig: Path):
     write(kubeconfig, {"client-certificate-data": "YQ==", "client-key-data": "Yg=="})
-    found = load_plain_connection(configuration_file=kubeconfig)
+    found = load_connection(configuration_file=kubeconfig)
     assert found.client_certificate is not None
     assert [Path(name or "").stat().st_mode & 0o777 for name in found.client_certificate] == [0o600, 0o600]
 
@@ -108,26 +150,31 @@ def test_a_wrong_kubeconfig_is_a_fault_with_what_to_do(kubeconfig: Path, text: s
     if text is not None:
         kubeconfig.write_text(text)
     with pytest.raises(PolicyError, match=message):
-        load_plain_connection(configuration_file=kubeconfig)
+        load_connection(configuration_file=kubeconfig)
 
 
 def test_exec_plugins_are_left_to_the_official_client(kubeconfig: Path, caplog: pytest.LogCaptureFixture):
     write(kubeconfig, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-command"}})
     with pytest.raises(PolicyError, match="`no-such-command`, which is not installed"):
-        load_plain_connection(configuration_file=kubeconfig)
+        load_connection(configuration_file=kubeconfig)
+    assert "official client" not in caplog.text
+    write(kubeconfig, {"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "false", "interactiveMode": "Never"}})
+    with caplog.at_level("INFO"), pytest.raises(PolicyError, match=r"the command `false`, by which .* no credentials"):
+        load_connection(configuration_file=kubeconfig)
     assert "has `exec`: the official client reads it" in caplog.text
 
 
 def test_the_official_client_is_not_imported(kubeconfig: Path):
     write(kubeconfig, {"token": "secret"})
-    code = ("import sys\nfrom koordpolicy.engine.client.plain_connection import load_plain_connection\n"
-            f"load_plain_connection(configuration_file={str(kubeconfig)!r})\n"
+    code = ("import sys\nfrom koordpolicy.engine.client.kubeconfig import load_connection\n"
+            f"load_connection(configuration_file={str(kubeconfig)!r})\n"
             "print('kubernetes' in sys.modules, 'numpy' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False False\n"
 
 
 def test_the_types_of_credentials_are_those_of_the_configuration(kubeconfig: Path):
-    assert isinstance(load_plain_connection(configuration_file=write(kubeconfig, {})).credentials, FixedCredentials)
+    assert isinstance(load_connection(configuration_file=write(kubeconfig, {})).credentials, FixedCredentials)
     write(kubeconfig, {"tokenFile": "t"})
-    assert isinstance(load_plain_connection(configuration_file=kubeconfig).credentials, TokenFile)
+    assert isinstance(load_connection(configuration_file=kubeconfig).credentials, TokenFile)
