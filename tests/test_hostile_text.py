@@ -184,6 +184,12 @@ COMMANDS = {
     "plugins": [["--policies", "old"], ["--policies", "old", "-o", "json"]],
     "hash": [["old"], [FILE], ["old", "-o", "json"]],
     "new": [["scheduler", HOSTILE]],
+    "agent": [
+        ["--node-name", HOSTILE, "--policies", "bad", "--proc-root", "."],
+        ["--node-name", HOSTILE, "--enable", HOSTILE],
+        ["--node-name", "a", "--policies", FILE], ["--node-name", "a", "--feature-gates", HOSTILE + "=maybe"],
+        ["--node-name", "a", "--cluster", HOSTILE],
+    ],
     "manager": [["--cluster", HOSTILE], ["--cluster", "kube:" + HOSTILE]],
     "schema": [[HOSTILE]],
     "crd": [[HOSTILE]],

@@ -15,7 +15,7 @@ SOCKET: Final = "/var/run/koordlet/koordlet.sock"
 _LISTENING: Final = "0A"
 
 
-def find_koordlet(proc: Path = Path("/proc"), socket: str = SOCKET) -> str:
+def find_koordlet(proc: Path = Path("/proc"), socket: str = SOCKET, port: int = PORT) -> str:
     """Return how a running koordlet was recognized; empty if there is none.
 
     Its process is seen if the agent shares the host's process ids, its socket and its port if it shares the host's
@@ -30,6 +30,8 @@ def find_koordlet(proc: Path = Path("/proc"), socket: str = SOCKET) -> str:
         for line in (proc / "net" / "unix").read_text("utf-8", "replace").splitlines():
             if line.endswith(f" {socket}"):
                 return f"somebody listens on koordlet's socket {socket}"
+    if port_is_taken(port, proc):
+        return f"somebody listens on koordlet's port {port}, a koordlet or another agent"
     return ""
 
 

@@ -23,7 +23,7 @@ from koordpolicy.engine.framework.points import Framework, Point
 
 from . import reloading
 from .agent_observing import Observed
-from .composition import LIVE_CLUSTER, add_policies, check_enabled, context_of
+from .composition import LIVE_CLUSTER, add_policies, check_enabled, context_of, need_file
 from .durations import seconds
 from .ending import Ending
 from .exits import Exit, Stop
@@ -53,6 +53,7 @@ STATE_DIR: Final = Path("/var/run/koord-policy")
 _GRACE_S: Final = 10.0
 _LOG: Final = logging.getLogger(__name__)
 _HTTP_PORT: Final = 9316
+_RESCTRL: Final = "/sys/fs/resctrl"
 _COLLECTORS: Final = ("psi", "coldmemoryresource", "resctrl", "nodestorageinfo", "pagecache")
 """The collectors that are off by default; the advisor, which has them, is imported only when the command runs."""
 
@@ -106,7 +107,7 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
                        help="the name of kubelet's root of control groups, without `.slice` (default: %(default)s)")
     group.add_argument("--proc-root", metavar="DIR", default="/proc", help="(default: %(default)s)")
     group.add_argument("--sys-root", metavar="DIR", default="/sys", help="(default: %(default)s)")
-    group.add_argument("--resctrl-root", metavar="DIR", default="/sys/fs/resctrl", help="(default: %(default)s)")
+    group.add_argument("--resctrl-root", metavar="DIR", default=_RESCTRL, help="(default: %(default)s)")
     group.add_argument("--pods-from", choices=("kubelet", "api"), default="kubelet",
                        help="list the pods of the kubelet, or of the API server (default: kubelet)")
     group.add_argument("--kubelet-address", metavar="HOST[:PORT]", default="",
@@ -141,6 +142,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if not options.node_name:
         raise Stop("which node? name it with `--node-name`, or in the environment variable NODE_NAME")
     reloading.check_paths(options)
+    _check_files(options)
     own = None if options.own_strategies is None else frozenset(filter(None, options.own_strategies.split(",")))
     _refuse_two_agents(options, own)
     start_server_logs(options.log_format)
@@ -281,6 +283,19 @@ def _read_extensions(text: str) -> Iterable[tuple[str, bool]]:
         if value not in ("true", "false"):
             raise Stop(f"`--qos-extension-plugins {part}`: expected NAME=true or NAME=false")
         yield name, value == "true"
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Raise `Stop` for a root or a file that is not there; without resctrl its usual root is not."""
+    roots = ["cgroup_root", "proc_root", "sys_root"]
+    if options.resctrl_root != _RESCTRL:
+        roots.append("resctrl_root")
+    for name in roots:
+        if not Path(getattr(options, name)).is_dir():
+            raise Stop(f"`--{name.replace('_', '-')}`: there is no directory `{getattr(options, name)}`")
+    if options.kubelet_certificate_authority is not None:
+        need_file(Path(options.kubelet_certificate_authority),
+                  "`--kubelet-certificate-authority` takes certificates in PEM")
 
 
 def _refuse_two_agents(options: argparse.Namespace, own: frozenset[str] | None) -> None:

@@ -33,6 +33,14 @@ def test_a_koordlet_is_known_by_its_socket(proc):
     assert find_koordlet(proc) == "somebody listens on koordlet's socket /var/run/koordlet/koordlet.sock"
 
 
+def test_a_koordlet_is_known_by_its_port(proc):
+    head = "  sl  local_address rem_address   st\n"
+    (proc / "net" / "tcp").write_text(f"{head}   0: 0100007F:2464 0100007F:9000 01\n   1: 0100007F:2465 0:0 0A\n")
+    assert find_koordlet(proc) == ""
+    (proc / "net" / "tcp6").write_text(f"{head}   0: {'0' * 32}:2464 {'0' * 32}:0000 0A\n")
+    assert find_koordlet(proc) == "somebody listens on koordlet's port 9316, a koordlet or another agent"
+
+
 def test_a_machine_without_proc_has_no_koordlet(tmp_path):
     assert find_koordlet(tmp_path / "nothing") == ""
 

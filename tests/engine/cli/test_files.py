@@ -16,9 +16,16 @@ POLICIES = "policies/scheduler"
 GONE = "/nowhere/at/all"
 ENDPOINT = ("--endpoint", "http://127.0.0.1:9")
 _EXTENDER = ("scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies", POLICIES, "--cluster", CLUSTER)
+_AGENT = ("agent", "--node-name", "a")
 _MANAGER = ("manager", "--cluster", "kube")
 
 READ = {
+    ("agent", "--policies"): (*_AGENT, "--policies", GONE),
+    ("agent", "--cgroup-root"): (*_AGENT, "--cgroup-root", GONE),
+    ("agent", "--proc-root"): (*_AGENT, "--proc-root", GONE),
+    ("agent", "--sys-root"): (*_AGENT, "--sys-root", GONE),
+    ("agent", "--resctrl-root"): (*_AGENT, "--resctrl-root", GONE),
+    ("agent", "--kubelet-certificate-authority"): (*_AGENT, "--kubelet-certificate-authority", GONE),
     ("audit", "paths"): ("audit", GONE, "--cluster", CLUSTER),
     ("audit", "--cluster"): ("audit", POLICIES, "--cluster", GONE),
     ("audit", "--config"): ("audit", POLICIES, "--cluster", CLUSTER, "--config", GONE),
@@ -88,7 +95,7 @@ READ = {
 """By command and option, a command line whose file is not there."""
 
 UNREAD = {"--out", "--report", "--plot", "--series", "--coverage-out", "--state-dir", "--stdin-name", "--record",
-          "--decision-log"}
+          "--decision-log", "--audit-log-dir"}
 FILES = {"FILE", "PATH", "DIR", "OLD", "NEW"}
 
 
