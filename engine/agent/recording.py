@@ -9,7 +9,7 @@ A recording is YAML (one mapping) or, if the file's name ends in `.jsonl`, JSON 
     hosts: {node: {processors: [[0, 0, 0, 0]], cgroupVersion: 1}}   # CPU, core, socket, NUMA node
     samples:
     - {time: 0s, node: n, usage: {cpu: 7, memory: 20Gi}, pods: {shop/web: {cpu: 4}}, applications: {backup: {cpu: 1}},
-       containers: {shop/web/main: {cpu: 4, throttled: 0.1}}, bestEffort: {usage: 2, request: 4, real-limit: 3}}
+       containers: {shop/web/main: {cpu: 4, throttled: 0.1}}, bestEffort: {usage: 2, request: 4, realLimit: 3}}
 
 Usages are quantities, or in a sample with `canonical: true` numbers in canonical units (cpu in milli-cores); a
 container is named `namespace/pod/container`, its `throttled` is a share from 0 to 1. An object that comes again

@@ -26,6 +26,7 @@ from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.profile import build_profiles
 from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Enforcement, Framework
+from koordpolicy.engine.framework.qos import UNSUPPORTED
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.vocabulary import BE
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, filter_nodes, score_nodes
@@ -692,7 +693,8 @@ def _of_rounds(
         of.held.update(threshold.name for threshold in each.report.thresholds if threshold.holds)
         of.acted.update(adjustment.item for adjustment in each.report.adjustments)
         for error in each.report.errors:
-            faults.add((each.plugin, Framework.QOS.value, error.item, error.message), error.subject)
+            if error.reason != UNSUPPORTED:
+                faults.add((each.plugin, Framework.QOS.value, error.item, error.message), error.subject)
         if not each.enforced:
             continue
         for adjustment in each.report.adjustments:

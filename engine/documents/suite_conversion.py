@@ -33,6 +33,7 @@ from .suites import (
 
 DEFAULT_NOW: Final = "2026-01-01T00:00:00Z"
 DEFAULT_EVERY: Final = "1m"
+_BEST_EFFORT: Final = ("usage", "request", "realLimit")
 _RANGE: Final = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _EXPECTATIONS: Final = (
     "preEnqueue", "preFilter", "filter", "score", "order", "place", "refused", "rounds", "evictionFilter", "evicts",
@@ -189,7 +190,8 @@ class _Reader:
         return tuple(
             MeasuredPeriod(self._duration(each.fields["for"]), _plain(each.fields.get("usage"), None),
                    _plain(each.fields.get("pods"), {}), _plain(each.fields.get("containers"), {}),
-                   _plain(each.fields.get("bestEffort"), {}))
+                   {name: amount for name, amount in _plain(each.fields.get("bestEffort"), {}).items()
+                    if name in _BEST_EFFORT})
             for each in _items(node)
         )
 

@@ -77,7 +77,7 @@ class MeasuredPeriod:
     containers: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
     """By the pod's name and the container's: `web/main`."""
     best_effort: Mapping[str, Any] = field(default_factory=_nothing)
-    """CPU of the best-effort tier: `usage`, `request`, `real-limit`."""
+    """CPU of the best-effort tier: `usage`, `request`, `realLimit`."""
 
 
 @dataclass(frozen=True, slots=True)

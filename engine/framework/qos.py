@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import argparse
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     import threading
 
     from koordpolicy.engine.cluster.objects.pods import PodInfo
+
+
+UNSUPPORTED: Final = "Unsupported"
+"""The reason of an `EvaluationError` of a strategy that this machine lacks something for: no fault of its policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ class Readings(Protocol):
         ...
 
     def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float:
-        """Return the CPU of the best-effort tier in milli-cores: its `usage`, `request` or `real-limit`."""
+        """Return the CPU of the best-effort tier in milli-cores: its `usage`, `request` or `realLimit`."""
         ...
 
 

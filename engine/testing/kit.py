@@ -389,7 +389,7 @@ class FakeReadings:
         container_usage: Mapping[str, Mapping[str, str]] | None = None, best_effort: Mapping[str, str] | None = None,
         host: Host | None = None,
     ) -> None:
-        """`best_effort` is the CPU of the best-effort tier: `usage`, `request`, `real-limit`."""
+        """`best_effort` is the CPU of the best-effort tier: `usage`, `request`, `realLimit`."""
         self.node = node
         self.now = now
         self.collect_interval = SECOND

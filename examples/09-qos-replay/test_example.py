@@ -9,7 +9,7 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine import cli
 
 HERE = Path(__file__).parent
-POLICIES = HERE.parents[1] / "policies" / "qos"
+POLICIES = HERE.parents[1] / "policies" / "qos" / "suppress-best-effort.yaml"
 
 
 def test_best_effort_pods_lose_cpus_under_load_and_get_them_back_step_by_step(capsys: pytest.CaptureFixture[str]):

@@ -62,7 +62,7 @@ class _EvictionReadings:
         given = self._metrics.get("be_current" if statistic == "last" else "be_avg")
         if given is None:
             raise EvaluationError("not measured", reason="NoMetric")
-        name = {"usage": "used", "request": "request", "real-limit": "real_limit"}[allocation]
+        name = {"usage": "used", "request": "request", "realLimit": "real_limit"}[allocation]
         value: float = given["count" if statistic == "count" else name]
         return value
 

@@ -300,7 +300,7 @@ def _best_effort_cpu(readings: Readings, statistic: str, window: int) -> BestEff
             return 0.0, 0
         return value, int(readings.best_effort_cpu(allocation, "count", window))
 
-    (used, one), (request, two), (limit, three) = map(read, ("usage", "request", "real-limit"))
+    (used, one), (request, two), (limit, three) = map(read, ("usage", "request", "realLimit"))
     return BestEffortCPU(used, request, limit, min(one, two, three))
 
 

@@ -50,7 +50,7 @@ class MetricReadings(ABC):
         return self._usage("container", key, resource, statistic, window)
 
     def best_effort_cpu(self, allocation: str, statistic: str = "last", window: int = 0) -> float:
-        """Return the CPU of the best-effort tier in milli-cores: its `usage`, `request` or `real-limit`."""
+        """Return the CPU of the best-effort tier in milli-cores: its `usage`, `request` or `realLimit`."""
         return self._usage("bestEffort", self._node, allocation, statistic, window)
 
     def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:

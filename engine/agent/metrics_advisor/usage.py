@@ -228,7 +228,7 @@ class BestEffortResource(MetricCollector):
         found = {
             "usage": cores * 1000,
             "request": float(sources.subjects.batch_cpu),
-            "real-limit": float(self._real_limit()),
+            "realLimit": float(self._real_limit()),
         }
         for allocation, value in found.items():
             sources.cache.table("bestEffort", allocation).append_all(now, {sources.node: value})

@@ -10,7 +10,7 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import BlkIOProgram, ResctrlProgram, SysctlProgram, settings_of
 from koordpolicy.engine.documents import Subject
-from koordpolicy.engine.framework.qos import Adjustment, Readings
+from koordpolicy.engine.framework.qos import UNSUPPORTED, Adjustment, Readings
 from koordpolicy.engine.kubernetes.kernel_settings import KERNEL_SETTINGS
 
 from .action_kinds import ActionContext, Adjustments, Recovery, restore_originals
@@ -46,7 +46,7 @@ def allocate_cache(program: ResctrlProgram, context: ActionContext) -> Adjustmen
         return ()
     lack = unsupported(readings.host)
     if lack:
-        raise EvaluationError(f"`{context.item}` allocates nothing: {lack}", reason="Unsupported")
+        raise EvaluationError(f"`{context.item}` allocates nothing: {lack}", reason=UNSUPPORTED)
     writes: list[tuple[str, str]] = []
     values: dict[str, object] = {}
     if qos == group:
@@ -145,7 +145,7 @@ def change_setting(program: SysctlProgram, context: ActionContext) -> Adjustment
         )
     present = files.get(setting.file)
     if present is None:
-        raise EvaluationError(f"this kernel has no `{setting.name}`", reason="NoFile")
+        raise EvaluationError(f"this kernel has no `{setting.name}`", reason=UNSUPPORTED)
     if present.strip() == str(value):
         return ()
     reason = f"`{setting.name}` must be {value}"

@@ -25,8 +25,8 @@ from .bursting import excluded_cpu, shared_usage
 _NODE: Final = ("node", "nodeInfo", "allocatable", "requested")
 QOS_CLASS_TIERS: Final[Mapping[str, str]] = {"BE": "besteffort", "LS": "burstable"}
 """The directories of Kubernetes' QoS classes, by the class whose settings they have; the others have none."""
-_ALLOCATIONS: Final[Mapping[str, str]] = {"usage": "usage", "request": "request", "realLimit": "real-limit"}
-"""The CPU of the best-effort tier as readings name it, by its names in expressions."""
+_ALLOCATIONS: Final = ("usage", "request", "realLimit")
+"""The CPU of the best-effort tier, as readings and expressions name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +188,9 @@ class RoundView:
 
     def _best_effort_cpu(self) -> Mapping[str, object]:
         found = {}
-        for name, allocation in _ALLOCATIONS.items():
+        for name in _ALLOCATIONS:
             with contextlib.suppress(EvaluationError):
-                found[name] = int(
-                    self.readings.best_effort_cpu(allocation, "avg", self.compiled.spec.window_ns))
+                found[name] = int(self.readings.best_effort_cpu(name, "avg", self.compiled.spec.window_ns))
         return MeasuredList(found) if found else Unmeasured("no sample of the best-effort tier in the window")
 
     def _non_best_effort(self) -> Mapping[str, object]:

@@ -187,7 +187,7 @@ def test_best_effort_pods_go_for_cpu_as_by_the_strategy_while_the_tier_is_steady
     thresholds = {"enable": True, "cpuEvictBESatisfactionLowerPercent": lower,
                   "cpuEvictBESatisfactionUpperPercent": lower + more}
     best_effort = [each for each in pods if each["qos"] == "BE" and each["requested"]]
-    tier = {"usage": limit * share / 100, "request": request_ * 1000, "real-limit": limit}
+    tier = {"usage": limit * share / 100, "request": request_ * 1000, "realLimit": limit}
     usages: dict[tuple[str, str], dict[str, float]] = {
         ("node", "n"): {"cpu": 50_000}, ("bestEffort", "n"): tier}
     usages |= {("pod", f"d/p{number}"): {"cpu": each["used"] * 1000} for number, each in enumerate(best_effort)}

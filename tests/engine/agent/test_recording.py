@@ -65,14 +65,14 @@ def test_the_machine_the_best_effort_tier_and_throttling_are_recorded(tmp_path):
         "objects: [{kind: Node, metadata: {name: n}}]\n"
         "hosts: {n: {processors: [[0, 1, 2, 3]], flags: [mba], l3Caches: [0], storage: {devices: {/dev/vda: '8:0'}}}}\n"
         "samples:\n"
-        "- {time: 0s, node: n, containers: {d/p/c: {throttled: 0.25}}, bestEffort: {usage: 2, real-limit: 3}}\n",
+        "- {time: 0s, node: n, containers: {d/p/c: {throttled: 0.25}}, bestEffort: {usage: 2, realLimit: 3}}\n",
     )
     recording = load(path)
     readings = RecordedReadings(recording, "n", recording.start, {})
     assert readings.host == Host((Processor(0, 1, 2, 3),), flags=frozenset({"mba"}), l3_caches=(0,),
                                  storage=Storage({"/dev/vda": "8:0"}))
     assert (readings.container_usage("d/p/c", "throttled"), readings.best_effort_cpu("usage"),
-            readings.best_effort_cpu("real-limit", "count")) == (0.25, 2000, 1)
+            readings.best_effort_cpu("realLimit", "count")) == (0.25, 2000, 1)
 
 
 def test_every_fault_of_a_recording_is_told_with_its_place(tmp_path):

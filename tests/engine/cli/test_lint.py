@@ -77,16 +77,16 @@ def test_the_name_of_a_built_in_needs_a_word(run: Run, tmp_path: Path):
     assert run("lint", path).exit == 0
 
 
-def test_an_action_that_is_not_built_is_refused_with_its_place(run: Run, tmp_path: Path):
-    path = tmp_path / "burst.yaml"
+def test_an_action_for_other_subjects_is_refused_with_its_place(run: Run, tmp_path: Path):
+    path = tmp_path / "bandwidth.yaml"
     path.write_text(
-        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: QoSPlugin\nmetadata: {name: burst}\n"
-        "spec:\n  forEach: pod\n  actions:\n  - name: burst\n    resctrl: {mbaPercent: '30'}\n",
+        "apiVersion: policy.koordinator.sh/v1alpha2\nkind: QoSPlugin\nmetadata: {name: bandwidth}\n"
+        "spec:\n  forEach: pod\n  actions:\n  - name: bound\n    resctrl: {mbaPercent: '30'}\n",
     )
     done = run("lint", path)
     assert done.exit == 3
-    assert f"{path}:" in done.out
-    assert "not available yet" in done.out
+    assert f"{path}:8:5: error: `resctrl` belongs to" in done.out
+    assert "write `forEach: qosClass`" in done.out
 
 
 def test_a_file_that_two_paths_lead_to_is_checked_once(run: Run, policies: Path):

@@ -52,7 +52,7 @@ def test_features_run_in_order_and_what_one_releases_counts_for_the_next():
     strategy = CPUEvict({"features": ["CPUEvict", "CPUAllocatableEvict", "BECPUEvict"], "coolTimeSeconds": 0})
     settings = {**SATISFACTION, "cpuAllocatableEvictThresholdPercent": 70, "cpuAllocatableEvictLowerPercent": 60,
                 "allocatableEvictPriorityThreshold": 5999}
-    tier = {"usage": "3", "request": "12", "real-limit": "3"}
+    tier = {"usage": "3", "request": "12", "realLimit": "3"}
     # BECPUEvict releases 4 of the 6 CPUs that are requested too much, and one CPU of the usage.
     assert evicted(strategy, pod("a"), pod("b"), pod("c"), used="8.1", best_effort=tier, **settings) == [
         ("d/a", "BECPUEvict"), ("d/b", "CPUAllocatableEvict")]
@@ -62,7 +62,7 @@ def test_best_effort_pods_go_by_priority_then_by_the_share_of_their_request_that
     strategy = CPUEvict({"features": ["BECPUEvict"], "coolTimeSeconds": 0})
     pods = pod("half", 4000), pod("all", 1000), pod("low", 500, 5000), pod("none", 3000)
     used = {"d/half": {"cpu": "2"}, "d/all": {"cpu": "1"}}
-    tier = {"usage": "1", "request": "100", "real-limit": "1"}
+    tier = {"usage": "1", "request": "100", "realLimit": "1"}
     assert [each for each, _ in evicted(strategy, *pods, used_by=used, best_effort=tier, **SATISFACTION)] == [
         "d/low", "d/all", "d/half", "d/none"]
 
@@ -70,7 +70,7 @@ def test_best_effort_pods_go_by_priority_then_by_the_share_of_their_request_that
 @pytest.mark.parametrize(("policy", "found"), [("evictByRealLimit", []), ("evictByAllocatable", ["d/a"])])
 def test_satisfaction_is_of_the_limit_that_the_policy_names(policy, found):
     strategy = CPUEvict({"features": ["BECPUEvict"], "coolTimeSeconds": 0})
-    tier = {"usage": "9500m", "request": "34", "real-limit": "20"}
+    tier = {"usage": "9500m", "request": "34", "realLimit": "20"}
     chosen = evicted(strategy, pod("a"), best_effort=tier, cpuEvictPolicy=policy, **SATISFACTION)
     assert [each for each, _ in chosen] == found
 

@@ -168,7 +168,7 @@ def test_the_best_effort_tier_has_usage_request_and_real_limit(machine, quota: s
     for milliseconds in (0, 1200):
         machine.set_cpu(machine.groups.tier("besteffort"), milliseconds)
         machine.collect(collector)
-    assert machine.last("bestEffort") == {"usage": 1200, "request": 4000, "real-limit": limit}
+    assert machine.last("bestEffort") == {"usage": 1200, "request": 4000, "realLimit": limit}
     assert collector.started
 
 

@@ -139,7 +139,7 @@ def test_a_setting_gets_its_value_and_its_original_one_back(registry: Callable[.
 @pytest.mark.parametrize(("value", "files", "error"), [
     ("-allocatable.cpu", {"proc/sys/vm/swappiness": "60"},
      ("", "-4000 is out of range for `vm.swappiness`, which takes 0 to 200")),
-    ("allocatable.cpu / 1000", {}, ("NoFile", "this kernel has no `vm.swappiness`")),
+    ("allocatable.cpu / 1000", {}, ("Unsupported", "this kernel has no `vm.swappiness`")),
 ])
 def test_a_setting_out_of_range_or_that_the_kernel_lacks_is_an_error(
     registry: Callable[..., Registry], value: str, files: dict[str, str], error: tuple[str, str],
