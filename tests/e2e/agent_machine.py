@@ -79,8 +79,8 @@ class NodeTree:
     def __enter__(self) -> Self:
         for tier in ("guaranteed", "burstable", "besteffort"):
             self._make(self.groups.tier(tier))
-        # As kubelet does, on a machine with 8 CPUs: other processes get less than the tree, and enough.
-        for tier, shares in (("guaranteed", "8192"), ("burstable", "2"), ("besteffort", "2")):
+        # As kubelet does, on a machine with 2 CPUs, for pods without CPU requests.
+        for tier, shares in (("guaranteed", "2048"), ("burstable", "2"), ("besteffort", "2")):
             self.write(f"{tier}/cpu.shares", shares)
         return self
 
