@@ -40,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reads", action="store_true",
                         help="instead of the plugins, list the fields of objects that they and the scheduler itself "
                              "read: a live cluster is followed for these kinds, and these fields of them, only")
+    parser.add_argument("--role", action="store_true",
+                        help="instead of the plugins, print a ClusterRole with the rights that enabled ones need "
+                             "beside those of deploy/scheduler, as YAML: to patch the fields that they declare")
     add_output(parser)
 
 
@@ -50,6 +53,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     found = [plugin for framework in frameworks for plugin in registry.of_framework(framework)]
     if options.reads:
         _show_reads([plugin for plugin in found if plugin.enabled], options, registry)
+        return Exit.OK
+    if options.role:
+        _show_role([plugin for plugin in found if plugin.enabled])
         return Exit.OK
     if options.output == "json":
         write_json({"digest": registry.digest, "plugins": [_plain(plugin) for plugin in found]})
@@ -80,17 +86,44 @@ def _show_reads(plugins: Sequence[Plugin], options: argparse.Namespace, registry
                 names = readers.setdefault((read.kind, path), [])
                 if plugin.name not in names:
                     names.append(plugin.name)
+    patched = _patched(plugins)
     rows = sorted({*readers, *own}, key=lambda row: (row[0], row[1] is not None, row[1] or ()))
     if options.output == "json":
         write_json({"digest": registry.digest, "reads": [
             {"kind": kind, "field": None if path is None else _dotted(path), "plugins": readers.get((kind, path), []),
-             "scheduler": (kind, path) in own} for kind, path in rows]})
+             "scheduler": (kind, path) in own} for kind, path in rows],
+            "patches": [{"kind": kind, "field": _dotted(path), "plugins": names}
+                        for (kind, path), names in patched.items()]})
         return
     table(["kind", "field", "read by"], [
         [kind, "(all)" if path is None else _dotted(path),
          ", ".join((["the scheduler"] if (kind, path) in own else []) + readers.get((kind, path), []))]
         for kind, path in rows])
+    if patched:
+        write()
+        table(["kind", "field", "patched by"], [
+            [kind, _dotted(path), ", ".join(names)] for (kind, path), names in patched.items()])
     write(f"\n{len(rows)} fields of {len({kind for kind, _ in rows})} kinds, digest {registry.digest}")
+
+
+def _patched(plugins: Sequence[Plugin]) -> dict[tuple[str, FieldPath], list[str]]:
+    """Return the plugins that patch a field, by kind and field."""
+    found: dict[tuple[str, FieldPath], list[str]] = {}
+    for kind, path, name in sorted(
+            (each.kind, path, plugin.name) for plugin in plugins for each in plugin.patches for path in each.fields):
+        found.setdefault((kind, path), []).append(name)
+    return found
+
+
+def _show_role(plugins: Sequence[Plugin]) -> None:
+    """Write a ClusterRole with what plugins require beside the shipped role; without rules if that is nothing."""
+    import yaml  # noqa: PLC0415 - only this option writes YAML
+
+    from koordpolicy.engine.scheduler.live.permissions import of_plugins, rules  # noqa: PLC0415 - as above
+
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "koord-policy-scheduler-plugins"}, "rules": rules(of_plugins(plugins))}
+    write(yaml.safe_dump(role, sort_keys=False).rstrip())
 
 
 def _dotted(path: FieldPath) -> str:

@@ -20,6 +20,7 @@ from koordpolicy.engine.source import Problem
 from .border import must_be_survived
 from .descheduler import Balance, Deschedule, EvictionFilter, PreEvictionFilter
 from .file_sets import FileSet
+from .object_access import Write
 from .points import Framework, Point, functions
 from .qos import GreyControl, LivingStrategy, QoSExtension, Strategy
 from .registry import Plugin
@@ -108,6 +109,7 @@ def python_plugin(
     version: str = "1",
     reads: Sequence[Read] = (),
     writes: Sequence[FileSet] = (),
+    patches: Sequence[Write] = (),
 ) -> Plugin:
     """Return the registry entry of a Python plugin.
 
@@ -129,7 +131,8 @@ def python_plugin(
     digest = hashlib.sha256(f"{where} {name} {version}".encode()).hexdigest()[:16]
     summary = description or next(iter((inspect.getdoc(make) or "").splitlines()), "")
     return Plugin(name, framework, tuple(points), make, where, digest, description=summary, order=order,
-                  weight=weight, enabled=enabled, check_args=check_args, reads=tuple(reads), writes=tuple(writes))
+                  weight=weight, enabled=enabled, check_args=check_args, reads=tuple(reads), writes=tuple(writes),
+                  patches=tuple(patches))
 
 
 _MACROS: Final = frozenset((

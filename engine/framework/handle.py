@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkab
 
 from koordpolicy.engine.kubernetes.release import NEWEST, Release
 
+from .object_access import UNRESTRICTED, DeclaredAccess, KindInformer, ObjectClient
+
 if TYPE_CHECKING:
     import logging
 
@@ -274,3 +276,19 @@ class Handle:
     """The names of the enabled feature gates."""
     kubernetes: Release = NEWEST
     """The release of Kubernetes whose kube-scheduler the plugin follows where releases differ."""
+    access: DeclaredAccess = UNRESTRICTED
+    """The kinds that the plugin declares to read, and the fields that it declares to patch."""
+
+    def informer(self, kind: str) -> KindInformer:
+        """Return the objects of a kind, and their changes; may be called while the plugin is made.
+
+        Raises:
+            ValueError: the plugin does not declare that it reads the kind.
+        """
+        self.access.check_read(kind)
+        return KindInformer(kind, self.events, self.snapshot)
+
+    @property
+    def objects(self) -> ObjectClient:
+        """The client for the fields that the plugin declares that it patches."""
+        return ObjectClient(self.access, self.client)

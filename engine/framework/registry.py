@@ -18,6 +18,7 @@ from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.source import PolicyError, Problem, Span
 
 from .file_sets import FileSet
+from .object_access import Write
 from .points import Enforcement, Framework, Point
 
 
@@ -64,6 +65,8 @@ class Plugin:
     """The kinds of objects that it reads, with their fields. It gets whole nodes and pods unless it names these too."""
     writes: tuple[FileSet, ...] = ()
     """The files that a QoS plugin in Python may write; empty if unknown. Two writers of one file are refused."""
+    patches: tuple[Write, ...] = ()
+    """The fields of objects that a scheduler plugin in Python patches by `Handle.objects`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,11 @@ from koordpolicy.engine.framework.handle import (
     Startable,
     WaitingPods,
 )
+from koordpolicy.engine.framework.object_access import (
+    KindInformer,
+    ObjectClient,
+    Write,
+)
 from koordpolicy.engine.framework.points import (
     HIGHEST_SCORE,
     Answer,
@@ -241,6 +246,7 @@ __all__ = [
     "Handle",
     "Hinted",
     "Host",
+    "KindInformer",
     "LivingStrategy",
     "NextPod",
     "NodeChange",
@@ -248,6 +254,7 @@ __all__ = [
     "Nomination",
     "Nominator",
     "Nothing",
+    "ObjectClient",
     "OnlyNodes",
     "Peers",
     "Permit",
@@ -300,6 +307,7 @@ __all__ = [
     "TopologyHints",
     "Wait",
     "WaitingPods",
+    "Write",
     "allocatable_edits",
     "cel_function",
     "eviction_edits",

@@ -7,6 +7,7 @@ It implements the protocols `PreFilter`, `Filter` and `Score`. Everything that d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from koordpolicy.engine.documents import Normalize
 from koordpolicy.engine.evaluation.aggregation import Facts, summarize
 from koordpolicy.engine.evaluation.selection import NODE_PATHS, accepts_pod, exempt, node_mask
 from koordpolicy.engine.framework.handle import Handle
+from koordpolicy.engine.framework.object_access import DeclaredAccess
 from koordpolicy.engine.framework.points import (
     HIGHEST_SCORE,
     Answer,
@@ -421,5 +423,6 @@ class DocumentScheduler:
 
 def make_instance(plugin: Plugin, args: Mapping[str, Any], handle: Handle) -> Any:
     """Return the instance of a scheduler plugin; one that was made of a document is run by `DocumentScheduler`."""
-    made = plugin.make(args, handle)
+    access = DeclaredAccess(plugin.name, frozenset(read.kind for read in plugin.reads), plugin.patches)
+    made = plugin.make(args, replace(handle, access=access))
     return DocumentScheduler(made) if isinstance(made, CompiledScheduler) else made

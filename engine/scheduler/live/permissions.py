@@ -5,12 +5,14 @@ A test runs the scheduler with these roles only (tests/e2e/test_permissions.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from koordpolicy.engine.client.permissions import REVIEWS, Permission, lease, rules
-from koordpolicy.engine.client.resources import RESOURCES
+from koordpolicy.engine.client.resources import BY_KIND, RESOURCES
+from koordpolicy.engine.framework.registry import Plugin
 
-__all__ = ["BINDING", "EXTENDER", "REVIEWS", "SCHEDULER", "Permission", "lease", "rules"]
+__all__ = ["BINDING", "EXTENDER", "REVIEWS", "SCHEDULER", "Permission", "lease", "of_plugins", "rules"]
 
 _READS: Final = tuple(
     Permission(each.group, each.plural, ("list", "watch"), "the state of the cluster") for each in RESOURCES)
@@ -45,3 +47,19 @@ EXTENDER: Final = (*_READS, *REVIEWS)
 
 BINDING: Final = (Permission("", "pods/binding", ("create",), "`--bind-pods`"),)
 """Of an extender that binds, too."""
+
+
+def of_plugins(plugins: Iterable[Plugin]) -> tuple[Permission, ...]:
+    """Return the permissions that plugins require by what they declare, and that `SCHEDULER` does not have."""
+    granted = {(each.group, each.resource, verb) for each in SCHEDULER for verb in each.verbs}
+    found: dict[tuple[str, str, str], Permission] = {}
+    for plugin in plugins:
+        for write in plugin.patches:
+            resource = BY_KIND.get(write.kind)
+            for path in sorted(write.fields) if resource is not None else ():
+                assert resource is not None
+                name = f"{resource.plural}/status" if path[0] == "status" else resource.plural
+                right = resource.group, name, "patch"
+                if right not in granted:
+                    found.setdefault(right, Permission(resource.group, name, ("patch",), f"the plugin {plugin.name}"))
+    return tuple(found.values())

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import yaml
+
 from koordpolicy.engine.cli import main
-from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.cluster.kinds import Read, field_paths
+from koordpolicy.engine.framework.object_access import Write
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin
 
@@ -26,7 +29,8 @@ def test_each_field_comes_with_its_readers(run, tmp_path):
     policy.write_text(POLICY)
     found = run("plugins", "--reads", "--framework", "scheduler", "--policies", policy, "-o", "json").json
     rows = {(row["kind"], row["field"]): (row["plugins"], row["scheduler"]) for row in found["reads"]}
-    assert set(found) == {"digest", "reads"}
+    assert set(found) == {"digest", "reads", "patches"}
+    assert found["patches"] == []
     assert {row: names for row, (names, _) in rows.items() if "cool" in names} == {
         ("Namespace", "metadata.labels"): ["InterPodAffinity", "cool"],
         ("Node", "status.nodeInfo.osImage"): ["cool"],
@@ -56,3 +60,28 @@ def test_a_plugin_that_names_no_pods_reads_them_whole(capsys):
     assert main(["plugins", "--reads", "-o", "json"], builtins=lambda: (plugin,)) == 0
     rows = [(row["kind"], row["field"]) for row in json.loads(capsys.readouterr().out)["reads"] if row["plugins"]]
     assert rows == [("Pod", None), ("Service", None)]
+
+
+def patching(*writes: Write) -> Plugin:
+    return Plugin("mine", Framework.SCHEDULER, (Point.FILTER,), lambda _args, _handle: None, "here", "digest",
+                  reads=(Read("Node", fields=frozenset()), Read("Pod", fields=frozenset())), patches=writes)
+
+
+def test_the_fields_that_plugins_patch_come_with_them(capsys):
+    plugin = patching(Write("Namespace", frozenset({("metadata", "annotations", "example.com/x"), ("status",)})))
+    assert main(["plugins", "--reads", "-o", "json"], builtins=lambda: (plugin,)) == 0
+    assert json.loads(capsys.readouterr().out)["patches"] == [
+        {"kind": "Namespace", "field": "metadata.annotations['example.com/x']", "plugins": ["mine"]},
+        {"kind": "Namespace", "field": "status", "plugins": ["mine"]}]
+    assert main(["plugins", "--reads"], builtins=lambda: (plugin,)) == 0
+    assert "Namespace  metadata.annotations['example.com/x']  mine" in capsys.readouterr().out
+
+
+def test_the_role_has_the_rights_that_the_shipped_one_lacks(capsys):
+    plugin = patching(Write("Namespace", field_paths("metadata.labels", "status.phase")),
+                      Write("Pod", field_paths("metadata.labels")), Write("Unknown", field_paths("spec")))
+    assert main(["plugins", "--role"], builtins=lambda: (plugin,)) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == {
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "koord-policy-scheduler-plugins"},
+        "rules": [{"apiGroups": [""], "resources": ["namespaces", "namespaces/status"], "verbs": ["patch"]}]}
