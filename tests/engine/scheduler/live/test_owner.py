@@ -15,6 +15,7 @@ from koordpolicy.engine.framework.handle import StalePodError
 from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.framework.scheduler import Nomination
+from koordpolicy.engine.scheduler.cycle.measuring import measure
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.live.client import Preemption
 from koordpolicy.engine.scheduler.live.owner import Ended, LiveScheduler
@@ -269,6 +270,44 @@ def test_l28_a_plugin_that_raises_is_an_error_of_the_scheduler(scene):
         ("a", "FailedScheduling", 'running PreFilter plugin "Broken": RuntimeError: out of ideas'),
         ("a", "SchedulerError", "")]
     assert made.live.loop.queue.counts()["backoff"] == 1
+
+
+def test_l33_a_parked_pod_is_tried_again_after_five_minutes_without_an_event(scene):
+    class Closed:
+        """Refuses all nodes until a test opens it, which no event shows."""
+
+        opened, calls = False, 0
+
+        def filter(self, state, pod, snapshot, rows):
+            self.calls += 1
+            return Answer(np.full(snapshot.size, self.opened), lambda row: Refusal("closed", "is closed"))
+
+        def depends_on(self, rules):
+            return frozenset({("node", "metadata", "labels", "open")})
+
+    closed, measured = Closed(), []
+    made = scene(plugin("Closed", closed, Point.FILTER),
+                 ready=lambda live: measured.append(measure(live.loop, clock=lambda: made.now)))
+    made.start(node("one"), waiting("a"))
+    made.until(lambda: len(made.client.reports) == 2)
+    closed.opened = True
+
+    def rounds(number):
+        before = made.feed.rounds
+        made.until(lambda: made.feed.rounds >= before + number or made.live.wake())
+
+    def flushed():
+        line = next(line for line in measured[0].registry.text().decode().splitlines()
+                    if line.startswith("scheduler_pod_scheduled_after_flush_total"))
+        return float(line.split()[-1])
+
+    made.pass_time(299)
+    rounds(3)
+    assert (closed.calls, made.client.bound, flushed()) == (1, [], 0)
+    made.pass_time(31)  # after 5.5 minutes at the latest
+    made.until(lambda: made.client.bound)
+    made.until(lambda: flushed() == 1)
+    assert (closed.calls, made.client.bound) == (2, [("a", "one")])
 
 
 class Full:
