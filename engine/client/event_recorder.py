@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+import itertools
 import json
 import logging
 import random
@@ -92,6 +94,8 @@ class _Series:
     """0 until the event was created."""
     written_note: str = ""
     written_at: float = 0.0
+    refreshed: bool = False
+    """True once it is among the series to refresh."""
 
     @property
     def due(self) -> bool:
@@ -126,6 +130,10 @@ class EventRecorder:
         self._faults = RepeatedFaults()
         """Of all below, and of the fields of each series."""
         self._series: dict[_Key, _Series] = {}
+        """By the time of their last event: what has ended is first."""
+        self._refreshes: list[tuple[float, int, _Key, _Series]] = []
+        """A heap of the series that were updated, each once, by the earliest time of its next refresh."""
+        self._numbers = itertools.count()
         self._queue: deque[tuple[_Key, _Series]] = deque()
         self._looked_at = float("-inf")
         self._last_nanoseconds = 0
@@ -147,8 +155,9 @@ class EventRecorder:
         key = _Key(type, action[:_FIELD], reason[:_FIELD], controller, regarding, related)
         note, now = _cut(note), self._now()
         with self._lock:
-            series = self._series.get(key)
+            series = self._series.pop(key, None)
             if series is not None:
+                self._series[key] = series  # behind all others
                 series.note, series.count, series.last = note, series.count + 1, now
             elif len(self._queue) >= self._buffer:
                 self.view = replace(self.view, dropped=self.view.dropped + 1)
@@ -229,15 +238,23 @@ class EventRecorder:
             if now - self._looked_at < _LOOK_S:
                 return
             self._looked_at = now
-            for key, series in list(self._series.items()):
-                if series.queued:
-                    continue
-                if now - series.last > _FORGET_S:
-                    del self._series[key]
-                    if series.count > series.written_count:
-                        self._enqueue(key, series)
-                elif series.written_count > 1 and now - series.written_at >= _REFRESH_S:
+            while self._series:
+                key, series = next(iter(self._series.items()))
+                if now - series.last <= _FORGET_S:
+                    break
+                del self._series[key]
+                if not series.queued and series.count > series.written_count:
                     self._enqueue(key, series)
+            while self._refreshes and self._refreshes[0][0] <= now:
+                _, number, key, series = heapq.heappop(self._refreshes)
+                if self._series.get(key) is not series:
+                    continue
+                due = series.written_at + _REFRESH_S
+                if due <= now:
+                    if not series.queued:
+                        self._enqueue(key, series)
+                    due = now + _LOOK_S  # if it fails, it is tried again; else it is due later by then
+                heapq.heappush(self._refreshes, (due, number, key, series))
 
     def _enqueue(self, key: _Key, series: _Series) -> None:
         series.queued = True
@@ -277,8 +294,12 @@ class EventRecorder:
                     return
             if not isinstance(error, (ConnectionFailed, PolicyError)):
                 # A refused update counts as written: the next change is the next attempt.
+                if state.count > 1 and not series.refreshed:
+                    series.refreshed = True
+                    heapq.heappush(self._refreshes, (self._now() + _REFRESH_S, next(self._numbers), key, series))
                 series.written_count, series.written_note, series.written_at = state.count, state.note, self._now()
-            if series.due and error is None:
+            has_ended = self._series.get(key) is not series and series.count > series.written_count
+            if (series.due or has_ended) and error is None:
                 self._enqueue(key, series)
 
     async def _send(

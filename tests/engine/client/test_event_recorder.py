@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -417,3 +418,67 @@ def test_events_about_several_objects_are_written_at_the_same_time():
         await scene.flush()
 
     assert play(script, hold, at_once=3).recorder.view == RecorderView(recorded=4, written=4)
+
+
+def lines_of_look(recorder: EventRecorder) -> int:
+    """The number of lines that a look at the series executes."""
+    count = 0
+
+    def trace(frame: Any, event: str, _argument: object) -> Any:
+        nonlocal count
+        if frame.f_code is EventRecorder._look.__code__:
+            count += event == "line"
+            return trace
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        recorder._look()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_look_takes_only_as_long_as_there_are_series_to_write_or_to_forget():
+    async def script(scene: Scene) -> None:
+        for number in range(10_000):
+            scene.record(regarding=pod_reference("team", f"pod-{number}", "u"))
+            scene.record(regarding=pod_reference("team", f"pod-{number}", "u"))
+        for _, series in scene.recorder._queue:  # as if each was written, repeated, and written again
+            series.queued, series.written_count = False, series.count
+            series.written_note, series.written_at = series.note, scene.time
+        scene.recorder._queue.clear()
+        scene.time += 60
+        assert lines_of_look(scene.recorder) < 20
+        for number in range(9_990):
+            scene.record(regarding=pod_reference("team", f"pod-{number}", "u"))
+        scene.time += 301
+        assert 10 < lines_of_look(scene.recorder) < 100
+        assert len(scene.recorder._series) == 9_990
+        scene.time += 60
+        assert lines_of_look(scene.recorder) > 9_990  # all have ended
+
+    play(script, buffer=20_000)
+
+
+def test_a_series_that_ends_while_it_is_written_is_written_once_more():
+    async def script(scene: Scene) -> None:
+        async def slow(method: str, path: str, **more: Any) -> bytes:
+            if not repeated:
+                repeated.append(scene.record())
+                repeated.append(scene.record())
+                scene.time += 361
+                scene.recorder._look()
+                assert scene.recorder._series == {}
+            return await request(method, path, **more)
+
+        repeated: list[bool] = []
+        request = scene.recorder._transport.request
+        scene.recorder._transport.request = slow  # type: ignore[method-assign]
+        scene.record()
+        sent = await scene.flush()
+        assert [(method, (body.get("series") or {}).get("count")) for method, _, body in sent] == [
+            ("POST", None), ("PATCH", 3)]
+
+    play(script)
