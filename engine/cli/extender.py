@@ -284,7 +284,8 @@ def loader(
 
         def stage(into: Scheduler, registry: Registry) -> None:
             if watched is not None:  # the new policies may be refused, and the active ones go on
-                watched.cover(all_reads_of(settings.profiles, registry, live.registry, beside.registry))
+                watched.cover(all_reads_of(settings.profiles, registry),
+                              active=all_reads_of(settings.profiles, live.registry, beside.registry))
             into.hot_swap.stage(registry)
 
         shadow = None

@@ -58,6 +58,8 @@ def _spelled_out(path: str) -> list[str]:
     return [found for each in inside.split(",") for found in _spelled_out(f"{start}{each.strip()}{end}")]
 
 
+NOT_LISTED: Final = "objects-not-listed"
+"""The code of the problem of policies that read objects which are not there yet; they are tried again."""
 IDENTITY: Final = field_paths("apiVersion", "kind", "metadata.{name,namespace,uid,resourceVersion}")
 """The fields that identify an object and its version: every projection has them."""
 _RESOURCES: Final = "{name,resources,allocatedResources}"

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, Protocol
 
+from koordpolicy.engine.cluster.kinds import NOT_LISTED
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
@@ -39,6 +40,8 @@ from .watch import FileEvents, Waker, Watcher
 
 _LOG: Final = logging.getLogger(__name__)
 _DEFAULTS: Final = ReloadSettings()
+_PASSING: Final = frozenset({UNAVAILABLE, NOT_LISTED})
+"""The codes of problems that pass without a change of a source."""
 
 
 class PolicyBuilder(Build, Protocol):
@@ -133,7 +136,7 @@ class Reloader:
         self._observer = observer
         self._log = log
         self._retry_at: float | None = None
-        """The time at which a set whose vetting failed for other reasons than its content is vetted again."""
+        """The time at which a set that was refused for other reasons than its content is tried again."""
         self._warnings_dirty = False
         self._warnings: Mapping[str, list[str]] = {}
         """The warnings about active files, by file."""
@@ -279,7 +282,7 @@ class Reloader:
             self._swapper.alarm = ""  # the rolled-back version is no longer in the source
 
     def _unavailable(self) -> bool:
-        return any(problem.code == UNAVAILABLE for source in self._sources for problem in source.problems)
+        return any(problem.code in _PASSING for source in self._sources for problem in source.problems)
 
     # Requests.
 

@@ -26,10 +26,10 @@ from koordpolicy.engine.client.list_parser import ListParser
 from koordpolicy.engine.client.projection import PartPool, Projection
 from koordpolicy.engine.client.resources import BY_KIND, ApiResource
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
-from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.source import PolicyError, Problem
 
 from ..cluster import Cluster
-from ..kinds import IDENTITY, FieldSets
+from ..kinds import IDENTITY, NOT_LISTED, FieldSets
 from .changes import Key, KindView, apply, key_of
 from .comparer import Difference, Found, describe, differences, number_of, uid_of, version_of
 from .finished_members import FIELD_SELECTOR as FINISHED
@@ -193,6 +193,8 @@ class Feed:
         self._unknown: frozenset[str] = frozenset()
         self._covering = threading.Lock()
         """Held by `cover`: what one thread requires must not be given up for another's while it waits."""
+        self._late: set[str] = set()
+        """The kinds for which `cover` has waited in vain; guarded by `_covering`."""
         # In the owner's thread:
         self.faults: dict[Key, str] = {}
         """The objects that could not be applied in their last version, with the error."""
@@ -240,22 +242,40 @@ class Feed:
                  if kind not in self._unknown)
         return all(projection is not None and projection.covers(_projection(fields)) for projection, fields in known)
 
-    def cover(self, reads: FieldSets, timeout: float, *, ended: Callable[[], bool] = lambda: False) -> None:
+    def cover(
+        self, reads: FieldSets, timeout: float, *, active: FieldSets | None = None,
+        ended: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Follow what these read, and return when the owner has applied it, or when `ended` returns True.
 
-        For threads that reload policies, which take turns; never for the owner's. After `timeout` seconds it is logged
-        that decisions go on without the objects that are missing.
+        For threads that reload policies, which take turns; never for the owner's. `active` are the reads that decisions
+        have now: kinds of them that are not there either are no reason to wait. Kinds that did not come in time are
+        followed further, and a later call does not wait for them again.
+
+        Raises:
+            PolicyError: kinds are not there after `timeout` seconds; they are named, with the code `NOT_LISTED`.
         """
         with self._covering:
             self.require(reads)
             deadline = self._clock() + timeout
-            while not self.has(reads) and not ended():
-                if self._clock() >= deadline:
-                    missing = sorted(kind for kind, view in self.views.items() if view.fault and kind in reads)
-                    _LOG.warning("the objects that the new policies read were not all listed within %g s%s: decisions "
-                                 "go on without", timeout, f" ({', '.join(missing)})" if missing else "")
-                    return
+            while (missing := self._missing(reads, active or {})) and not ended():
+                if self._clock() >= deadline or missing <= self._late:
+                    self._late |= missing
+                    raise PolicyError([self._not_listed(kind, timeout) for kind in sorted(missing)])
                 time.sleep(_COVER_LOOK_S)
+            self._late -= reads.keys()
+
+    def _missing(self, reads: FieldSets, active: FieldSets) -> set[str]:
+        """Return the kinds that are not there with these fields, except those that decisions lack already."""
+        return {kind for kind, fields in with_finished_members(reads).items()
+                if not self.has({kind: fields}) and (kind not in active or self.has({kind: active[kind]}))}
+
+    def _not_listed(self, kind: str, timeout: float) -> Problem:
+        view, plural = self.views.get(kind, KindView()), self._resources["Pod" if kind == STREAM else kind].plural
+        return Problem(
+            f"the new policies read {plural}, which "
+            + (f"cannot be listed: {view.fault}" if view.fault else f"were not listed within {timeout:g} s"),
+            help=f"grant `list` and `watch` on `{plural}` cluster-wide; it is tried again every second", code=NOT_LISTED)
 
     def barrier(self, timeout: float = _BARRIER_S) -> Barrier:
         """Return a barrier over the pods and Reservations as they are now on the API server.

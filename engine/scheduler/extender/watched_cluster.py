@@ -93,9 +93,13 @@ class WatchedCluster:
         """Apply changes for about `budget` seconds; return whether there are more."""
         return self._feed.apply(self.cluster, budget)
 
-    def cover(self, reads: Iterable[Read], timeout: float = _COVER_S) -> None:
-        """Watch what these read, and return when it is applied; see `Feed.cover`."""
-        self._feed.cover(fields_read(reads), timeout)
+    def cover(self, reads: Iterable[Read], timeout: float = _COVER_S, *, active: Iterable[Read] = ()) -> None:
+        """Watch what these and the `active` ones read, and return when it is applied.
+
+        Raises `PolicyError` as `Feed.cover` does.
+        """
+        active = tuple(active)
+        self._feed.cover(fields_read([*reads, *active]), timeout, active=fields_read(active))
 
     def heard_ago(self, kind: str) -> float:
         """Return the seconds since the API server was last heard of a kind; infinite if it is not watched now."""

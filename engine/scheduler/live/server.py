@@ -126,14 +126,15 @@ class LiveServer:
         """Make the plugins of new policies, once the objects are followed that they read; for the reloading thread.
 
         Raises:
-            PolicyError: a plugin cannot be made for a profile.
+            PolicyError: a plugin cannot be made for a profile, or these objects are not listed in time.
         """
         reads = self._reads_of(registry, self._live.registry)  # these may be refused, and the active ones go on
         loop = self.scheduler.loop
         if loop is None:
             self.feed.require(reads)
             return  # the first lists are not applied: they have what these policies read too
-        self.feed.cover(reads, _READS_S, ended=lambda: self.scheduler.view.stopping)
+        self.feed.cover(reads, _READS_S, active=self._reads_of(self._live.registry),
+                        ended=lambda: self.scheduler.view.stopping)
         loop.scheduler.hot_swap.stage(registry)
 
     def run(self) -> Ended:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from koordpolicy.engine.cluster.kinds import NOT_LISTED
 from koordpolicy.engine.framework.points import Framework, Point
-from koordpolicy.engine.framework.registry import Live, Plugin
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.reload.startup import InvalidAtStart
 from koordpolicy.engine.reload.status import UNAVAILABLE
 from koordpolicy.engine.reload.watch import FileEvents
@@ -147,6 +148,24 @@ def test_a_change_that_cannot_run_keeps_no_other_source_from_being_followed(tmp_
     write(second, b="plugin dos")
     time.run(reloader, 5)
     assert (names(live), bool(messages(reloader, 0)), messages(reloader, 1)) == (["dos", "one"], True, [])
+
+
+def test_a_set_whose_objects_are_not_there_is_tried_again_until_they_are(tmp_path: Path, time: Time, live: Live):
+    def stage(_registry: Registry) -> None:
+        if not arrived:
+            raise PolicyError([Problem("the new policies read devices, which cannot be listed: 403", code=NOT_LISTED)])
+
+    arrived: list[bool] = []
+    source = write(tmp_path / "source", a="plugin one")
+    reloader = begun(live, time, source)
+    reloader.stage_with(stage)
+    write(source, a="plugin two")
+    time.run(reloader, 5)
+    (problem,) = messages(reloader)
+    assert (names(live), "cannot be listed: 403" in problem) == (["one"], True)
+    arrived.append(True)
+    time.run(reloader, 5)
+    assert (names(live), messages(reloader)) == (["two"], [])
 
 
 @pytest.mark.parametrize("way", ["publish", "begin"])

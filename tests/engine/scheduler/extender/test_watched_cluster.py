@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import pytest
 
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.cluster.kinds import NOT_LISTED, Read, fields_read
 from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster
 from koordpolicy.engine.source import PolicyError
 
@@ -93,11 +92,25 @@ def test_what_new_policies_read_is_applied_before_they_become_active():
         watched.close()
 
 
-def test_a_reload_goes_on_without_objects_that_do_not_come(caplog: pytest.LogCaptureFixture):
-    with ObjectServer() as server, caplog.at_level(logging.WARNING):
+def test_a_reload_is_refused_while_objects_do_not_come_and_goes_on_when_they_do():
+    with ObjectServer() as server:
+        server.put(namespace("shop"))
         watched = WatchedCluster(server.connection, Cluster(), [])
         watched.start()
-        watched.cover([Read("Namespace")], 0.05)  # nobody applies anything meanwhile
+        for timeout in (0.05, 3600.0):  # it does not wait again for what has not come
+            with pytest.raises(PolicyError) as refused:
+                watched.cover([Read("Namespace")], timeout)  # nobody applies anything meanwhile
+            assert [(each.message, each.code) for each in refused.value.problems] == [
+                (f"the new policies read namespaces, which were not listed within {timeout:g} s", NOT_LISTED)]
+        applied_until(watched, lambda: watched.cluster.objects("Namespace"))
+        applied_until(watched, lambda: watched._feed.has(fields_read([Read("Namespace")])))
+        watched.cover([Read("Namespace")], 0.05)
         watched.close()
-    assert [record.getMessage() for record in caplog.records if "new policies" in record.getMessage()] == [
-        "the objects that the new policies read were not all listed within 0.05 s: decisions go on without"]
+
+
+def test_what_the_active_policies_lack_is_no_reason_to_refuse_others():
+    with ObjectServer() as server:
+        watched = WatchedCluster(server.connection, Cluster(), [])
+        watched.start()
+        watched.cover([Read("Namespace")], 0.0, active=[Read("Namespace")])
+        watched.close()
