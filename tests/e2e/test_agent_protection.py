@@ -251,10 +251,9 @@ def test_with_the_agent_latency_is_at_most_0_7_of_that_without(node: Node) -> No
 def test_suppression_follows_a_rise_within_two_intervals_and_gives_back_in_steps(
     node: Node, accounts: Accounts,
 ) -> None:
-    """How much CPU the latency-sensitive pod gets depends on what else the machine does; the quota follows what it got.
+    """In each round the quota is that of the usage measured in the same pass; by the second one after the rise it rose.
 
-    In each round the quota is that of the usage measured in the same pass, and by the second measurement after the rise
-    that usage has risen.
+    The CPU that the latency-sensitive pod gets depends on what else the machine does, and so does the quota.
     """
     threshold = 65
     node.slo(**suppression(threshold))
