@@ -166,10 +166,12 @@ class Feed:
         self, io: IoThread, transport: Transport, reads: FieldSets, *, wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time, streaming: bool = True,
         resources: Mapping[str, ApiResource] = BY_KIND,
+        revise: Callable[[dict[str, Any]], dict[str, Any]] = lambda item: item,
     ) -> None:
         """`reads` are the fields of each kind, see `kinds.fields_read`; kinds without an entry are not followed.
 
         `transport` belongs to the loop of `io`. `wake` is called there after changes arrived, and must not block.
+        `revise` is called in the owner's thread with each object that is applied, and returns what the cluster gets.
         `clock` measures intervals and `now` is this machine's time, both in seconds.
         """
         self._io = io
@@ -179,6 +181,7 @@ class Feed:
         self._now = now
         self._streaming = streaming
         self._resources = resources
+        self._revise = revise
         self._started = now()
         # In the event loop:
         self._followed: dict[str, _Followed] = {}
@@ -275,7 +278,8 @@ class Feed:
         return Problem(
             f"the new policies read {plural}, which "
             + (f"cannot be listed: {view.fault}" if view.fault else f"were not listed within {timeout:g} s"),
-            help=f"grant `list` and `watch` on `{plural}` cluster-wide; it is tried again every second", code=NOT_LISTED)
+            help=f"grant `list` and `watch` on `{plural}` cluster-wide; it is tried again every second",
+            code=NOT_LISTED)
 
     def barrier(self, timeout: float = _BARRIER_S) -> Barrier:
         """Return a barrier over the pods and Reservations as they are now on the API server.
@@ -551,7 +555,7 @@ class Feed:
         if new is not None and version_of(new) < self._healed.get(key, 0):
             return
         self._healed.pop(key, None)
-        changes: list[tuple[Key, Mapping[str, Any] | None]] = [(key, new)]
+        changes: list[tuple[Key, Mapping[str, Any] | None]] = [(key, None if new is None else self._revise(new))]
         if is_other:
             # Not one change: what others hold of the former object must be dropped.
             changes.insert(0, (key, None))

@@ -23,6 +23,7 @@ from koordpolicy.engine.client.resources import BY_KIND, ObjectReference, pod_re
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 from koordpolicy.engine.client.writes import ClusterWriter, PodCondition, WriteResult, WriteStatus
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.handle import StalePodError
 from koordpolicy.engine.kubernetes.times import rfc3339
@@ -72,6 +73,13 @@ class Preemption:
     marked: Mapping[str, Any]
     """The victim's object in the cluster, as it is assumed to be deleted."""
 
+    def unmarked(self, known: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the object of the cluster without the assumption; None if it is not the victim's, or has none."""
+        metadata, mine = known.get("metadata") or {}, self.marked.get("metadata") or {}
+        if any(metadata.get(name) != mine.get(name) for name in ("uid", "deletionTimestamp")):
+            return None
+        return {**known, "metadata": {name: value for name, value in metadata.items() if name != "deletionTimestamp"}}
+
 
 class LiveClient:
     """Implements `Client`, `AsyncBinder`, `ClearsNominations` and `Deletes` of `framework.handle`."""
@@ -106,10 +114,14 @@ class LiveClient:
         """The kinds that have no subresource `status`, and until when that is taken for granted; for the loop."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed_preemptions: deque[Preemption] = deque()
+        self._victims: dict[str, str] = {}
+        """The time at which a victim is assumed to be deleted, by UID, until the cluster shows that it is; for the
+        deciding thread."""
 
     def own(self, cluster: Cluster) -> None:
         """Take note that the calling thread decides on this cluster: no method waits there."""
         self._owner, self._cluster = threading.get_ident(), cluster
+        cluster.listen(self._note)
 
     # Binding
 
@@ -191,11 +203,31 @@ class LiveClient:
             return
         assert self._cluster is not None
         known = self._cluster.object("Pod", pod.key)
-        marked = {**(known or pod.object), "metadata": {
-            **((known or pod.object).get("metadata") or {}), "deletionTimestamp": rfc3339(self._clock())}}
+        now = rfc3339(self._clock())
+        marked = _marked(known or pod.object, now)
         if known is not None:
             self._cluster.upsert(marked)
+            self._victims[pod.uid] = now
         self._io.spawn(self._preempt(Preemption(preemptor, node, pod, marked)), f"the preemption of {pod.key}")
+
+    def revise(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Return an object as the cluster should have it: a victim whose deletion is under way stays one that is being
+        deleted, though the server reports a change of it from before. For the deciding thread.
+        """
+        if not self._victims or item.get("kind") != "Pod":
+            return item
+        metadata = item.get("metadata") or {}
+        since = self._victims.get(str(metadata.get("uid")))
+        if since is None:
+            return item
+        if metadata.get("deletionTimestamp"):
+            del self._victims[str(metadata.get("uid"))]
+            return item
+        return _marked(item, since)
+
+    def _note(self, event: Event) -> None:
+        if self._victims and event.kind == "Pod" and event.new is None and event.old is not None:
+            self._victims.pop(str((event.old.get("metadata") or {}).get("uid")), None)
 
     async def _preempt(self, preemption: Preemption) -> None:
         pod, preemptor = preemption.victim, preemption.preemptor
@@ -208,7 +240,9 @@ class LiveClient:
             if result.done:
                 self._check_leadership()
                 result = await self._writer.delete(reference)
-            if not result.done and result.status not in {WriteStatus.GONE, WriteStatus.REPLACED}:
+            if result.status in {WriteStatus.GONE, WriteStatus.REPLACED}:
+                return  # it ended by itself
+            if not result.done:
                 raise WriteFailedError(result)
         except OSError as error:
             _LOG.error("%s could not be preempted by %s: %s", pod.key, preemptor.key, error)
@@ -224,7 +258,9 @@ class LiveClient:
         """Return the victims that could not be deleted since the last call; for the deciding thread."""
         found: list[Preemption] = []
         while self._failed_preemptions:
-            found.append(self._failed_preemptions.popleft())
+            failed = self._failed_preemptions.popleft()
+            self._victims.pop(failed.victim.uid, None)
+            found.append(failed)
         return found
 
     def clear_nomination(self, pod: PodInfo) -> None:
@@ -337,6 +373,11 @@ class LiveClient:
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _marked(item: Mapping[str, Any], since: str) -> dict[str, Any]:
+    """Return an object that is being deleted since then."""
+    return {**item, "metadata": {**(item.get("metadata") or {}), "deletionTimestamp": since}}
 
 
 def scheduler_of(pod: PodInfo) -> str:

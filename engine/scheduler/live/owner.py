@@ -222,8 +222,9 @@ class LiveScheduler:
         loop = self.loop
         assert loop is not None
         for failed in self._client.take_failed_preemptions():
-            if self.cluster.object("Pod", failed.victim.key) is failed.marked:
-                self.cluster.upsert(failed.victim.object)
+            known = self.cluster.object("Pod", failed.victim.key)
+            if known is not None and (unmarked := failed.unmarked(known)) is not None:
+                self.cluster.upsert(unmarked)
             loop.scheduler.nominations.withdraw(failed.preemptor)
             loop.queue.activate((failed.preemptor.key,))
         self._look(loop)

@@ -104,7 +104,8 @@ class LiveServer:
             client = LiveClient(self.io, self._transports[0], self.recorder, may_write=self.leads, wake=self._wake,
                                 clock=watching.server_clock.nanoseconds,
                                 bind_s=settings.binding_timeout / 1e9 * _BIND_SHARE)
-            self.feed = Feed(self.io, watching, self._reads_of(live.registry), wake=self._wake)
+            self.feed = Feed(self.io, watching, self._reads_of(live.registry), wake=self._wake,
+                             revise=client.revise)
             self.scheduler = LiveScheduler(
                 Cluster(following_from=_FOLLOWING_FROM), live, settings, feed=self.feed, client=client, io=self.io,
                 leads=self.leads, gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers,

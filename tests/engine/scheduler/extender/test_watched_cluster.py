@@ -102,7 +102,7 @@ def test_a_reload_is_refused_while_objects_do_not_come_and_goes_on_when_they_do(
                 watched.cover([Read("Namespace")], timeout)  # nobody applies anything meanwhile
             assert [(each.message, each.code) for each in refused.value.problems] == [
                 (f"the new policies read namespaces, which were not listed within {timeout:g} s", NOT_LISTED)]
-        applied_until(watched, lambda: watched.cluster.objects("Namespace"))
+        applied_until(watched, lambda: bool(watched.cluster.objects("Namespace")))
         applied_until(watched, lambda: watched._feed.has(fields_read([Read("Namespace")])))
         watched.cover([Read("Namespace")], 0.05)
         watched.close()

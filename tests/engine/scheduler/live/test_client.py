@@ -236,9 +236,12 @@ def test_l36_a_victim_is_marked_and_deleted_and_one_that_is_gone_is_no_failure(s
     scene.transport.answers |= answers
     cluster = preempted(scene)
     assert cluster.object("Pod", "default/a")["metadata"]["deletionTimestamp"]
-    until(lambda: scene.recorder.events)
-    assert scene.recorder.events == [("a", "Preempted", "Preempted by pod uid-of-default-big on node one")]
-    assert scene.transport.sent == [STATUS] + [DELETE] * (STATUS not in answers)
+    requests = [STATUS] + [DELETE] * (STATUS not in answers)
+    until(lambda: scene.transport.sent == requests and (answers or scene.recorder.events))
+    scene.bind()  # what comes after the answer has happened
+    assert scene.recorder.events[:-1] == ([] if answers else [
+        ("a", "Preempted", "Preempted by pod uid-of-default-big on node one")])
+    assert scene.transport.sent[:-1] == requests
     assert scene.client.take_failed_preemptions() == []
 
 
@@ -250,6 +253,46 @@ def test_a_victim_that_cannot_be_deleted_is_returned_and_wakes_the_scheduler_up(
     assert (failed.victim.key, failed.preemptor.key) == ("default/a", "default/big")
     assert cluster.object("Pod", "default/a") is failed.marked
     assert scene.recorder.events == []
+
+
+def test_a_victim_stays_one_that_is_being_deleted_until_the_server_says_since_when(scene):
+    gate = asyncio.Event()
+    scene.answer(DELETE, gate, {})
+    cluster = preempted(scene)
+    marked = cluster.object("Pod", "default/a")
+    plain = {**marked, "metadata": {name: value for name, value in marked["metadata"].items()
+                                    if name != "deletionTimestamp"}, "status": {"phase": "Running"}}
+    assert scene.client.revise(plain) == {**plain, "metadata": marked["metadata"]}
+    other = {**plain, "metadata": {**plain["metadata"], "uid": "another"}}
+    assert scene.client.revise(other) is other
+    going = {**plain, "metadata": {**plain["metadata"], "deletionTimestamp": "2026-02-02T00:00:00Z"}}
+    assert (scene.client.revise(going), scene.client._victims) == (going, {})
+    scene.io.call_soon(gate.set)
+
+
+def test_a_victim_that_is_gone_is_forgotten(scene):
+    gate = asyncio.Event()
+    scene.answer(STATUS, gate, {})
+    cluster = preempted(scene)
+    assert len(scene.client._victims) == 1
+    cluster.delete("Pod", "default/a")
+    assert scene.client._victims == {}
+    scene.io.call_soon(gate.set)
+
+
+def test_a_failed_preemption_is_undone_in_what_the_cluster_has_by_then(scene):
+    scene.answer(DELETE, refused(403, "you may not"))
+    cluster = preempted(scene)
+    marked = cluster.object("Pod", "default/a")
+    assert scene.woken.wait(10)
+    plain = {**marked, "metadata": {name: value for name, value in marked["metadata"].items()
+                                    if name != "deletionTimestamp"}, "status": {"phase": "Running"}}
+    later = scene.client.revise(plain)
+    (failed,) = scene.client.take_failed_preemptions()
+    assert failed.unmarked(later) == plain
+    assert scene.client.revise(plain) is plain
+    assert failed.unmarked({**later, "metadata": {**later["metadata"], "uid": "another"}}) is None
+    assert failed.unmarked({**later, "metadata": {**later["metadata"], "deletionTimestamp": "2026-02-02"}}) is None
 
 
 def test_a_pod_that_is_already_terminating_is_not_deleted_again(scene):
