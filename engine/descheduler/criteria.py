@@ -19,6 +19,9 @@ _SECOND: Final = 1_000_000_000
 _WIDTH: Final = len("2026-01-31T12:00:00Z")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
+STATE_FIELDS: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+"""The lists of container statuses in the status of a pod."""
+
 
 @dataclass(frozen=True, slots=True)
 class AgeLimit:
@@ -40,9 +43,14 @@ class AgeLimit:
 
     def met_by(self, time: str) -> bool:
         """Return whether an RFC 3339 time is at or before it."""
-        if len(time) == _WIDTH and time[-1] == "Z":
+        if is_comparable(time):
             return time <= self.text
         return moment(time) <= self.ns
+
+
+def is_comparable(time: str) -> bool:
+    """Return whether an RFC 3339 time is in whole seconds of UTC: such texts compare as their times do."""
+    return len(time) == _WIDTH and time[-1] == "Z"
 
 
 def creation_of(pod: PodInfo) -> str:
@@ -96,9 +104,10 @@ def has_exit_code(status: Mapping[str, Any], fields: Collection[str], codes: Col
 
 def status_fields(args: Mapping[str, Any], *, ephemeral: bool = False) -> tuple[str, ...]:
     """Return the lists of container statuses that arguments include."""
-    fields = ["containerStatuses"]
+    containers, init, of_debugging = STATE_FIELDS
+    fields = [containers]
     if args.get("includingInitContainers"):
-        fields.append("initContainerStatuses")
+        fields.append(init)
     if ephemeral and args.get("includingEphemeralContainers"):
-        fields.append("ephemeralContainerStatuses")
+        fields.append(of_debugging)
     return tuple(fields)

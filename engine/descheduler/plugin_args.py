@@ -27,7 +27,7 @@ def decode(args: Mapping[str, Any], kind: str) -> dict[str, Any]:
         ArgumentError: they are not valid against the schema of the kind.
     """
     given = {key: value for key, value in args.items() if value is not None}
-    refuse(((), message) for message in validate_plain(given, kind, "v1alpha2"))
+    refuse(((), message.removeprefix("``: ")) for message in validate_plain(given, kind, "v1alpha2"))
     return {key: value for key, value in given.items() if key not in ("apiVersion", "kind")}
 
 

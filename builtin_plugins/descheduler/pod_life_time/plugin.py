@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.criteria import (
+    STATE_FIELDS,
     AgeLimit,
+    container_states,
     creation_of,
     has_exit_code,
     has_reason,
+    is_comparable,
     status_of,
+    terminated_reason,
+    waiting_reason,
 )
 from koordpolicy.engine.descheduler.pods import AssignedPods, created, owners_of
+from koordpolicy.engine.descheduler.row_facts import facts_by_row
 from koordpolicy.plugin import Evictor
 
 from .args import ConditionMatch, PodLifeTimeArgs, check_args, read_args
@@ -35,13 +41,30 @@ class PodLifeTime:
         """Evict pods that meet all criteria; see `Deschedule`."""
         args, assigned = self._args, AssignedPods(snapshot)
         look = _Look(args, snapshot.now)
+        facts = facts_by_row(snapshot, "life", _facts)
         found = [
             (created(pod) if creation_of(pod) else -1, pod, reason)
-            for row in rows.tolist() for pod in assigned.all(row)
+            for row in rows.tolist()
+            for pod in (assigned.all(row) if look.may_hold(facts[row]) else assigned.finished(row))
             if (reason := look.reason(pod)) and args.selection.candidate(pod, evictor)
         ]
         for _, pod, reason in sorted(found, key=lambda each: each[0]):
             evictor.evict(pod, reason)
+
+
+_Facts: TypeAlias = tuple[str, frozenset[str]]
+"""The oldest creation time on a node, empty if one is not as the API server writes it; and the states of its pods."""
+
+
+def _facts(pods: tuple[PodInfo, ...]) -> _Facts:
+    states: set[str] = set()
+    for pod in pods:
+        status = status_of(pod)
+        states.update((status.get("phase") or "", status.get("reason") or ""))
+        for state in container_states(status, STATE_FIELDS):
+            states.update((waiting_reason(state), terminated_reason(state)))
+    times = [creation_of(pod) for pod in pods]
+    return min(times, default="") if all(map(is_comparable, times)) else "", frozenset(states)
 
 
 class _Look:
@@ -55,6 +78,13 @@ class _Look:
             (each, None if each.least_seconds is None else AgeLimit.of(now, each.least_seconds))
             for each in args.conditions
         )
+
+    def may_hold(self, facts: _Facts) -> bool:
+        """Return whether an active pod of a node may meet the criteria; False only if none does."""
+        oldest, states = facts
+        if self._too_old is not None and oldest and not self._too_old.met_by(oldest):
+            return False
+        return not self._args.states or not self._args.states.isdisjoint(states)
 
     def reason(self, pod: PodInfo) -> str:
         """Return what the pod meets all criteria with; empty if it does not."""

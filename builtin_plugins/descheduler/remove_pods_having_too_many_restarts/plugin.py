@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.descheduler.criteria import container_states, status_of, waiting_reason
+from koordpolicy.engine.descheduler.criteria import STATE_FIELDS, container_states, status_of, waiting_reason
 from koordpolicy.engine.descheduler.pods import AssignedPods
+from koordpolicy.engine.descheduler.row_facts import facts_by_row
 from koordpolicy.plugin import Evictor
 
 from .args import TooManyRestartsArgs, check_args, read_args
 
 __all__ = ["RemovePodsHavingTooManyRestarts", "check_args", "make"]
+
+
+def _restarts(status: Mapping[str, Any], fields: Iterable[str]) -> int:
+    count = 0
+    for field in fields:
+        for each in status.get(field) or ():
+            count += each.get("restartCount") or 0
+    return count
+
+
+def _restarted(pods: tuple[PodInfo, ...]) -> tuple[PodInfo, ...]:
+    return tuple(pod for pod in pods if _restarts(status_of(pod), STATE_FIELDS) > 0)
 
 
 class RemovePodsHavingTooManyRestarts:
@@ -28,9 +41,10 @@ class RemovePodsHavingTooManyRestarts:
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods node by node; see `Deschedule`."""
         args, assigned = self._args, AssignedPods(snapshot)
+        restarted = facts_by_row(snapshot, "restarts", _restarted)
         for row in rows.tolist():
             found = [
-                (count, pod) for pod in assigned.all(row)
+                (count, pod) for pod in (*restarted[row], *assigned.finished(row))
                 if (count := self._restarts(pod)) >= args.threshold and self._in_state(pod)
                 and args.selection.candidate(pod, evictor)
             ]
@@ -38,11 +52,7 @@ class RemovePodsHavingTooManyRestarts:
                 evictor.evict(pod, f"its containers restarted {count} times")
 
     def _restarts(self, pod: PodInfo) -> int:
-        status, count = status_of(pod), 0
-        for field in self._args.fields:
-            for each in status.get(field) or ():
-                count += each.get("restartCount") or 0
-        return count
+        return _restarts(status_of(pod), self._args.fields)
 
     def _in_state(self, pod: PodInfo) -> bool:
         states, status = self._args.states, status_of(pod)

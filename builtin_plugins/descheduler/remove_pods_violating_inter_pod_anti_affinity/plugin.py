@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.plugin_args import PodSelection
 from koordpolicy.engine.descheduler.pods import annotations_of, labels_of
+from koordpolicy.engine.descheduler.row_facts import facts_by_row
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 from koordpolicy.plugin import Evictor
 
@@ -44,17 +45,16 @@ class RemovePodsViolatingInterPodAntiAffinity:
 
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods node by node; see `Deschedule`."""
-        found: dict[int, list[tuple[PodInfo, Sequence[Json]]]] = {}
-        for row in rows.tolist():
-            for pod in snapshot.pods(row):
-                terms = _terms(pod)
-                if terms and self._selection.takes(pod):
-                    found.setdefault(row, []).append((pod, terms))
+        carriers = facts_by_row(snapshot, "anti-affinity", _with_terms)
+        found = {
+            row: [(pod, terms) for pod, terms in carriers[row] if self._selection.takes(pod)]
+            for row in rows.tolist() if carriers[row]
+        }
         if not found:
             return
         beside = _Beside(snapshot, rows, self._selection, evictor)
-        for row, carriers in found.items():
-            for pod, terms in sorted(carriers, key=lambda each: _order(each[0])):
+        for row, of_row in found.items():
+            for pod, terms in sorted(of_row, key=lambda each: _order(each[0])):
                 term = beside.violated(pod, terms, row)
                 if term is None or evictor.is_leaving(pod):
                     continue
@@ -62,6 +62,10 @@ class RemovePodsViolatingInterPodAntiAffinity:
                     continue
                 if evictor.evict(pod, f"it avoids a pod that has the same {term.get('topologyKey')}"):
                     beside.remove(pod, row)
+
+
+def _with_terms(pods: tuple[PodInfo, ...]) -> tuple[tuple[PodInfo, Sequence[Json]], ...]:
+    return tuple((pod, terms) for pod in pods if (terms := _terms(pod)))
 
 
 def _terms(pod: PodInfo) -> Sequence[Json]:
@@ -78,16 +82,26 @@ def _order(pod: PodInfo) -> tuple[Any, ...]:
     return priority is not None, priority or 0, _QOS.get(pod.kubernetes_qos, 0), pinned
 
 
+_Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def _by_labels(pods: tuple[PodInfo, ...]) -> tuple[tuple[str, _Labels, PodInfo], ...]:
+    return tuple((pod.namespace, tuple(labels_of(pod).items()), pod) for pod in pods)
+
+
 class _Beside:
     """The selected active pods by term and by domain of its topology key."""
 
     def __init__(self, snapshot: Snapshot, rows: Rows, selection: PodSelection, evictor: Evictor) -> None:
         self._snapshot = snapshot
-        self._pods: dict[str, list[tuple[PodInfo, int]]] = {}
+        self._selection = selection
+        self._evictor = evictor
+        # Pods of a controller have the same labels, so that a term is compared with few of them.
+        self._pods: dict[str, dict[_Labels, list[tuple[PodInfo, int]]]] = {}
+        of_rows = facts_by_row(snapshot, "labels", _by_labels)
         for row in rows.tolist():
-            for pod in snapshot.pods(row):
-                if selection.takes(pod) and not evictor.is_leaving(pod):
-                    self._pods.setdefault(pod.namespace, []).append((pod, row))
+            for namespace, labels, pod in of_rows[row]:
+                self._pods.setdefault(namespace, {}).setdefault(labels, []).append((pod, row))
         self._names: dict[str, tuple[Json, frozenset[str], dict[object, Counter[str]]]] = {}
         """Per term its namespaces, and per domain how many matching pods have each name."""
 
@@ -107,7 +121,6 @@ class _Beside:
                 names[pod.name] -= 1
                 if not names[pod.name]:
                     del names[pod.name]
-        self._pods[pod.namespace] = [each for each in self._pods[pod.namespace] if each[0] is not pod]
 
     def _of(self, term: Json, namespace: str) -> Mapping[object, Counter[str]]:
         namespaces = frozenset(term.get("namespaces") or (namespace,))
@@ -115,10 +128,13 @@ class _Beside:
         known = self._names.get(key)
         if known is None:
             domains: dict[object, Counter[str]] = {}
-            for each in sorted(namespaces):
-                for pod, row in self._pods.get(each, ()):
-                    if _is_meant(term, pod):
-                        domains.setdefault(self._domain(term, row), Counter())[pod.name] += 1
+            for each in namespaces:
+                for alike in self._pods.get(each, {}).values():
+                    first = alike[0][0]
+                    if _is_meant(term, first) and self._selection.takes(first):
+                        for pod, row in alike:
+                            if not self._evictor.is_leaving(pod):
+                                domains.setdefault(self._domain(term, row), Counter())[pod.name] += 1
             known = self._names[key] = term, namespaces, domains
         return known[2]
 

@@ -10,6 +10,7 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.pods import NodeFit
+from koordpolicy.engine.descheduler.row_facts import facts_by_row
 from koordpolicy.engine.kubernetes.selectors import matches_node, matches_term
 from koordpolicy.plugin import Evictor
 
@@ -34,16 +35,16 @@ class RemovePodsViolatingNodeAffinity:
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods by type of affinity, then node by node; see `Deschedule`."""
         look = _Look(snapshot, rows)
+        carriers = facts_by_row(snapshot, "node affinity", _with_affinity)
         for kind in self._args.types:
             reason_of = _REASONS.get(kind)
             if reason_of is None:
                 continue
             for row in rows.tolist():
                 found = [
-                    (pod, reason) for pod in snapshot.pods(row)
-                    if (affinity := _node_affinity(pod)) and affinity.get(kind) is not None
-                    and (reason := reason_of(look, pod, row)) and self._args.selection.candidate(pod, evictor)
-                    and look.fits_any(pod, row)
+                    (pod, reason) for pod, affinity in carriers[row]
+                    if affinity.get(kind) is not None and (reason := reason_of(look, pod, row))
+                    and self._args.selection.candidate(pod, evictor) and look.fits_any(pod, row)
                 ]
                 for pod, reason in found:
                     evictor.evict(pod, reason)
@@ -53,6 +54,10 @@ def _node_affinity(pod: PodInfo) -> Json | None:
     affinity = (pod.object.get("spec") or {}).get("affinity")
     found: Json | None = affinity.get("nodeAffinity") if affinity else None
     return found
+
+
+def _with_affinity(pods: tuple[PodInfo, ...]) -> tuple[tuple[PodInfo, Json], ...]:
+    return tuple((pod, affinity) for pod in pods if (affinity := _node_affinity(pod)))
 
 
 class _Look:
