@@ -132,7 +132,7 @@ ALERTS: Final = (
           "{{ $labels.kind }} cannot be listed any more: decisions go on with what was known of it"),
     Alert("KoordPolicyClusterStale",
           "time() - koord_policy_last_cluster_refresh_success_timestamp_seconds > 300", 60, "warning",
-          "the cluster has not been listed for five minutes"),
+          "nothing was heard of the cluster for five minutes"),
     Alert("KoordPolicyStuck", "koord_policy_decider_stuck == 1", 60, "critical",
           "a decision does not end; `koord-policy status` names what keeps it"),
     Alert("KoordPolicyOverdueDecisions", "increase(koord_policy_overdue_decisions_total[10m]) > 0", 0, "warning",

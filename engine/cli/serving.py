@@ -63,7 +63,7 @@ def tls_of(options: argparse.Namespace, *, certificates_optional: bool = False) 
         raise Stop("`--tls-cert` and `--tls-key` go together")
     if options.tls_cert is None:
         if options.client_ca is not None:
-            raise Stop("`--client-ca` needs `--tls-cert` and `--tls-key`: without them nobody is asked who they are")
+            raise Stop("`--client-ca` needs `--tls-cert` and `--tls-key`: without TLS no certificate is read")
         return None
     for file in filter(None, (options.tls_cert, options.tls_key, options.client_ca)):
         if not Path(file).is_file():

@@ -579,7 +579,7 @@ class _Subject:
 def _instances(profile: Profile) -> dict[str, DocumentScheduler]:
     """Return the active documents of a profile, by name."""
     active = (*profile.pre_filters, *profile.filters, *profile.scores)
-    return {each.name: each.ask for each in active if isinstance(each.ask, DocumentScheduler)}
+    return {each.name: each.instance for each in active if isinstance(each.instance, DocumentScheduler)}
 
 
 def _constant(scorer: Scorer) -> str:

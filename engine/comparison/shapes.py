@@ -86,7 +86,7 @@ class FieldReads:
                 for program in programs_of(compiled_of(plugin, {})):
                     paths.update(path for path in program.checked.reads if path[0] in _OF_POD)
         everything = any(not each.source and each.origin != _BUILT_IN for each in (checks | others).values())
-        spreads = tuple(each.ask for of in profiles for each in of.filters
+        spreads = tuple(each.instance for of in profiles for each in of.filters
                         if each.name == _OF_SPREAD and not each.plugin.source)
         local = all(_is_local(plugin) for name, plugin in checks.items() if name not in _OF_NEIGHBOURS or plugin.source)
         return cls(frozenset(paths), everything, local, _OF_AFFINITY in checks, spreads,

@@ -147,7 +147,7 @@ class DecisionMeter:
                 cost.calls[method] += 1
                 cost.seconds += seconds
 
-        return TracedPlugin(self._timed(active.ask), report, self._timer)
+        return TracedPlugin(self._timed(active.instance), report, self._timer)
 
     def _timed(self, instance: object) -> object:
         if not isinstance(instance, DocumentScheduler):

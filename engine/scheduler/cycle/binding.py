@@ -421,7 +421,7 @@ def note_bound(binding: BindingCycle) -> None:
         binding.timer.begin()
     for active in binding.profile.at[Point.POST_BIND]:
         guarded(binding.failures, active, Point.POST_BIND,
-                binding.measured(active, Point.POST_BIND, active.ask.post_bind), binding.state, binding.pod,
+                binding.measured(active, Point.POST_BIND, active.instance.post_bind), binding.state, binding.pod,
                 binding.node)
     if binding.timer is not None:
         binding.timer.end(POINT_NAMES[Point.POST_BIND])
@@ -486,14 +486,14 @@ def _preparing(binding: BindingCycle) -> tuple[Active, ...]:
     found = binding.profile.having(PreBind)
     idle = {
         active.name for active in binding.profile.having(PreBindPreFlight)
-        if guarded(binding.failures, active, Point.PRE_BIND, active.ask.pre_bind_pre_flight, binding.state, binding.pod,
-                   binding.node) is False
+        if guarded(binding.failures, active, Point.PRE_BIND, active.instance.pre_bind_pre_flight, binding.state,
+                   binding.pod, binding.node) is False
     }
     return tuple(active for active in found if active.name not in idle) if idle else found
 
 
 def _sends_annotations(profile: Profile) -> bool:
-    return all(getattr(active.ask, "sends_annotations", False) for active in profile.at[Point.BIND])
+    return all(getattr(active.instance, "sends_annotations", False) for active in profile.at[Point.BIND])
 
 
 def _added_annotations(original: Mapping[str, Any], draft: Mapping[str, Any]) -> dict[str, str] | None:
@@ -515,20 +515,20 @@ def _run_pre_bind_plugins(
     if reserves:
         draft.setdefault("status", {})["nodeName"] = node
         for active in profile.having(PreBindReservation):
-            call = partial(active.ask.pre_bind_reservation, state, draft, node)
+            call = partial(active.instance.pre_bind_reservation, state, draft, node)
             yield from _run(binding, active, Point.PRE_BIND, call)
             if binding.rejection is not None:
                 return
     else:
         for active in preparing:
-            yield from _run(binding, active, Point.PRE_BIND, partial(active.ask.pre_bind, state, pod, draft, node))
+            yield from _run(binding, active, Point.PRE_BIND, partial(active.instance.pre_bind, state, pod, draft, node))
             if binding.rejection is not None:
                 return
         if in_binding and (added := _added_annotations(original, draft)) is not None:
             state[BindAnnotations] = added
             return
     for active in profile.having(ApplyPatch):
-        call = partial(active.ask.apply_patch, state, original, draft)
+        call = partial(active.instance.apply_patch, state, original, draft)
         if (yield from _run(binding, active, Point.PRE_BIND, call, skips=True)):
             return
 
@@ -536,7 +536,7 @@ def _run_pre_bind_plugins(
 def _run_bind_plugins(binding: BindingCycle, client: Client, async_client: AsyncBinder | None) -> _Steps:
     pod, node = binding.pod, binding.node
     for active in binding.profile.at[Point.BIND]:
-        call = partial(active.ask.bind, binding.state, pod, node)
+        call = partial(active.instance.bind, binding.state, pod, node)
         if (yield from _run(binding, active, Point.BIND, call, skips=True)):
             return
     # The framework binds the pods of a profile without a bind plugin.
@@ -579,7 +579,7 @@ def _run(
     """
     kinds: tuple[type, ...] = (Skip,) if skips else (AwaitObjects,) if point is Point.PRE_BIND else ()
     call = binding.measured(active, point, call)
-    if getattr(active.ask, "thread_safe", False):
+    if getattr(active.instance, "thread_safe", False):
         result, failures = yield point, partial(_call, active, point, call, kinds)
     else:
         result, failures = _call(active, point, call, (*kinds, Deferred))

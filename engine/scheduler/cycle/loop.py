@@ -223,7 +223,7 @@ class SchedulingLoop:
         # All profiles share one queue, so the first profile's order applies to all, as in kube-scheduler.
         for active in self._sorters():
             failed = len(self.failures)
-            key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.queue_key, queued)
+            key = guarded(self.failures, active, Point.QUEUE_SORT, active.instance.queue_key, queued)
             if len(self.failures) == failed:
                 return key
         return by_priority(queued)
@@ -300,7 +300,7 @@ class SchedulingLoop:
         for active in profile.at[Point.PRE_ENQUEUE]:
             if active.name == but:
                 continue
-            refusal = guarded(self.failures, active, Point.PRE_ENQUEUE, active.ask.pre_enqueue, pod,
+            refusal = guarded(self.failures, active, Point.PRE_ENQUEUE, active.instance.pre_enqueue, pod,
                               self.scheduler.cluster.snapshot(self._clock()), kinds=())
             if refusal is not None and active.enforced:
                 self.gated[pod.key] = (active.name, refusal)
@@ -333,7 +333,7 @@ class SchedulingLoop:
                 name = name or active.name
                 if active.name != name:
                     continue
-                key = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.next_pod)
+                key = guarded(self.failures, active, Point.QUEUE_SORT, active.instance.next_pod)
                 gated = self.queue.gated(key) if isinstance(key, str) else None
                 if gated is not None:  # a plugin may open its own gate like this, but no other plugin's
                     self._enqueue(gated, but=active.name)
@@ -370,7 +370,8 @@ class SchedulingLoop:
         requeued: PodInfo | None = None
         refusal = verdict.refusal[2] if verdict.refusal is not None else Refusal("", verdict.message())
         for active in profile.having(BeforeError):
-            if guarded(self.failures, active, Point.POST_FILTER, active.ask.before_error, queued.pod, refusal) is True:
+            if guarded(self.failures, active, Point.POST_FILTER, active.instance.before_error, queued.pod,
+                       refusal) is True:
                 break
         else:
             current = self.scheduler.cluster.pod(queued.pod.key)
@@ -380,7 +381,8 @@ class SchedulingLoop:
                 self.queue.failed(replace(queued, pod=current), hints)
                 requeued = current
         for active in profile.having(AfterError):
-            if guarded(self.failures, active, Point.POST_FILTER, active.ask.after_error, queued.pod, refusal) is True:
+            if guarded(self.failures, active, Point.POST_FILTER, active.instance.after_error, queued.pod,
+                       refusal) is True:
                 break
         return requeued
 
@@ -405,11 +407,11 @@ class SchedulingLoop:
     def _hint_of(self, active: Active | None, rules: frozenset[str]) -> Hint:
         if active is None:
             return any_change
-        if has(active.ask, *methods_of(Depends)):
-            paths = guarded(self.failures, active, Point.QUEUE_SORT, active.ask.depends_on, rules)
+        if has(active.instance, *methods_of(Depends)):
+            paths = guarded(self.failures, active, Point.QUEUE_SORT, active.instance.depends_on, rules)
             known = isinstance(paths, AbstractSet) and all(type(path) is tuple and path[:1] in _KNOWN for path in paths)
             return PathHint(frozenset(paths)) if known else any_change
-        if has(active.ask, *methods_of(Hinted)):
+        if has(active.instance, *methods_of(Hinted)):
             return _PluginHint(active, self.failures, self._recorder)
         return any_change
 
@@ -437,7 +439,7 @@ class _PluginHint:
         """Return whether the plugin expects the event to help."""
         begun, result = 0.0 if self.recorder is None else perf_counter(), ""
         try:
-            helps = bool(self.active.ask.may_help(event, pod))
+            helps = bool(self.active.instance.may_help(event, pod))
         except BaseException as error:  # the border between framework and plugin
             must_be_survived(error)
             plugin = self.active.plugin
@@ -451,7 +453,7 @@ class _PluginHint:
         return helps
 
     def __hash__(self) -> int:
-        return hash((self.active.name, id(self.active.ask)))
+        return hash((self.active.name, id(self.active.instance)))
 
 
 _MOST_ALIKE = 8

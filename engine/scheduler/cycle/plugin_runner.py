@@ -310,7 +310,7 @@ class PluginRunner:
         for active in self.profile.at[Point.PRE_SCORE]:
             if active.plugin.name in idle:
                 continue
-            call = active.ask.pre_score
+            call = active.instance.pre_score
             if timer is not None and timer.plugins is not None:
                 call = timer.plugins.measured(active.name, Point.PRE_SCORE, call)
             answer = guarded(
@@ -367,8 +367,8 @@ class PluginRunner:
 
     def _first_preferred_node(self, active: Active, rows: Rows, nominations: Nominations | None) -> Rows:
         answer = guarded(
-            self.failures, active, Point.FILTER, active.ask.prefer_nodes, self.state, self.pod, self.snapshot, rows,
-            kinds=(Skip, tuple, list),
+            self.failures, active, Point.FILTER, active.instance.prefer_nodes, self.state, self.pod, self.snapshot,
+            rows, kinds=(Skip, tuple, list),
         )
         if isinstance(answer, Skip | Refusal):
             return NOWHERE
@@ -384,7 +384,7 @@ class PluginRunner:
 
     def _find_one_node(self, active: Active, rows: Rows) -> tuple[PodRejection | None, Rows]:
         answer = guarded(
-            self.failures, active, Point.PRE_FILTER, active.ask.find_one_node,
+            self.failures, active, Point.PRE_FILTER, active.instance.find_one_node,
             self.state, self.pod, self.snapshot, rows, kinds=(Plan, Skip),
         )
         if isinstance(answer, Skip):
@@ -439,7 +439,7 @@ class PluginRunner:
 
     def _run_pre_filter(self, active: Active, errors: list[tuple[str, EvaluationError]]) -> Any:
         """Run one preFilter; its ignored errors are moved from `errors`, which is empty before and after."""
-        call = active.ask.pre_filter
+        call = active.instance.pre_filter
         if self.timer is not None and self.timer.plugins is not None:
             call = self.timer.plugins.measured(active.name, Point.PRE_FILTER, call)
         answer = guarded(
@@ -455,7 +455,7 @@ class PluginRunner:
     def _run_filter(self, active: Active, rows: Rows) -> Answer:
         size, point = self.snapshot.size, Point.FILTER  # the point is read off the stack: see `watchdog`
         try:
-            call = active.ask.filter
+            call = active.instance.filter
             if self.timer is not None and self.timer.plugins is not None:
                 call = self.timer.plugins.measured(active.name, point, call)
             answer: Answer = call(self.state, self.pod, self.snapshot, rows)
@@ -470,7 +470,7 @@ class PluginRunner:
     def _run_score(self, active: Active, rows: Rows) -> Scores:
         size, point = self.snapshot.size, Point.SCORE  # the point is read off the stack: see `watchdog`
         try:
-            call = active.ask.score
+            call = active.instance.score
             if self.timer is not None and self.timer.plugins is not None:
                 call = self.timer.plugins.measured(active.name, point, call)
             scores: Scores = call(self.state, self.pod, self.snapshot, rows)
@@ -488,7 +488,7 @@ class PluginRunner:
 
     def _run_transformer(self, active: Active, point: Point, method: str, *rows: Rows) -> PodRejection | None:
         answer = guarded(
-            self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, *rows,
+            self.failures, active, point, getattr(active.instance, method), self.state, self.pod, self.snapshot, *rows,
             kinds=(Changed,),
         )
         if isinstance(answer, Changed):
@@ -501,7 +501,7 @@ class PluginRunner:
 
     def _run_check(self, active: Active, point: Point, method: str, rows: Rows) -> PodRejection | None:
         answer = guarded(
-            self.failures, active, point, getattr(active.ask, method), self.state, self.pod, self.snapshot, rows,
+            self.failures, active, point, getattr(active.instance, method), self.state, self.pod, self.snapshot, rows,
             kinds=(),
         )
         return None if answer is None else (active.name, point, answer)
@@ -521,7 +521,7 @@ def _listed(actives: Iterable[Active]) -> str:
 
 
 def guarded(
-    failures: list[Failure], active: Active, point: Point, ask: Callable[..., Any], *arguments: object,
+    failures: list[Failure], active: Active, point: Point, call: Callable[..., Any], *arguments: object,
     kinds: tuple[type, ...] | None = None,
 ) -> Any:
     """Return a plugin's result; an exception is recorded as its failure and returned as a refusal.
@@ -529,7 +529,7 @@ def guarded(
     So is a result that is neither None nor a refusal nor of one of the `kinds`; with `kinds` None any result is valid.
     """
     try:
-        answer = ask(*arguments)
+        answer = call(*arguments)
     except BaseException as error:  # the border between framework and plugin
         must_be_survived(error)
         failures.append(_failure(active, point, describe(error)))

@@ -119,7 +119,7 @@ def _nominate_reservation(verdict: Verdict, runner: PluginRunner) -> Verdict:
     """Let the plugins nominate the reservation that the pod uses on its node."""
     for active in runner.profile.having(ReservationNominator):
         refusal = guarded(
-            runner.failures, active, Point.SCORE, active.ask.nominate_reservation,
+            runner.failures, active, Point.SCORE, active.instance.nominate_reservation,
             runner.state, runner.pod, runner.snapshot, verdict.row, kinds=(),
         )
         if refusal is not None:
@@ -143,7 +143,7 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefus
     refusals: list[tuple[str, Refusal]] = []
     for active in profile.at[Point.POST_FILTER]:
         answer = guarded(
-            runner.failures, active, Point.POST_FILTER, active.ask.post_filter,
+            runner.failures, active, Point.POST_FILTER, active.instance.post_filter,
             state, runner.pod, runner.snapshot, refused, kinds=(Nomination,),
         )
         if isinstance(answer, Nomination) and answer.node not in runner.snapshot.index:
@@ -157,7 +157,7 @@ def _run_post_filters(verdict: Verdict, runner: PluginRunner, refused: NodeRefus
                 break
     for active in profile.having(AfterPostFilter):
         guarded(
-            runner.failures, active, Point.POST_FILTER, active.ask.after_post_filter,
+            runner.failures, active, Point.POST_FILTER, active.instance.after_post_filter,
             state, runner.pod, runner.snapshot, refused, nomination,
         )
     if timer is not None and profile.at[Point.POST_FILTER]:
@@ -433,7 +433,7 @@ class Scheduler:
             return True
         for active in binding.profile.having(ResizePod):
             answer = guarded(
-                binding.failures, active, Point.RESERVE, active.ask.resize_pod,
+                binding.failures, active, Point.RESERVE, active.instance.resize_pod,
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(PodInfo,),
             )
             if isinstance(answer, Refusal):
@@ -451,7 +451,8 @@ class Scheduler:
             binding.timer.begin()
         for active in binding.profile.reserves:
             refusal = guarded(
-                binding.failures, active, Point.RESERVE, binding.measured(active, Point.RESERVE, active.ask.reserve),
+                binding.failures, active, Point.RESERVE,
+                binding.measured(active, Point.RESERVE, active.instance.reserve),
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(),
             )
             if refusal is not None:
@@ -459,7 +460,7 @@ class Scheduler:
                 self._forget(binding, snapshot)
                 break
         for active in binding.profile.having(ReservationNominator):
-            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_nomination, binding.pod)
+            guarded(binding.failures, active, Point.RESERVE, active.instance.forget_nomination, binding.pod)
         if binding.timer is not None:
             binding.timer.end(POINT_NAMES[Point.RESERVE], binding.rejection)
         return binding.rejection is None
@@ -486,7 +487,7 @@ class Scheduler:
         waits: dict[str, int] = {}
         for active in binding.profile.at[Point.PERMIT]:
             answer = guarded(
-                binding.failures, active, Point.PERMIT, binding.measured(active, Point.PERMIT, active.ask.permit),
+                binding.failures, active, Point.PERMIT, binding.measured(active, Point.PERMIT, active.instance.permit),
                 binding.state, binding.pod, snapshot, binding.verdict.row, kinds=(Wait,),
             )
             if isinstance(answer, Wait):
@@ -543,7 +544,7 @@ class Scheduler:
         self._unreserve(binding, snapshot)
         self._leave_node(binding)
         for active in binding.profile.having(ForgetPod):
-            guarded(binding.failures, active, Point.RESERVE, active.ask.forget_pod, binding.pod)
+            guarded(binding.failures, active, Point.RESERVE, active.instance.forget_pod, binding.pod)
 
     def _leave_node(self, binding: BindingCycle) -> None:
         """Let the assumed pod leave its node, unless it is bound."""
@@ -561,7 +562,7 @@ class Scheduler:
             binding.timer.begin()
         for active in reversed(binding.profile.reserves):
             try:
-                active.ask.unreserve(binding.state, binding.pod, snapshot, row)
+                active.instance.unreserve(binding.state, binding.pod, snapshot, row)
             except BaseException as error:  # a plugin that fails to release must not stop the others
                 must_be_survived(error)
                 message = f"cannot give back: {describe(error)}"
@@ -577,7 +578,7 @@ class Scheduler:
     def _handle(self, profile: str, plugin: str) -> Handle:
         def peers(capability: type[Any]) -> tuple[Any, ...]:
             running = self.hot_swap.active.profiles.get(profile)
-            return () if running is None else tuple(each.ask for each in running.having(capability))
+            return () if running is None else tuple(each.instance for each in running.having(capability))
 
         handle = Handle(
             profile, self._snapshot, self._clock, logging.getLogger(f"koordpolicy.scheduler.{plugin}"),

@@ -153,7 +153,7 @@ def _named(profile: Profile, name: str) -> Active | None:
 
 
 def _proposed_changes(active: Active, point: Point, rule: str, tried: _Try, row: int | None) -> Iterator[Edit]:
-    plugin: Any = getattr(active.ask, "plugin", active.ask)
+    plugin: Any = getattr(active.instance, "plugin", active.instance)
     if isinstance(plugin, DocumentScheduler):
         at = row if point is Point.FILTER else None
         found = document_edits(Failing(plugin, point, rule, at), tried.pod, tried.snapshot)

@@ -399,7 +399,7 @@ def _failing(
 
 
 def _document(actives: Iterable[Active], name: str) -> DocumentScheduler | None:
-    found = next((active.ask for active in actives if active.name == name), None)
+    found = next((active.instance for active in actives if active.name == name), None)
     return found if isinstance(found, DocumentScheduler) else None
 
 

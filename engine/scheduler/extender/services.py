@@ -109,7 +109,7 @@ def _services(scheduler: Scheduler) -> dict[str, Callable[..., Any]]:
     for profile in scheduler.profiles:
         for active in profile.having(Endpoints):
             try:
-                endpoints = dict(active.ask.endpoints())
+                endpoints = dict(active.instance.endpoints())
             except BaseException as error:  # the border between framework and plugin: the others still answer
                 must_be_survived(error)
                 _LOG.exception("the plugin `%s` failed to say what it answers", active.name)

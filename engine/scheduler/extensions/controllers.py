@@ -37,7 +37,7 @@ class ControllerRuns:
         found: dict[int, tuple[Any, list[_Run]]] = {}
         for profile in profiles:
             for active in profile.having(Controllers):
-                plugin = active.ask
+                plugin = active.instance
                 if id(plugin) not in found:
                     found[id(plugin)] = self._of_plugins.get(id(plugin)) or (
                         plugin, [_Run(each, now) for each in plugin.controllers()])

@@ -55,8 +55,8 @@ def evaluations_of(profiles: Iterable[Profile]) -> list[tuple[str, str, Evaluati
     for profile in profiles:
         for point in (Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.SCORE):
             for active in profile.at.get(point, ()):
-                if isinstance(active.ask, DocumentScheduler):
-                    for each in active.ask.evaluations.values():
+                if isinstance(active.instance, DocumentScheduler):
+                    for each in active.instance.evaluations.values():
                         found[id(each)] = profile.name, active.name, each
     return list(found.values())
 

@@ -92,7 +92,7 @@ def traced(profile: Profile, record: Record, *, timer: Callable[[], float] = tim
             result = f"raised {describe(answer)}" if raised else _in_words(answer, arguments)
             record(PluginCall(active.name, method, result, seconds))
 
-        return TracedPlugin(active.ask, report, timer, _HIDDEN)
+        return TracedPlugin(active.instance, report, timer, _HIDDEN)
 
     return watched(profile, trace)
 

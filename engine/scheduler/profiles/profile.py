@@ -97,7 +97,7 @@ class Active:
 
     plugin: Plugin
     weight: int
-    ask: Any
+    instance: Any
     """The instance, which implements the point's protocol for all rows at once."""
 
     @property
@@ -117,7 +117,7 @@ class Profile:
     def __init__(
         self, name: str, generation: int, at: Mapping[Point, tuple[Active, ...]], made: tuple[Active, ...],
     ) -> None:
-        """`made` are all active plugins, each once, in the profile's order; each `ask` is the instance itself."""
+        """`made` are all active plugins, each once, in the profile's order, with the plugin itself as instance."""
         self.name = name
         self.generation = generation
         self.at = at
@@ -126,7 +126,7 @@ class Profile:
         self._without: dict[tuple[Point, frozenset[str]], tuple[Active, ...]] = {}
         self._skipped: dict[tuple[Point, bytes], set[str]] = {}
         self.repeating = {point: frozenset(
-            each.name for each in found if each.enforced and has(each.ask, *methods_of(Cacheable))
+            each.name for each in found if each.enforced and has(each.instance, *methods_of(Cacheable))
         ) for point, found in at.items()}
         """By point, the plugins with a cache key, whose results are cached."""
         self.warns = any(each.plugin.enforcement is Enforcement.WARN for each in (*self.filters, *self.pre_filters))
@@ -156,14 +156,14 @@ class Profile:
             for point in choice.points if choice.points is not None else POINTS:
                 if point not in plugin.points or point not in active:
                     continue
-                ask = _implementation(instance, point)
-                if ask is None:
+                found = _implementation(instance, point)
+                if found is None:
                     problems.append(Problem(
                         f"the plugin `{plugin.name}` declares the point `{point.value}` and does not implement it",
                         plugin.span, f"it comes from {plugin.origin}", code="plugin-point",
                     ))
                 else:
-                    active[point].append(Active(plugin, weight, ask))
+                    active[point].append(Active(plugin, weight, found))
         if len(active[Point.QUEUE_SORT]) > 1:
             names = ", ".join(f"`{each.name}`" for each in active[Point.QUEUE_SORT])
             problems.append(Problem(f"profile `{spec.name}` sorts its queue in more than one way: {names}",
@@ -203,7 +203,7 @@ class Profile:
             point = CAPABILITIES.get(capability)
             among = self.made if point is None else self._made_of(point)
             methods = methods_of(capability)
-            found = self._having[capability] = tuple(each for each in among if has(each.ask, *methods))
+            found = self._having[capability] = tuple(each for each in among if has(each.instance, *methods))
         return found
 
     def without(self, point: Point, skipped: frozenset[str]) -> tuple[Active, ...]:

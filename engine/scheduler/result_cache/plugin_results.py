@@ -22,18 +22,18 @@ class Uncacheable(Exception):
 
 
 def filtered(
-    ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+    plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
 ) -> tuple[NDArray[np.bool_], Errors]:
     """Return which of the rows pass, and the errors."""
-    answer: Answer = ask.filter(state, pod, snapshot, rows)
+    answer: Answer = plugin.filter(state, pod, snapshot, rows)
     return of_rows(answer.passed, np.bool_, rows, snapshot), answer.errors
 
 
 def scored(
-    ask: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
+    plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows,
 ) -> tuple[NDArray[np.int64], Errors]:
     """Return the scores of the rows, and the errors."""
-    scores: Scores = ask.score(state, pod, snapshot, rows)
+    scores: Scores = plugin.score(state, pod, snapshot, rows)
     chosen = of_rows(scores.values, np.int64, rows, snapshot)
     if not are_scores(chosen):
         raise Uncacheable

@@ -33,7 +33,7 @@ def recomputed(
     def real() -> Answer:
         if not known:
             # The pod's own cycle state may be of another version of the cluster.
-            answer = active.ask.filter(CycleState(state), pod, snapshot, refused)
+            answer = active.instance.filter(CycleState(state), pod, snapshot, refused)
             known.append(answer.spread(refused, snapshot.size))
         return known[0]
 

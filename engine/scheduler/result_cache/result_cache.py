@@ -143,9 +143,9 @@ class ResultCache:
     def _cache_key(self, point: Point, active: Active) -> CacheKey | None:
         """Return a plugin's cache key; None if it has none: then it is called uncached."""
         try:
-            cache_key = _checked_key(point, active.ask.cache_key(point, self._pod, self._snapshot))
+            cache_key = _checked_key(point, active.instance.cache_key(point, self._pod, self._snapshot))
             if cache_key is not None:
-                cache_key = cache_key._replace(key=self._store.key_of(active.ask, point, cache_key.key))
+                cache_key = cache_key._replace(key=self._store.key_of(active.instance, point, cache_key.key))
                 self._cluster.logs(cache_key.paths)
                 if cache_key.stable_until is not None:
                     self._cluster.logs(cache_key.stable_until)
@@ -180,7 +180,7 @@ class ResultCache:
         parts: dict[tuple[Log, ...], DependencyGroup] = {}
         for number, ((_, cache_key), active) in enumerate(zip(cacheable, group.actives, strict=True)):
             group.cache_keys.append(cache_key)
-            group.columns.append(self._store.column(active.ask, point, cache_key.key, size))
+            group.columns.append(self._store.column(active.instance, point, cache_key.key, size))
             held.append(group.columns[-1])
             logs = self._cluster.logs(cache_key.paths)
             part = parts.setdefault(logs, DependencyGroup(cache_key.paths, logs, []))
@@ -380,7 +380,7 @@ class ResultCache:
         if self._timer is not None:
             computed = self._timer.measured(active.name, point, computed)
         try:
-            return computed(active.ask, self._state, self._pod, self._snapshot, rows)
+            return computed(active.instance, self._state, self._pod, self._snapshot, rows)
         except BaseException as error:
             must_be_survived(error)
             raise UncacheablePlugin(group.places[number]) from error

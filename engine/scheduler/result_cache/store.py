@@ -135,9 +135,9 @@ class ClusterStore:
             found = self._profiles[profile] = ProfileStore()
         return found
 
-    def key_of(self, ask: Any, point: Point, key: Hashable) -> int:
+    def key_of(self, plugin: Any, point: Point, key: Hashable) -> int:
         """Return the number of a key: plugins' own keys are compared here and nowhere else. Comparing may raise."""
-        known = self._keys.setdefault(ask, {})
+        known = self._keys.setdefault(plugin, {})
         number = known.get((point, key))
         if number is None:
             if len(known) >= _MOST_KEYS:
@@ -145,9 +145,9 @@ class ClusterStore:
             number = known[point, key] = next(self._numbers)
         return number
 
-    def column(self, ask: Any, point: Point, key: Hashable, size: int) -> ResultColumn:
+    def column(self, plugin: Any, point: Point, key: Hashable, size: int) -> ResultColumn:
         """Return a plugin's column for a cache key, a new one if there is none."""
-        columns = self._columns.setdefault(ask, WeakValueDictionary())
+        columns = self._columns.setdefault(plugin, WeakValueDictionary())
         column = columns.get((point, key))
         if column is None:
             column = columns[point, key] = ResultColumn(size, np.bool_ if point is Point.FILTER else np.int8)

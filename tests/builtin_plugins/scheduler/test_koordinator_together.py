@@ -107,7 +107,7 @@ def test_nothing_is_given_twice_and_no_gang_runs_in_part(seed):
     # A reservation may push a pod out, whatever that pod's gang makes of it.
     pushed_out = {name for name, count in running.items() if name and count < least[name]}
     assert len(pushed_out) <= len(loop.scheduler.client.evicted)
-    plugin = next(active.ask for active in loop.scheduler.profiles[0].made if active.name == "ElasticQuota")
+    plugin = next(active.instance for active in loop.scheduler.profiles[0].made if active.name == "ElasticQuota")
     for name in ("qa", "qb"):
         used = sum(each.requests["cpu"] for each in placed if each.object["metadata"]["labels"].get(QUOTA) == name)
         assert plugin.trees[""].quota(name).used["cpu"] == used <= {"qa": 30_000, "qb": 15_000}[name]

@@ -100,7 +100,7 @@ def test_an_update_of_a_pod_that_waits_does_not_count_as_bound(clock):
     loop, cluster = start(clock, node("a"), group(least=2, mode="NonStrict"), pod("p"), pod("q", cpu="9"))
     [*loop.schedule_all()]
     cluster.upsert({**pod("p"), "status": {"phase": "Pending"}})
-    plugin = next(active.ask for active in loop.scheduler.profiles[0].made if active.name == "Coscheduling")
+    plugin = next(active.instance for active in loop.scheduler.profiles[0].made if active.name == "Coscheduling")
     gang = plugin.gangs.get("default/g")
     assert (list(gang.waiting), gang.bound, plugin.gangs.group(gang).once_satisfied) == (["default/p"], {}, False)
 

@@ -35,7 +35,7 @@ def test_a_signal_that_comes_twice_at_once_is_one_and_a_later_one_ends_the_proce
     (["--enable", "x", "--tls-cert", "a"], "`--tls-cert` and `--tls-key` go together"),
     (
         ["--enable", "x", "--client-ca", "a"],
-        "`--client-ca` needs `--tls-cert` and `--tls-key`: without them nobody is asked who they are",
+        "`--client-ca` needs `--tls-cert` and `--tls-key`: without TLS no certificate is read",
     ),
     (["--enable", "x", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "there is no file `/nowhere`"),
     (

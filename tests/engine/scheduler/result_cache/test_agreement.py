@@ -158,7 +158,8 @@ class Journey(RuleBasedStateMachine):
         for pod, node in self.nominated.values():
             scheduler.nominations.nominate(pod, node)
         # Of equal candidates preemption takes the first one after a row that it draws for every pod without a node.
-        drawn, before = ({each.name: each.ask for profile in some.refresh().profiles.values() for each in profile.made}
+        drawn, before = ({each.name: each.instance
+                          for profile in some.refresh().profiles.values() for each in profile.made}
                          for some in (scheduler, self.plain))
         if "DefaultPreemption" in drawn:
             drawn["DefaultPreemption"]._random.setstate(before["DefaultPreemption"]._random.getstate())
