@@ -35,9 +35,17 @@ def _plugin(
     )
 
 
-def _deschedule(name: str, description: str) -> Plugin:
+def _of_folder(name: str, point: Point, description: str) -> Plugin:
     folder = re.sub("(?<!^)(?=[A-Z])", "_", name).lower()
-    return _plugin(name, f"{folder}.plugin", "make", (Point.DESCHEDULE,), description, check="check_args")
+    return _plugin(name, f"{folder}.plugin", "make", (point,), description, check="check_args")
+
+
+def _deschedule(name: str, description: str) -> Plugin:
+    return _of_folder(name, Point.DESCHEDULE, description)
+
+
+def _balance(name: str, description: str) -> Plugin:
+    return _of_folder(name, Point.BALANCE, description)
 
 
 PLUGINS: Final[tuple[Plugin, ...]] = (
@@ -55,4 +63,9 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     _deschedule("RemovePodsViolatingNodeTaints", "Evicts pods that do not tolerate a taint of their node."),
     _deschedule("RemovePodsViolatingNodeAffinity", "Evicts pods whose node does not match their node affinity."),
     _deschedule("RemovePodsViolatingInterPodAntiAffinity", "Evicts pods beside pods that they avoid."),
+    _balance("RemoveDuplicates", "Spreads the pods of an owner evenly over the nodes that take them."),
+    _balance("RemovePodsViolatingTopologySpreadConstraint",
+             "Evicts pods of domains with more pods than a topology spread constraint allows."),
+    _balance("LowNodeUtilization", "Moves pods from nodes of which much is requested to those that are almost empty."),
+    _balance("HighNodeUtilization", "Evicts the pods of nodes of which little is requested, so that fewer are needed."),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -32,6 +32,9 @@ class CycleEvictor:
         self._plugin = ""
         self._enforcement = Enforcement.ENFORCE
         self._lacks = {each.plugin: each for each in lacks_of(profile, snapshot.cluster)}
+        # Looked up once: the check of a protocol takes longer than most filters.
+        self._filters = tuple(each for each in profile.filters if isinstance(each.instance, EvictionFilter))
+        self._pre_filters = tuple(each for each in profile.filters if isinstance(each.instance, PreEvictionFilter))
 
     def hand_to(self, plugin: RunningPlugin) -> CycleEvictor:
         """Return this evictor for calls by that plugin."""
@@ -40,11 +43,11 @@ class CycleEvictor:
 
     def filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod at all, or None."""
-        return self._ask(pod, EvictionFilter, lambda each: each.eviction_filter(pod, self._snapshot))
+        return self._ask(pod, self._filters, lambda each: each.eviction_filter(pod, self._snapshot))
 
     def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod now, or None."""
-        return self._ask(pod, PreEvictionFilter, lambda each: each.pre_eviction_filter(pod, self._snapshot))
+        return self._ask(pod, self._pre_filters, lambda each: each.pre_eviction_filter(pod, self._snapshot))
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod unless a limit stops it; in a dry run it only counts."""
@@ -99,6 +102,10 @@ class CycleEvictor:
         """Return whether any plugin evicted the pod in this cycle."""
         return self._record.evicted_by(pod.key) is not None
 
+    def leaving(self) -> Collection[str]:
+        """Return the keys of all pods that any plugin evicted in this cycle."""
+        return self._record.leaving()
+
     def _evicted_by(self, evictor: RunningPlugin, pod: PodInfo, reason: str, rule: str) -> bool:
         try:
             return bool(evictor.instance.evict(pod, reason))
@@ -109,10 +116,10 @@ class CycleEvictor:
             )
             return False
 
-    def _ask(self, pod: PodInfo, protocol: type, call: Callable[[Any], Refusal | None]) -> Refusal | None:
-        for each in self._profile.filters:
-            if not isinstance(each.instance, protocol):
-                continue
+    def _ask(
+        self, pod: PodInfo, filters: Iterable[RunningPlugin], call: Callable[[Any], Refusal | None],
+    ) -> Refusal | None:
+        for each in filters:
             lack = self._lacks.get(each.name)
             try:
                 # The inputs of a veto are unknown, so the pod stays.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
@@ -15,6 +18,8 @@ from koordpolicy.engine.kubernetes.selectors import matches_labels, matches_node
 from koordpolicy.engine.kubernetes.vocabulary import EVICTION_COST_ANNOTATION
 
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+"""The annotation of pods that should go last, or never."""
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _FINISHED_PODS: Final = "finished pods by node"
@@ -110,6 +115,18 @@ def eviction_order(extra: Callable[[PodInfo], Any] = lambda _: 0) -> Callable[[P
     return key
 
 
+def priority_order(pod: PodInfo) -> tuple[bool, int, int, bool]:
+    """Return the sort key of Kubernetes' descheduler, first to go first.
+
+    Pods without a priority, then by priority, Kubernetes' QoS class, and those that prefer no eviction last.
+    """
+    priority = pod.object["spec"].get("priority")
+    return (
+        priority is not None, priority or 0, _KUBERNETES_QOS.get(pod.kubernetes_qos, 0),
+        PREFER_NO_EVICTION in annotations_of(pod),
+    )
+
+
 def created(pod: PodInfo) -> int:
     """Return the pod's creation time, ns since the epoch; 0 if it has none."""
     text = pod.object["metadata"].get("creationTimestamp")
@@ -130,6 +147,58 @@ def _cost(pod: PodInfo, annotation: str) -> int:
     return cost if -(2**31) <= cost < 2**31 else 0
 
 
+def placement_of(pod: PodInfo) -> tuple[Any, Any, Any]:
+    """Return what restricts a pod's nodes: tolerations, node selector, required node affinity."""
+    spec = pod.object["spec"]
+    affinity = spec.get("affinity")
+    required = None
+    if affinity:
+        required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return spec.get("tolerations") or None, spec.get("nodeSelector") or None, required
+
+
+def placement_key(pod: PodInfo) -> str:
+    """Return a key that is equal for pods with the same `placement_of`; empty if nothing restricts them."""
+    placement = placement_of(pod)
+    return repr(placement) if placement != _ANYWHERE else ""
+
+
+_ANYWHERE: Final = (None, None, None)
+
+
+class PlacementGroups:
+    """The nodes that pods may be on, by their labels and taints alone; found once for pods with equal constraints."""
+
+    def __init__(self, snapshot: Snapshot, rows: Sequence[int]) -> None:
+        self._snapshot = snapshot
+        self._rows = rows
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def rows(self, pod: PodInfo) -> tuple[int, ...]:
+        """Return the rows whose labels the pod selects and whose taints it tolerates; cordoned ones too."""
+        key = placement_key(pod)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = tuple(
+                row for row in self._rows
+                if untolerated(pod.object, node := self._snapshot.node(row)) is None and matches_node(pod.object, node)
+            )
+        return found
+
+    def feasible(self, pods: Iterable[PodInfo]) -> frozenset[int]:
+        """Return the rows that at least one of the pods may be on; pods with a single row do not count."""
+        distinct = {placement_key(pod): pod for pod in pods}
+        found: set[int] = set()
+        for pod in distinct.values():
+            rows = self.rows(pod)
+            if len(rows) > 1:
+                found.update(rows)
+        return frozenset(found)
+
+
+_MOST_KNOWN: Final = 1_024
+
+
 class NodeFit:
     """Checks whether a pod fits on a node (Koordinator's nodefit, and Kubernetes descheduler's, which is stricter).
 
@@ -139,6 +208,8 @@ class NodeFit:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._requested: dict[int, ResourceList] = {}
+        self._room: dict[tuple[tuple[str, int], ...], NDArray[np.bool_]] = {}
+        self._admitted: dict[str, dict[int, bool]] = {}
 
     def fits(self, pod: PodInfo, row: int, *, reserved: Mapping[str, int] = NOTHING) -> bool:
         """Return whether the node takes the pod: selectors, taints, every requested resource, not cordoned.
@@ -158,6 +229,34 @@ class NodeFit:
             return True
         room = self._allocatable(row)["pods"] - len(self._snapshot.pods(row))
         return room > 0 and self._has_room(pod, row)
+
+    def fits_any_other_strictly(self, pod: PodInfo, rows: NDArray[np.intp]) -> bool:
+        """Return whether one of the nodes takes the pod, as `fits_strictly` says; its current node does not count."""
+        admitted = self._admitted.setdefault(placement_key(pod), {})
+        home = self._snapshot.index.get(pod.node_name, -1)
+        for row in rows[self._with_room(pod)[rows]].tolist():
+            if row == home:
+                continue
+            admits = admitted.get(row)
+            if admits is None:
+                admits = admitted[row] = self._admits(pod, row)
+            if admits and not self._repels(pod, row):
+                return True
+        return False
+
+    def _with_room(self, pod: PodInfo) -> NDArray[np.bool_]:
+        """Return for each row whether there is room for one more pod with such requests."""
+        key = tuple(pod.requests.items())
+        found = self._room.get(key)
+        if found is None:
+            snapshot = self._snapshot
+            found = snapshot.allocatable("pods") > snapshot.pod_count
+            for name, amount in key:
+                found &= amount <= snapshot.allocatable(name) - snapshot.requested(name)
+            if len(self._room) >= _MOST_KNOWN:
+                self._room.clear()
+            self._room[key] = found
+        return found
 
     def _admits(self, pod: PodInfo, row: int) -> bool:
         node = self._snapshot.node(row)
@@ -185,7 +284,9 @@ class NodeFit:
         return found
 
     def _repels(self, pod: PodInfo, row: int) -> bool:
-        affinity = ((pod.object.get("spec") or {}).get("affinity") or {}).get("podAntiAffinity") or {}
+        affinity = ((pod.object.get("spec") or {}).get("affinity") or {}).get("podAntiAffinity")
+        if not affinity:
+            return False
         labels = (self._snapshot.node(row).get("metadata") or {}).get("labels") or {}
         for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
             if term.get("topologyKey") not in labels:

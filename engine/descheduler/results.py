@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from koordpolicy.engine.cluster.kinds import Lack
@@ -128,6 +129,10 @@ class CycleRecord:
     def evicted_by(self, pod: str) -> tuple[str, str] | None:
         """Return profile and plugin that evicted the pod in this cycle, if any did."""
         return self._evicted.get(pod)
+
+    def leaving(self) -> Collection[str]:
+        """Return the keys of all evicted pods."""
+        return self._evicted.keys()
 
     def audit(self, profile: str, plugin: str, pod: str, refusal: Refusal) -> None:
         """Record a veto that is not enforced, as its document only warns or audits."""

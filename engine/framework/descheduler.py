@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from koordpolicy.engine.cel.vector.frame import Rows
     from koordpolicy.engine.cluster.objects.pods import PodInfo
     from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -51,6 +53,10 @@ class Evictor(Protocol):
 
     def is_leaving(self, pod: PodInfo) -> bool:
         """Return whether any plugin evicted the pod in this cycle."""
+        ...
+
+    def leaving(self) -> Collection[str]:
+        """Return the keys of all pods that any plugin evicted in this cycle."""
         ...
 
 

@@ -5,6 +5,7 @@ All functions take objects as the API server serves them; missing parts have Kub
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -67,6 +68,45 @@ def check_selector(selector: Json | None) -> None:
         if requirement.get("operator") not in ("In", "NotIn", "Exists", "DoesNotExist"):
             raise ValueError(f"`{requirement.get('operator')}` is not a valid label selector operator")
         _meets(requirement, {})
+
+
+_REQUIREMENT: Final = re.compile(
+    r"""\s*(?:(?P<absent>!)\s*(?P<lacking>[^\s,=!<>()]+)
+    |(?P<key>[^\s,=!<>()]+)\s*(?:
+        (?P<set>in|notin)\s*\((?P<values>[^()]*)\)
+        |(?P<sign>==|=|!=|>|<)\s*(?P<value>[^\s,=!<>()]*)
+    )?)\s*(?:,|$)""",
+    re.VERBOSE,
+)
+_SIGNS: Final = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
+
+
+def parse_selector(text: str) -> Json:
+    """Return the label selector of a text such as `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`, as a LabelSelector.
+
+    It may have the operators `Gt` and `Lt` too, which `matches_labels` knows. An empty text matches all.
+
+    Raises:
+        ValueError: the text is not a selector.
+    """
+    found: list[dict[str, Any]] = []
+    position = 0
+    while position < len(text.rstrip()):
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
+            wanted = "write a label selector such as `a=b,c!=d,e in (f,g),!h`"
+            raise ValueError(f"`{text}` is malformed from `{text[position:]}` on: {wanted}")
+        position = match.end()
+        if match["absent"]:
+            found.append({"key": match["lacking"], "operator": "DoesNotExist"})
+        elif match["set"]:
+            values = sorted({each.strip() for each in match["values"].split(",")})
+            found.append({"key": match["key"], "operator": "In" if match["set"] == "in" else "NotIn", "values": values})
+        elif match["sign"]:
+            found.append({"key": match["key"], "operator": _SIGNS[match["sign"]], "values": [match["value"]]})
+        else:
+            found.append({"key": match["key"], "operator": "Exists"})
+    return {"matchExpressions": found}
 
 
 def matches_node(pod: Json, node: Json) -> bool:

@@ -375,6 +375,10 @@ class FakeEvictor:
         """Return whether the pod was evicted already."""
         return pod.key in self.evicted
 
+    def leaving(self) -> Collection[str]:
+        """Return the keys of the pods that were evicted."""
+        return self.evicted.keys()
+
 
 class FakeReadings:
     """The readings of one node at one time for a QoS plugin (see `Readings`); usages are quantities.

@@ -32,14 +32,14 @@ from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build
 from koordpolicy.engine.descheduler.results import CycleResult, EvictionOutcome
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.kubernetes.selectors import matches_labels
+from koordpolicy.engine.kubernetes.selectors import matches_labels, parse_selector
 from koordpolicy.engine.source import PolicyError
 
+from .k8s_descheduler_facts import SAMPLES, failures, node_classes, refusals, with_samples
 from .result import Result
 
 SUITE: Final = "k8s_descheduler_runs"
 _SERVER: Final = "ApiServer"
-_NOT_OF_THE_API: Final = frozenset({"NodeMetrics", "PodMetrics", "PrometheusSamples"})
 _CLASSES: Final = {
     "low": 100, "mid": 1000, "high": 100_000, "top": 1_000_000, "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
@@ -97,14 +97,6 @@ def _spec(profile: Json) -> DeschedulerProfileSpec:
     )
 
 
-def _node_selector(text: str | None) -> Json | None:
-    """Return a selector that is written as `key in (a,b)`, the only form that the recordings hold."""
-    if not text:
-        return None
-    key, _, values = text.partition(" in ")
-    return {"matchExpressions": [{"key": key, "operator": "In", "values": values.strip("()").split(",")}]}
-
-
 # The API server
 
 
@@ -152,7 +144,7 @@ def _is_ready(pod: PodInfo) -> bool:
 def _cycle(case: Json, *, dry_run: bool) -> tuple[CycleResult, _ApiServer]:
     classes = [{"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
                for name, value in _CLASSES.items()]
-    objects = [each for each in case["objects"] if each["kind"] not in _NOT_OF_THE_API]
+    objects = [each for each in case["objects"] if each["kind"] != SAMPLES]
     server = _ApiServer(
         [each for each in objects if each["kind"] == "PodDisruptionBudget"],
         frozenset((case.get("note") or "").partition("answers 429: ")[2].split(", ")),
@@ -160,7 +152,8 @@ def _cycle(case: Json, *, dry_run: bool) -> tuple[CycleResult, _ApiServer]:
     plugin = Plugin(_SERVER, Framework.DESCHEDULER, (Point.EVICTION_FILTER,), lambda *_: server, origin="test",
                     digest=_SERVER, enabled=False)
     policy = case["policy"]
-    profiles = build_profiles(_specs(policy), Registry.of([*PLUGINS, plugin], generation=1), dry_run=False)
+    registry = Registry.of([*with_samples(PLUGINS, case["objects"]), plugin], generation=1)
+    profiles = build_profiles(_specs(policy), registry, dry_run=False)
     limits = CycleLimits(*(policy.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")))
     result = run_cycle(
         profiles, Cluster([*objects, *classes]).snapshot(nanoseconds(case["now"], "now")), limits=limits,
@@ -172,7 +165,9 @@ def _cycle(case: Json, *, dry_run: bool) -> tuple[CycleResult, _ApiServer]:
 def _differences(case: Json) -> Iterator[str]:
     expect = case["expect"]
     result, server = _cycle(case, dry_run=case.get("mode") == "dry-run")
-    yield from (f"failed: {each.message}" for each in result.failures)
+    yield from failures(expect, result)
+    yield from node_classes(expect, result)
+    yield from refusals(case, _specs(case["policy"]), _CLASSES)
     evicted = list(result.evicted)
     if expect["evicted"] is None:
         yield from _unstable(evicted, expect["unstable"], case)

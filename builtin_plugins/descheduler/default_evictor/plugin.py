@@ -1,36 +1,50 @@
 """Eviction filters: DefaultEvictor (Kubernetes' descheduler) and MigrationController's filter.
 
-Rules are evaluated in the order in which they are listed; the first refusal is the result. Both treat the annotation
-`descheduler.alpha.kubernetes.io/evict` as an explicit request. Unlike upstream, a pod that is terminating
-already is never evictable, whatever its annotations.
+Both treat the annotation `descheduler.alpha.kubernetes.io/evict` as an explicit request. Unlike upstream, a pod that is
+terminating already is never evictable, whatever its annotations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
+
+from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.descheduler.pods import AssignedPods, NodeFit, annotations_of, labels_of, moment, owners_of
-from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.descheduler.pods import (
+    PREFER_NO_EVICTION,
+    AssignedPods,
+    NodeFit,
+    annotations_of,
+    labels_of,
+    owners_of,
+)
 from koordpolicy.engine.framework.points import Refusal
-from koordpolicy.engine.kubernetes.selectors import matches_labels
+from koordpolicy.engine.kubernetes.selectors import matches_labels, parse_selector
+
+from .args import check_default_evictor_args
+from .protections import (
+    CRITICAL,
+    Look,
+    claims_of,
+    has_local_storage,
+    is_mirror,
+    is_of_daemon_set,
+    is_static,
+    is_terminating,
+    phase_of,
+    rules_of,
+)
+
+__all__ = [
+    "DefaultEvictor", "EvictorFilter", "MigrationController", "check_default_evictor_args", "make_default_evictor",
+    "make_migration_controller",
+]
 
 _EVICT: Final = "descheduler.alpha.kubernetes.io/evict"
-_PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-_MIRROR: Final = "kubernetes.io/config.mirror"
-_CONFIG_SOURCE: Final = "kubernetes.io/config.source"
-_CRITICAL: Final = 2_000_000_000
-
-PROTECTED_BY_DEFAULT: Final = ("PodsWithLocalStorage", "SystemCriticalPods", "FailedBarePods", "DaemonSetPods")
-PROTECTED_ON_REQUEST: Final = ("PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims")
-_UNPROTECTING: Final = {
-    "PodsWithLocalStorage": "evictLocalStoragePods", "SystemCriticalPods": "evictSystemCriticalPods",
-    "FailedBarePods": "evictFailedBarePods", "DaemonSetPods": "evictDaemonSetPods",
-}
-_PROTECTING: Final = {"PodsWithPVC": "ignorePvcPods", "PodsWithoutPDB": "ignorePodsWithoutPDB"}
 
 Json = Mapping[str, Any]
 
@@ -39,195 +53,70 @@ def _refuse(rule: str, message: str) -> Refusal:
     return Refusal(rule, message)
 
 
-def _is_static(pod: PodInfo) -> bool:
-    return annotations_of(pod).get(_CONFIG_SOURCE, "api") != "api"
-
-
-def _volumes(pod: PodInfo) -> list[Json]:
-    return list((pod.object.get("spec") or {}).get("volumes") or ())
-
-
-def _has_local_storage(pod: PodInfo) -> bool:
-    return any(each.get("hostPath") is not None or each.get("emptyDir") is not None for each in _volumes(pod))
-
-
-def _claims(pod: PodInfo) -> list[str]:
-    claims = (each.get("persistentVolumeClaim") for each in _volumes(pod))
-    return [str(each.get("claimName", "")) for each in claims if each is not None]
-
-
-def _is_of_daemon_set(pod: PodInfo) -> bool:
-    return any(each.get("kind") == "DaemonSet" for each in owners_of(pod))
-
-
-def _phase(pod: PodInfo) -> str:
-    return str((pod.object.get("status") or {}).get("phase", ""))
-
-
-def _is_terminating(pod: PodInfo) -> bool:
-    return pod.object["metadata"].get("deletionTimestamp") is not None
-
-
-def effective_protections(args: Json) -> frozenset[str]:
-    """Return the active protections: by the lists where either is given, else by the deprecated flags."""
-    lists = args.get("podProtections") or {}
-    disabled, extra = lists.get("defaultDisabled") or (), lists.get("extraEnabled") or ()
-    if disabled or extra:
-        return frozenset(PROTECTED_BY_DEFAULT) - frozenset(disabled) | frozenset(extra)
-    kept = {name for name, flag in _UNPROTECTING.items() if not args.get(flag)}
-    return frozenset(kept | {name for name, flag in _PROTECTING.items() if args.get(flag)})
-
-
-def check_default_evictor(args: Json) -> Iterator[str]:
-    """Yield the faults of DefaultEvictor's arguments, in the words of its validation."""
-    threshold = args.get("priorityThreshold") or {}
-    if threshold.get("value") is not None and threshold.get("name"):
-        yield "priority threshold misconfigured, only one of priorityThreshold fields can be set"
-    if (threshold.get("value") or 0) > _CRITICAL:
-        yield f"priority threshold can't be greater than {_CRITICAL}"
-    if args.get("noEvictionPolicy", "") not in ("", "Preferred", "Mandatory"):
-        yield 'noEvictionPolicy accepts only ["Preferred" "Mandatory"] values'
-    lists = args.get("podProtections") or {}
-    disabled, extra = list(lists.get("defaultDisabled") or ()), list(lists.get("extraEnabled") or ())
-    flags = (*_UNPROTECTING.values(), *_PROTECTING.values())
-    if (disabled or extra) and any(args.get(flag) for flag in flags):
-        yield "cannot use Deprecated fields alongside PodProtections.ExtraEnabled or PodProtections.DefaultDisabled"
-    for field, given, known in (("DefaultDisabled", disabled, PROTECTED_BY_DEFAULT),
-                                ("ExtraEnabled", extra, PROTECTED_ON_REQUEST)):
-        for name in given:
-            if name not in known:
-                valid = " ".join(known)
-                yield f'invalid pod protection policy in {field}: "{name}". Valid options are: [{valid}]'
-        if len(set(given)) != len(given):
-            yield f"PodProtections.{field} contains duplicate entries"
-    storage = ((lists.get("config") or {}).get("PodsWithPVC") or {}).get("protectedStorageClasses") or ()
-    if any(not each.get("name") for each in storage):
-        yield "PodProtections.Config.PodsWithPVC has a storage class without a name"
-    age = args.get("minPodAge")
-    if age is not None:
-        try:
-            parse_duration(age)
-        except ValueError as error:
-            yield f"minPodAge: {error}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """The data that the rules share for one snapshot."""
-
-    snapshot: Snapshot
-    pods: AssignedPods
-    fit: NodeFit
-
-
-class _Looking:
-    """Caches the derived data of the latest snapshot."""
-
-    def __init__(self) -> None:
-        self._latest: _Look | None = None
-
-    def at(self, snapshot: Snapshot) -> _Look:
-        if self._latest is None or self._latest.snapshot is not snapshot:
-            self._latest = _Look(snapshot, AssignedPods(snapshot), NodeFit(snapshot))
-        return self._latest
-
-
 class DefaultEvictor:
-    """Kubernetes descheduler's evictor: its two filters. Arguments are v1alpha2, as its users write them."""
+    """Kubernetes descheduler's evictor: its two filters, with valid arguments."""
 
     name = "DefaultEvictor"
 
     def __init__(self, args: Json) -> None:
         self._args = args
-        self._protections = effective_protections(args)
-        self._age = parse_duration(args["minPodAge"]) if args.get("minPodAge") else None
-        self._looking = _Looking()
+        self._rules = tuple(rules_of(args))
+        self._is_mandatory = args.get("noEvictionPolicy") == "Mandatory"
+        self._node_fit = bool(args.get("nodeFit"))
+        self._node_selector = parse_selector(args.get("nodeSelector") or "")
+        selector = args.get("namespaceLabelSelector") or {}
+        self._namespaces = selector if selector.get("matchLabels") or selector.get("matchExpressions") else None
+        self._latest: Look | None = None
+        self._fit: tuple[Snapshot, NodeFit, Rows] | None = None
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod may never be evicted, or None."""
-        annotations = annotations_of(pod)
-        if _is_terminating(pod):
-            return _refuse("terminating", "the pod is terminating already")
-        if _EVICT in annotations:
-            return None
-        if self._args.get("noEvictionPolicy") == "Mandatory" and _PREFER_NO_EVICTION in annotations:
-            return _refuse("noEvictionPolicy", f"the pod carries the annotation `{_PREFER_NO_EVICTION}`")
-        return self._by_kind(pod) or self._by_protection(pod, snapshot) or self._by_args(pod, snapshot)
+        """Return why the pod may never be evicted, or None; the message names all rules that keep it."""
+        if is_terminating(pod):
+            faults = self._faults(pod, snapshot)
+            return _refuse("terminating", _aggregate(faults))
+        annotations = pod.object["metadata"].get("annotations")
+        if annotations:
+            if _EVICT in annotations:
+                return None
+            if self._is_mandatory and PREFER_NO_EVICTION in annotations:
+                return _refuse("noEvictionPolicy", f"the pod carries the annotation `{PREFER_NO_EVICTION}`")
+        faults = self._faults(pod, snapshot)
+        return _refuse(next(iter(faults)), _aggregate(faults)) if faults else None
 
     def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may not be evicted now: no other node takes it, or its namespace is not selected."""
-        fit, others = self._looking.at(snapshot).fit, _other_ready_nodes(pod, snapshot, self._args)
-        if self._args.get("nodeFit") and not any(fit.fits_strictly(pod, row) for row in others):
-            return _refuse("nodeFit", "no other node takes the pod")
-        selector = self._args.get("namespaceLabelSelector") or {}
-        if selector.get("matchLabels") or selector.get("matchExpressions"):
+        if self._node_fit:
+            fit, rows = self._fit_at(snapshot)
+            if not fit.fits_any_other_strictly(pod, rows):
+                return _refuse("nodeFit", (
+                    "pod does not fit on any other node because of nodeSelector(s), Taint(s), or nodes marked as "
+                    "unschedulable"
+                ))
+        if self._namespaces is not None:
             namespace = snapshot.object("Namespace", pod.namespace)
             labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
-            if namespace is None or not matches_labels(selector, labels):
-                return _refuse("namespaceLabelSelector", f"namespace `{pod.namespace}` is not selected")
+            if namespace is None or not matches_labels(self._namespaces, labels):
+                return _refuse("namespaceLabelSelector", (
+                    "pod namespace do not match the namespaceLabelSelector filter in the policy parameter"
+                ))
         return None
 
-    def _by_kind(self, pod: PodInfo) -> Refusal | None:
-        if _MIRROR in annotations_of(pod):
-            return _refuse("mirror", "the pod is a mirror of a static pod")
-        if _is_static(pod):
-            return _refuse("static", "the pod is static")
-        return None
+    def _faults(self, pod: PodInfo, snapshot: Snapshot) -> dict[str, str]:
+        look = self._latest
+        if look is None or look.snapshot is not snapshot:
+            look = self._latest = Look(snapshot, AssignedPods(snapshot), _threshold(self._args, snapshot))
+        return {name: message for name, rule in self._rules if (message := rule(pod, look))}
 
-    def _by_protection(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        rules: Mapping[str, Callable[[PodInfo, Snapshot], str]] = {
-            "SystemCriticalPods": self._critical, "PodsWithLocalStorage": _local_storage,
-            "DaemonSetPods": _daemon_set, "PodsWithPVC": self._claimed, "PodsWithoutPDB": _without_budget,
-            "PodsWithResourceClaims": _resource_claims,
-        }
-        for name, rule in rules.items():
-            if name in self._protections and (message := rule(pod, snapshot)):
-                return _refuse(name, message)
-        if not owners_of(pod):
-            if "FailedBarePods" in self._protections:
-                return _refuse("FailedBarePods", "the pod has no owner that would make it anew")
-            if _phase(pod) != "Failed":
-                return _refuse("FailedBarePods", "the pod has no owner, and it did not fail")
-        return None
+    def _fit_at(self, snapshot: Snapshot) -> tuple[NodeFit, Rows]:
+        if self._fit is None or self._fit[0] is not snapshot:
+            rows = np.array(list(_ready_rows(snapshot, self._node_selector)), dtype=np.intp)
+            self._fit = snapshot, NodeFit(snapshot), rows
+        return self._fit[1:]
 
-    def _critical(self, pod: PodInfo, snapshot: Snapshot) -> str:
-        if pod.priority >= _CRITICAL:
-            return "the pod is system-critical"
-        threshold = _threshold(self._args, snapshot)
-        if threshold is not None and (pod.object["spec"].get("priority") is not None) and pod.priority >= threshold:
-            return f"its priority {pod.priority} is not below {threshold}"
-        return ""
 
-    def _claimed(self, pod: PodInfo, snapshot: Snapshot) -> str:
-        config = ((self._args.get("podProtections") or {}).get("config") or {}).get("PodsWithPVC") or {}
-        protected = {each.get("name") for each in config.get("protectedStorageClasses") or ()}
-        for name in _claims(pod):
-            if not protected:
-                return f"the pod uses the volume claim `{name}`"
-            claim = snapshot.object("PersistentVolumeClaim", f"{pod.namespace}/{name}")
-            storage = ((claim or {}).get("spec") or {}).get("storageClassName")
-            if not storage:
-                return f"the storage class of the volume claim `{name}` is not known"
-            if storage in protected:
-                return f"the volume claim `{name}` is of the protected storage class `{storage}`"
-        return ""
-
-    def _by_args(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        selector = self._args.get("labelSelector") or {}
-        if (selector.get("matchLabels") or selector.get("matchExpressions")) and not matches_labels(
-            selector, labels_of(pod),
-        ):
-            return _refuse("labelSelector", "the label selector does not take the pod")
-        least, owners = self._args.get("minReplicas") or 0, owners_of(pod)
-        if least > 1 and len(owners) == 1:
-            count = self._looking.at(snapshot).pods.replicas(str(owners[0].get("uid", "")))
-            if count < least:
-                return _refuse("minReplicas", f"its owner has {count} pods, fewer than {least}")
-        if self._age is not None:
-            started = (pod.object.get("status") or {}).get("startTime")
-            if not started or snapshot.now - moment(started) < self._age:
-                return _refuse("minPodAge", f"the pod is younger than {self._args['minPodAge']}")
-        return None
+def _aggregate(faults: Mapping[str, str]) -> str:
+    messages = list(faults.values())
+    return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
 
 
 def _threshold(args: Json, snapshot: Snapshot) -> int | None:
@@ -242,33 +131,10 @@ def _threshold(args: Json, snapshot: Snapshot) -> int | None:
     return None if value is None else int(value)
 
 
-def _local_storage(pod: PodInfo, _: Snapshot) -> str:
-    return "the pod has local storage" if _has_local_storage(pod) else ""
-
-
-def _daemon_set(pod: PodInfo, _: Snapshot) -> str:
-    return "the pod belongs to a daemon set" if _is_of_daemon_set(pod) else ""
-
-
-def _resource_claims(pod: PodInfo, _: Snapshot) -> str:
-    return "the pod has resource claims" if (pod.object.get("spec") or {}).get("resourceClaims") else ""
-
-
-def _without_budget(pod: PodInfo, snapshot: Snapshot) -> str:
-    for budget in snapshot.objects("PodDisruptionBudget").values():
-        if (budget["metadata"].get("namespace") or "default") == pod.namespace and matches_labels(
-            (budget.get("spec") or {}).get("selector"), labels_of(pod), absent=False,
-        ):
-            return ""
-    return "no disruption budget selects the pod"
-
-
-def _other_ready_nodes(pod: PodInfo, snapshot: Snapshot, args: Json) -> Iterator[int]:
-    selectors = _simple_selector(str(args.get("nodeSelector") or ""))
-    for row, name in enumerate(snapshot.names):
+def _ready_rows(snapshot: Snapshot, selector: Json) -> Iterator[int]:
+    for row in range(snapshot.size):
         node = snapshot.node(row)
-        labels = (node.get("metadata") or {}).get("labels") or {}
-        if name != pod.node_name and is_ready(node) and all(matches(labels) for matches in selectors):
+        if is_ready(node) and matches_labels(selector, (node.get("metadata") or {}).get("labels") or {}):
             yield row
 
 
@@ -278,23 +144,6 @@ def is_ready(node: Json) -> bool:
     return all(each.get("status") == "True" for each in conditions if each.get("type") == "Ready")
 
 
-def _simple_selector(text: str) -> list[Callable[[Mapping[str, str]], bool]]:
-    """Parse a selector written as `a=b,c!=d,e,!f`."""
-
-    def one(part: str) -> Callable[[Mapping[str, str]], bool]:
-        if "!=" in part:
-            key, _, value = part.partition("!=")
-            return lambda labels: labels.get(key.strip()) != value.strip()
-        if "=" in part:
-            key, _, value = part.partition("=")
-            return lambda labels: labels.get(key.strip()) == value.lstrip("=").strip()
-        if part.startswith("!"):
-            return lambda labels: part[1:].strip() not in labels
-        return lambda labels: part in labels
-
-    return [one(part.strip()) for part in text.split(",") if part.strip()]
-
-
 class EvictorFilter:
     """Koordinator's constraints on evictions, as MigrationController evaluates them."""
 
@@ -302,22 +151,22 @@ class EvictorFilter:
 
     def __init__(self, args: Json) -> None:
         self._args = args
-        self._looking = _Looking()
+        self._fit: tuple[Snapshot, NodeFit] | None = None
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may never be evicted, or None."""
-        if _is_terminating(pod):
+        if is_terminating(pod):
             return _refuse("terminating", "the pod is terminating already")
         if _EVICT in annotations_of(pod):
             return None
         return self._by_kind(pod) or self._by_args(pod, snapshot)
 
     def _by_kind(self, pod: PodInfo) -> Refusal | None:
-        if _is_of_daemon_set(pod):
+        if is_of_daemon_set(pod):
             return _refuse("daemonSet", "the pod belongs to a daemon set")
-        if _MIRROR in annotations_of(pod):
+        if is_mirror(pod):
             return _refuse("mirror", "the pod is a mirror of a static pod")
-        if _is_static(pod):
+        if is_static(pod):
             return _refuse("static", "the pod is static")
         return None
 
@@ -326,25 +175,29 @@ class EvictorFilter:
         if not args.get("evictAllBarePods") and not owners_of(pod):
             if not args.get("evictFailedBarePods"):
                 return _refuse("barePods", "the pod has no owner that would make it anew")
-            if _phase(pod) != "Failed":
+            if phase_of(pod) != "Failed":
                 return _refuse("barePods", "the pod has no owner, and it did not fail")
         if not args.get("evictSystemCriticalPods"):
-            if pod.priority >= _CRITICAL:
+            if pod.priority >= CRITICAL:
                 return _refuse("systemCritical", "the pod is system-critical")
             threshold = _threshold(args, snapshot)
             if threshold is not None and pod.priority >= threshold:
                 return _refuse("priorityThreshold", f"its priority {pod.priority} is not below {threshold}")
-        if not args.get("evictLocalStoragePods") and _has_local_storage(pod):
+        if not args.get("evictLocalStoragePods") and has_local_storage(pod):
             return _refuse("localStorage", "the pod has local storage")
-        if args.get("ignorePvcPods") and _claims(pod):
+        if args.get("ignorePvcPods") and claims_of(pod):
             return _refuse("volumeClaims", "the pod uses volume claims")
-        if args.get("nodeFit") and not any(
-            self._looking.at(snapshot).fit.fits(pod, row) for row in _other_ready_nodes(pod, snapshot, {})
-        ):
+        if args.get("nodeFit") and not self._fits_elsewhere(pod, snapshot):
             return _refuse("nodeFit", "no other node takes the pod")
         if not matches_labels(args.get("labelSelector"), labels_of(pod)):
             return _refuse("labelSelector", "the label selector does not take the pod")
         return None
+
+    def _fits_elsewhere(self, pod: PodInfo, snapshot: Snapshot) -> bool:
+        if self._fit is None or self._fit[0] is not snapshot:
+            self._fit = snapshot, NodeFit(snapshot)
+        home, fit = snapshot.index.get(pod.node_name), self._fit[1]
+        return any(row != home and fit.fits(pod, row) for row in _ready_rows(snapshot, {}))
 
 
 class MigrationController(EvictorFilter):
@@ -369,14 +222,6 @@ class MigrationController(EvictorFilter):
 def make_default_evictor(args: Json, handle: object) -> DefaultEvictor:  # noqa: ARG001 - factories take a handle
     """Make DefaultEvictor for one profile."""
     return DefaultEvictor(args)
-
-
-def check_default_evictor_args(args: Json) -> Json:
-    """Return DefaultEvictor's arguments; raise `ValueError` with all faults."""
-    faults = list(check_default_evictor(args))
-    if faults:
-        raise ValueError("; ".join(faults))
-    return args
 
 
 def make_migration_controller(args: Json, handle: object) -> MigrationController:  # noqa: ARG001 - see above

@@ -1,0 +1,118 @@
+"""Evictions of both utilization plugins: pods leave sources while all destinations together have room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.pods import priority_order
+from koordpolicy.engine.framework.descheduler import Evictor
+from koordpolicy.engine.framework.points import Refusal
+from koordpolicy.engine.kubernetes.selectors import tolerates
+
+from .nodes import Utilization
+from .usage import PODS, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """The evictions of one run of a plugin."""
+
+    snapshot: Snapshot
+    evictor: Evictor
+    usage: Usage
+    excluded: Collection[str]
+    """Namespaces whose pods stay."""
+    rule: str
+    """The argument that chooses the sources."""
+    is_removable: Callable[[PodInfo], bool] = lambda _: True
+    per_node: int | None = None
+    """The most evictions from one node; None for no limit."""
+
+    def drain(
+        self, sources: Sequence[Utilization], destinations: Sequence[Utilization], thresholds: Mapping[str, float],
+        is_enough: Callable[[Utilization], bool],
+    ) -> None:
+        """Evict pods of the sources in order, until one `is_enough`, or a resource of all destinations is used up.
+
+        A destination has room up to the percentages of `thresholds`.
+        """
+        available = dict.fromkeys(self.usage.names, 0)
+        for node in destinations:
+            for name, cap in node.caps(thresholds, available).items():
+                available[name] += cap - node.usage[name]
+        taints = [(node.node.get("spec") or {}).get("taints") or () for node in destinations]
+        for source in sources:
+            removable = [
+                pod for pod in self.snapshot.pods(source.row)
+                if not self.evictor.is_leaving(pod) and self.evictor.filter(pod) is None and self.is_removable(pod)
+            ]
+            if removable:
+                self._drain(source, sorted(removable, key=priority_order), available, taints, is_enough)
+
+    def _drain(
+        self, source: Utilization, pods: Sequence[PodInfo], available: dict[str, int],
+        taints: Sequence[Sequence[Any]], is_enough: Callable[[Utilization], bool],
+    ) -> None:
+        evicted = 0
+        reason = f"node `{source.name}`: {source.text()}"
+        for place, pod in enumerate(pods):
+            stop = self._stop(source, available, is_enough)
+            if not stop and self.per_node is not None and evicted >= self.per_node:
+                stop = f"at most {self.per_node} pods of one node"
+            if stop:
+                for other in pods[place:]:
+                    self.evictor.keep(other, Refusal(self.rule, stop), rule=self.rule)
+                return
+            if not any(_tolerates_all(pod, each) for each in taints):
+                self._keep(pod, "taints", "it does not tolerate the taints of a node that could take it")
+                continue
+            if self.evictor.pre_eviction_filter(pod) is not None:
+                continue
+            if pod.namespace in self.excluded:
+                self._keep(pod, "evictableNamespaces", f"namespace `{pod.namespace}` is not evictable")
+                continue
+            try:
+                used = self.usage.of_pod(pod, self.snapshot)
+            except ValueError as error:
+                self._keep(pod, "metricsUtilization", str(error))
+                continue
+            if not self.evictor.evict(pod, reason, rule=self.rule):
+                continue
+            evicted += 1
+            if used is None:
+                if self.per_node is None:
+                    # Nobody knows how much the node is relieved, so one pod per run has to do.
+                    return
+                continue
+            for name in available:
+                amount = 1 if name == PODS else used.get(name, 0)
+                available[name] -= amount
+                source.usage[name] -= amount
+
+    def _stop(
+        self, source: Utilization, available: Mapping[str, int], is_enough: Callable[[Utilization], bool],
+    ) -> str:
+        if is_enough(source):
+            return f"node `{source.name}` is not above its thresholds any more"
+        short = next((name for name, amount in available.items() if amount <= 0), "")
+        return f"no room for more {short} on the nodes that could take it" if short else ""
+
+    def _keep(self, pod: PodInfo, rule: str, message: str) -> None:
+        self.evictor.keep(pod, Refusal(rule, message), rule=self.rule)
+
+
+def _tolerates_all(pod: PodInfo, taints: Sequence[Any]) -> bool:
+    """Return whether the pod tolerates all taints, of any effect, with at least as many tolerations as taints.
+
+    Kubernetes' descheduler compares the numbers, so that one toleration of everything does not cover two taints.
+    """
+    if not taints:
+        return True
+    tolerations = pod.object["spec"].get("tolerations") or ()
+    return len(tolerations) >= len(taints) and all(
+        any(tolerates(each, taint) for each in tolerations) for taint in taints
+    )

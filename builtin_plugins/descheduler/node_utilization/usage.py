@@ -1,0 +1,162 @@
+"""What nodes and pods use: requests, the measurements of metrics.k8s.io, or the samples of a Prometheus query.
+
+Amounts are canonical: cpu in milli-cores, all else in base units, `pods` as their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.descheduler import Evictor
+
+from .args import METRIC_RESOURCE
+
+PODS: Final = "pods"
+BASIC: Final = ("cpu", "memory", PODS)
+
+Query: TypeAlias = Callable[[str], Mapping[str, float]]
+"""Runs a query of Prometheus; returns the samples by node name, each 0 to 1."""
+
+
+class Usage(Protocol):
+    """The usage of nodes and pods."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The resources that it knows of all nodes."""
+        ...
+
+    def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:
+        """Return the usage of each row, without the pods that leave in this cycle.
+
+        Raises:
+            ValueError: a node was not measured.
+        """
+        ...
+
+    def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int] | None:
+        """Return a pod's usage; None if single pods are not measured at all.
+
+        Raises:
+            ValueError: this pod was not measured.
+        """
+        ...
+
+
+def capacity_of(snapshot: Snapshot, row: int) -> ResourceList:
+    """Return a node's allocatable resources; if it has none, its capacity."""
+    allocatable = snapshot.row(row).allocatable
+    if allocatable:
+        return allocatable
+    return resource_list(snapshot.node(row).get("status") or {}, "capacity", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The requests of active pods."""
+
+    names: tuple[str, ...]
+
+    def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:
+        """Return the sums of requests and the number of pods of each row."""
+        columns = [
+            (snapshot.pod_count if name == PODS else snapshot.requested(name)).tolist() for name in self.names
+        ]
+        found = {
+            row: {name: column[row] for name, column in zip(self.names, columns, strict=True)} for row in rows
+        }
+        for row, usage in found.items() if evictor.leaving() else ():
+            for pod in snapshot.pods(row):
+                if evictor.is_leaving(pod):
+                    for name in usage:
+                        usage[name] -= 1 if name == PODS else pod.requests[name]
+        return found
+
+    def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int]:  # noqa: ARG002 - of the protocol
+        """Return a pod's requests."""
+        return pod.requests
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The NodeMetrics and PodMetrics of metrics.k8s.io, where the source of the cluster contains them."""
+
+    names: tuple[str, ...]
+
+    def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:
+        """Return the measured usage and the number of pods of each row."""
+        metrics = snapshot.objects("NodeMetrics")
+        if not metrics:
+            raise ValueError("error initializing usage client: metrics client not initialized")
+        found = {}
+        for row in rows:
+            name = snapshot.names[row]
+            if name not in metrics:
+                raise ValueError(f'error getting node usage: unable to find node "{name}" in the collected metrics')
+            used = resource_list(metrics[name], "usage", "usage")
+            used[PODS] = sum(not evictor.is_leaving(pod) for pod in snapshot.pods(row))
+            for resource in self.names:
+                if resource not in used:
+                    raise ValueError(
+                        f'error getting node usage: unable to find "{resource}" resource for collected "{name}" node '
+                        "metric",
+                    )
+            found[row] = {resource: used[resource] for resource in self.names}
+        return found
+
+    def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int]:
+        """Return the measured usage of a pod's containers."""
+        metrics = snapshot.object("PodMetrics", pod.key)
+        if metrics is None:
+            raise ValueError(f"there are no PodMetrics of {pod.key}")
+        total = ResourceList()
+        for container in metrics.get("containers") or ():
+            used = resource_list(container, "usage", "containers[].usage")
+            for name in self.names:
+                if name != PODS and name not in used:
+                    raise ValueError(f"container `{container.get('name')}` of {pod.key} has no measured {name}")
+                total[name] += used[name]
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The samples of a Prometheus query, in percent; single pods are not measured."""
+
+    query: str
+    run: Query | None
+    names: tuple[str, ...] = (METRIC_RESOURCE,)
+
+    def of_nodes(self, snapshot: Snapshot, rows: Sequence[int], evictor: Evictor) -> Mapping[int, dict[str, int]]:  # noqa: ARG002 - of the protocol
+        """Return the sample of each row in percent, truncated."""
+        if self.run is None:
+            raise ValueError("error initializing usage client: prometheus client not initialized")
+        found: dict[str, int] = {}
+        for name, value in self.run(self.query).items():
+            if not 0 <= value <= 1:
+                raise ValueError(
+                    f'error getting node usage: the collected metrics sample for "{name}" has value {value:g} '
+                    "outside of <0; 1> interval",
+                )
+            found[name] = int(value * 100)
+        for row in rows:
+            if snapshot.names[row] not in found:
+                raise ValueError(f"error getting node usage: unable to find metric entry for {snapshot.names[row]}")
+        return {row: {METRIC_RESOURCE: found[snapshot.names[row]]} for row in rows}
+
+    def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int] | None:  # noqa: ARG002 - of the protocol
+        """Return None: the query measures nodes."""
+        return None
+
+
+def source_of(args: Mapping[str, Any], names: tuple[str, ...], run: Query | None) -> Usage:
+    """Return the source of usage that valid arguments name; `names` are the resources of their thresholds."""
+    metrics = args.get("metricsUtilization") or {}
+    if metrics.get("source") == "Prometheus":
+        return Sampled(metrics["prometheus"]["query"], run)
+    extended = tuple(dict.fromkeys((*names, *BASIC)))
+    return Measured(extended) if metrics else Requested(extended)
