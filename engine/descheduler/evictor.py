@@ -98,6 +98,10 @@ class CycleEvictor:
         """Return whether the limit of evictions from the node is used up."""
         return self._limiter.node_limit_exceeded(node)
 
+    def total_limit_exceeded(self) -> bool:
+        """Return whether the limit of all evictions is used up."""
+        return self._limiter.total_limit_exceeded()
+
     def is_leaving(self, pod: PodInfo) -> bool:
         """Return whether any plugin evicted the pod in this cycle."""
         return self._record.evicted_by(pod.key) is not None

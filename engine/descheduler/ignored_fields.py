@@ -27,11 +27,6 @@ BUILT_ARGS: Final[Mapping[str, frozenset[str]]] = {
         "evictAllBarePods", "evictFailedBarePods", "evictSystemCriticalPods", "evictLocalStoragePods", "ignorePvcPods",
         "priorityThreshold", "labelSelector", "namespaces",
     )),
-    "DefaultEvictor": frozenset((
-        "evictLocalStoragePods", "evictSystemCriticalPods", "evictFailedBarePods", "evictDaemonSetPods",
-        "ignorePvcPods", "ignorePodsWithoutPDB", "podProtections", "priorityThreshold", "labelSelector",
-        "namespaceLabelSelector", "nodeSelector", "nodeFit", "minReplicas", "minPodAge", "noEvictionPolicy",
-    )),
 }
 IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
     "MigrationController": {
@@ -48,18 +43,11 @@ IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
         "skipCheckExpectedReplicas": "the number of replicas is not checked",
         "skipEvictionGates": "there are no eviction gates",
     },
-    "DefaultEvictor": {},
 }
 
 BUILT_OBJECTS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "MigrationController": {
         "priorityThreshold": frozenset(("name", "value")), "namespaces": frozenset(("include", "exclude")),
-    },
-    "DefaultEvictor": {
-        "priorityThreshold": frozenset(("name", "value")),
-        "podProtections": frozenset(("defaultDisabled", "extraEnabled", "config")),
-        "podProtections.config": frozenset(("PodsWithPVC",)),
-        "podProtections.config.PodsWithPVC": frozenset(("protectedStorageClasses",)),
     },
 }
 """The fields of nested arguments that are read, by path."""

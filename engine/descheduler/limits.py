@@ -41,6 +41,10 @@ class EvictionLimiter:
         self.per_namespace[namespace] = self.per_namespace.get(namespace, 0) + 1
         self.total += 1
 
+    def total_limit_exceeded(self) -> bool:
+        """Return whether the limit of all evictions is used up."""
+        return self._limits.total is not None and self.total >= self._limits.total
+
     def node_limit_exceeded(self, node: str) -> bool:
         """Return whether the node's limit is used up."""
         return self._limits.per_node is not None and self.per_node.get(node, 0) == self._limits.per_node

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -197,6 +198,7 @@ class PlacementGroups:
 
 
 _MOST_KNOWN: Final = 1_024
+_BLOCK: Final = 64
 
 
 class NodeFit:
@@ -210,6 +212,11 @@ class NodeFit:
         self._requested: dict[int, ResourceList] = {}
         self._room: dict[tuple[tuple[str, int], ...], NDArray[np.bool_]] = {}
         self._admitted: dict[str, dict[int, bool]] = {}
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the nodes."""
+        return self._snapshot.names
 
     def fits(self, pod: PodInfo, row: int, *, reserved: Mapping[str, int] = NOTHING) -> bool:
         """Return whether the node takes the pod: selectors, taints, every requested resource, not cordoned.
@@ -230,21 +237,23 @@ class NodeFit:
         room = self._allocatable(row)["pods"] - len(self._snapshot.pods(row))
         return room > 0 and self._has_room(pod, row)
 
-    def fits_any_other_strictly(self, pod: PodInfo, rows: NDArray[np.intp]) -> bool:
-        """Return whether one of the nodes takes the pod, as `fits_strictly` says; its current node does not count."""
-        admitted = self._admitted.setdefault(placement_key(pod), {})
-        home = self._snapshot.index.get(pod.node_name, -1)
-        for row in rows[self._with_room(pod)[rows]].tolist():
-            if row == home:
-                continue
-            admits = admitted.get(row)
-            if admits is None:
-                admits = admitted[row] = self._admits(pod, row)
-            if admits and not self._repels(pod, row):
-                return True
-        return False
+    def destinations(self, rows: NDArray[np.intp]) -> Destinations:
+        """Return these rows as possible destinations of pods."""
+        return Destinations(self, rows)
 
-    def _with_room(self, pod: PodInfo) -> NDArray[np.bool_]:
+    def strict_rows(self, pod: PodInfo, rows: NDArray[np.intp]) -> Iterator[int]:
+        """Yield the rows whose nodes take the pod, as `fits_strictly` says of a node that it is not on."""
+        admitted = self._admitted.setdefault(placement_key(pod), {})
+        fitting = rows[self._has_free(pod)[rows]]
+        for start in range(0, len(fitting), _BLOCK):
+            for row in fitting[start : start + _BLOCK].tolist():
+                admits = admitted.get(row)
+                if admits is None:
+                    admits = admitted[row] = self._admits(pod, row)
+                if admits and not self._repels(pod, row):
+                    yield row
+
+    def _has_free(self, pod: PodInfo) -> NDArray[np.bool_]:
         """Return for each row whether there is room for one more pod with such requests."""
         key = tuple(pod.requests.items())
         found = self._room.get(key)
@@ -299,3 +308,27 @@ class NodeFit:
             ):
                 return True
         return False
+
+
+class Destinations:
+    """Nodes that pods may move to; the result for a pod holds for all pods with equal requests and constraints."""
+
+    def __init__(self, fit: NodeFit, rows: NDArray[np.intp]) -> None:
+        self._fit = fit
+        self._rows = rows
+        self._known: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[str, ...]] = {}
+
+    def take(self, pod: PodInfo) -> bool:
+        """Return whether one of the nodes other than the pod's own takes it (see `NodeFit.fits_strictly`)."""
+        if ((pod.object["spec"].get("affinity") or {}).get("podAntiAffinity")) is not None:
+            return any(name != pod.node_name for name in self._names(pod))
+        key = placement_key(pod), tuple(pod.requests.items())
+        found = self._known.get(key)
+        if found is None:
+            # Two are enough: at most one is the pod's own node.
+            found = self._known[key] = tuple(itertools.islice(self._names(pod), 2))
+        return any(name != pod.node_name for name in found)
+
+    def _names(self, pod: PodInfo) -> Iterator[str]:
+        names = self._fit.names
+        return (names[row] for row in self._fit.strict_rows(pod, self._rows))

@@ -51,6 +51,10 @@ class Evictor(Protocol):
         """Return whether no more pods may be evicted from the node in this cycle."""
         ...
 
+    def total_limit_exceeded(self) -> bool:
+        """Return whether no more pods at all may be evicted in this cycle."""
+        ...
+
     def is_leaving(self, pod: PodInfo) -> bool:
         """Return whether any plugin evicted the pod in this cycle."""
         ...

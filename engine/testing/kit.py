@@ -371,6 +371,10 @@ class FakeEvictor:
         """Return whether the limit is reached."""
         return self.limit is not None and len(self.evicted) >= self.limit
 
+    def total_limit_exceeded(self) -> bool:
+        """Return whether the limit is reached."""
+        return self.limit is not None and len(self.evicted) >= self.limit
+
     def is_leaving(self, pod: PodInfo) -> bool:
         """Return whether the pod was evicted already."""
         return pod.key in self.evicted

@@ -1,4 +1,4 @@
-"""Facts of recorded runs of the Kubernetes descheduler beside evictions: classes of nodes, refusals, failures, samples."""
+"""Facts of recorded descheduler runs beside evictions: classes of nodes, refusals, failures, samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Eviction filters: DefaultEvictor (Kubernetes' descheduler) and MigrationController's filter.
 
-Both treat the annotation `descheduler.alpha.kubernetes.io/evict` as an explicit request. Unlike upstream, a pod that is
-terminating already is never evictable, whatever its annotations.
+Both treat the annotation `descheduler.alpha.kubernetes.io/evict` as an explicit request. MigrationController keeps a
+pod that is terminating already even then, unlike upstream.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.pods import (
     PREFER_NO_EVICTION,
     AssignedPods,
+    Destinations,
     NodeFit,
     annotations_of,
     labels_of,
@@ -67,13 +67,10 @@ class DefaultEvictor:
         selector = args.get("namespaceLabelSelector") or {}
         self._namespaces = selector if selector.get("matchLabels") or selector.get("matchExpressions") else None
         self._latest: Look | None = None
-        self._fit: tuple[Snapshot, NodeFit, Rows] | None = None
+        self._others: tuple[Snapshot, Destinations] | None = None
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may never be evicted, or None; the message names all rules that keep it."""
-        if is_terminating(pod):
-            faults = self._faults(pod, snapshot)
-            return _refuse("terminating", _aggregate(faults))
         annotations = pod.object["metadata"].get("annotations")
         if annotations:
             if _EVICT in annotations:
@@ -86,8 +83,10 @@ class DefaultEvictor:
     def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may not be evicted now: no other node takes it, or its namespace is not selected."""
         if self._node_fit:
-            fit, rows = self._fit_at(snapshot)
-            if not fit.fits_any_other_strictly(pod, rows):
+            if self._others is None or self._others[0] is not snapshot:
+                rows = np.array(list(_ready_rows(snapshot, self._node_selector)), dtype=np.intp)
+                self._others = snapshot, NodeFit(snapshot).destinations(rows)
+            if not self._others[1].take(pod):
                 return _refuse("nodeFit", (
                     "pod does not fit on any other node because of nodeSelector(s), Taint(s), or nodes marked as "
                     "unschedulable"
@@ -106,12 +105,6 @@ class DefaultEvictor:
         if look is None or look.snapshot is not snapshot:
             look = self._latest = Look(snapshot, AssignedPods(snapshot), _threshold(self._args, snapshot))
         return {name: message for name, rule in self._rules if (message := rule(pod, look))}
-
-    def _fit_at(self, snapshot: Snapshot) -> tuple[NodeFit, Rows]:
-        if self._fit is None or self._fit[0] is not snapshot:
-            rows = np.array(list(_ready_rows(snapshot, self._node_selector)), dtype=np.intp)
-            self._fit = snapshot, NodeFit(snapshot), rows
-        return self._fit[1:]
 
 
 def _aggregate(faults: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ _CONFIG_SOURCE: Final = "kubernetes.io/config.source"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What rules read of one snapshot."""
+    """The data of one snapshot that rules read."""
 
     snapshot: Snapshot
     pods: AssignedPods

@@ -50,13 +50,15 @@ class Relief:
                 pod for pod in self.snapshot.pods(source.row)
                 if not self.evictor.is_leaving(pod) and self.evictor.filter(pod) is None and self.is_removable(pod)
             ]
-            if removable:
-                self._drain(source, sorted(removable, key=priority_order), available, taints, is_enough)
+            removable.sort(key=priority_order)
+            if removable and not self._drain(source, removable, available, taints, is_enough):
+                return
 
     def _drain(
         self, source: Utilization, pods: Sequence[PodInfo], available: dict[str, int],
         taints: Sequence[Sequence[Any]], is_enough: Callable[[Utilization], bool],
-    ) -> None:
+    ) -> bool:
+        """Evict pods of one source; return whether pods of other sources may be evicted."""
         evicted = 0
         reason = f"node `{source.name}`: {source.text()}"
         for place, pod in enumerate(pods):
@@ -66,7 +68,7 @@ class Relief:
             if stop:
                 for other in pods[place:]:
                     self.evictor.keep(other, Refusal(self.rule, stop), rule=self.rule)
-                return
+                return True
             if not any(_tolerates_all(pod, each) for each in taints):
                 self._keep(pod, "taints", "it does not tolerate the taints of a node that could take it")
                 continue
@@ -81,17 +83,20 @@ class Relief:
                 self._keep(pod, "metricsUtilization", str(error))
                 continue
             if not self.evictor.evict(pod, reason, rule=self.rule):
+                if self.evictor.total_limit_exceeded():
+                    return False
                 continue
             evicted += 1
             if used is None:
                 if self.per_node is None:
                     # Nobody knows how much the node is relieved, so one pod per run has to do.
-                    return
+                    return True
                 continue
             for name in available:
                 amount = 1 if name == PODS else used.get(name, 0)
                 available[name] -= amount
                 source.usage[name] -= amount
+        return True
 
     def _stop(
         self, source: Utilization, available: Mapping[str, int], is_enough: Callable[[Utilization], bool],

@@ -1,4 +1,4 @@
-"""What nodes and pods use: requests, the measurements of metrics.k8s.io, or the samples of a Prometheus query.
+"""The usage of nodes and pods: requests, measurements of metrics.k8s.io, or samples of a Prometheus query.
 
 Amounts are canonical: cpu in milli-cores, all else in base units, `pods` as their number.
 """

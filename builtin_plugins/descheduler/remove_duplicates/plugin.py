@@ -23,6 +23,7 @@ from .args import check_args
 __all__ = ["RemoveDuplicates", "check_args", "make"]
 
 _DUPLICATE: Final = "duplicate"
+_SIGNATURES: Final = "signatures of duplicates"
 
 _Signature: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 """Namespace, owners (kind and name, sorted) and images (sorted): pods that have it in common are duplicates."""
@@ -77,17 +78,29 @@ class RemoveDuplicates:
         """Return the pods of owners that have duplicates, in the order in which owners are found."""
         by_row: list[tuple[int, list[tuple[PodInfo, _Signature]]]] = []
         relevant: set[_OwnerKey] = set()
+        cache = snapshot.cluster.cross_version_cache
+        before: Mapping[int, tuple[PodInfo, _Signature | None]] = cache.get(_SIGNATURES, {})  # type: ignore[assignment]
+        current: dict[int, tuple[PodInfo, _Signature | None]] = {}
         for row in order:
-            signed = [(pod, signature) for pod in snapshot.pods(row) if (signature := self._signature(pod)) is not None]
+            signed = []
+            for pod in snapshot.pods(row):
+                identity = id(pod)
+                known = before.get(identity)
+                # The cached pod keeps its identity from being used again.
+                current[identity] = known = (pod, _signature(pod)) if known is None else known
+                signature = known[1]
+                if signature is not None and not self._is_excluded(signature):
+                    signed.append((pod, signature))
             by_row.append((row, signed))
             seen: set[_Signature] = set()
             for _, signature in signed:
                 if signature in seen:
                     relevant.update(_owner_keys(signature))
                 seen.add(signature)
+        cache[_SIGNATURES] = current
         groups: dict[_OwnerKey, _Group] = {}
         for row, signed in by_row if relevant else ():
-            known: set[_Signature] = set()
+            originals: set[_Signature] = set()
             for pod, signature in signed:
                 keys = _owner_keys(signature)
                 # Most owners have no two pods on any node: no filter is asked about their pods.
@@ -96,25 +109,27 @@ class RemoveDuplicates:
                 for key in keys:
                     group = groups.setdefault(key, _Group())
                     group.count += 1
-                    if signature in known:
+                    if signature in originals:
                         group.duplicates.setdefault(row, []).append(pod)
-                known.add(signature)
+                originals.add(signature)
         return groups
 
-    def _signature(self, pod: PodInfo) -> _Signature | None:
-        """Return what makes pods duplicates; None if the pod has no owner or one of an excluded kind."""
-        owners = pod.object["metadata"].get("ownerReferences")
-        if not owners:
-            return None
-        pairs = [(each.get("kind", ""), each.get("name", "")) for each in owners]
-        if self._excluded_kinds and any(kind in self._excluded_kinds for kind, _ in pairs):
-            return None
-        images = [each.get("image", "") for each in pod.object["spec"]["containers"]]
-        if len(pairs) > 1:
-            pairs.sort()
-        if len(images) > 1:
-            images.sort()
-        return pod.namespace, tuple(pairs), tuple(images)
+    def _is_excluded(self, signature: _Signature) -> bool:
+        return bool(self._excluded_kinds) and any(kind in self._excluded_kinds for kind, _ in signature[1])
+
+
+def _signature(pod: PodInfo) -> _Signature | None:
+    """Return what makes pods duplicates; None if the pod has no owner."""
+    owners = pod.object["metadata"].get("ownerReferences")
+    if not owners:
+        return None
+    pairs = [(each.get("kind", ""), each.get("name", "")) for each in owners]
+    images = [each.get("image", "") for each in pod.object["spec"]["containers"]]
+    if len(pairs) > 1:
+        pairs.sort()
+    if len(images) > 1:
+        images.sort()
+    return pod.namespace, tuple(pairs), tuple(images)
 
 
 def _owner_keys(signature: _Signature) -> list[_OwnerKey]:

@@ -7,8 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.pods import placement_key
 from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels, matches_node, untolerated
 
 Json = Mapping[str, Any]
@@ -89,27 +93,104 @@ def _with_own_values(selector: Json | None, keys: Sequence[str], labels: Mapping
     return {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), *own]}
 
 
-def domains_of(
-    constraint: SpreadConstraint, snapshot: Snapshot, rows: Sequence[int], pods: Iterable[PodInfo],
-) -> dict[str, list[PodInfo]]:
-    """Return the pods that count, by domain: empty domains of included nodes, and all domains with a pod."""
-    domains: dict[str, list[PodInfo]] = {}
-    domain_of: dict[str, str] = {}
-    for row in rows:
-        node = snapshot.node(row)
-        value = (node["metadata"].get("labels") or {}).get(constraint.topology_key)
-        if value is not None:
-            domain_of[snapshot.names[row]] = value
-            if value not in domains and constraint.includes(node):
-                domains[value] = []
-    for pod in pods:
-        metadata = pod.object["metadata"]
-        value = domain_of.get(pod.node_name)
-        if value is None or metadata.get("deletionTimestamp") is not None:
-            continue
-        if constraint.takes(metadata.get("labels") or {}):
-            domains.setdefault(value, []).append(pod)
-    return domains
+@dataclass(frozen=True, slots=True)
+class NodeDomains:
+    """The nodes of one call by the values of one label."""
+
+    domain_of: Mapping[str, str]
+    """The domain by node name, without nodes that lack the label."""
+    codes: NDArray[np.intp]
+    """The place of each node's domain in `values`; -1 without one."""
+    values: tuple[str, ...]
+
+
+class Topologies:
+    """The domains of the nodes at `rows`; found once per label, and once for pods with equal constraints."""
+
+    def __init__(self, snapshot: Snapshot, rows: Sequence[int]) -> None:
+        self._snapshot = snapshot
+        self._rows = rows
+        self._all = np.array(rows, dtype=np.intp)
+        self._topologies: dict[str, NodeDomains] = {}
+        self._included: dict[tuple[bool, bool, str], NDArray[np.bool_]] = {}
+
+    def domains(self, constraint: SpreadConstraint, pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:
+        """Return the pods by domain: empty domains of nodes that the policies include, and all domains with a pod."""
+        topology = self._topology(constraint.topology_key)
+        codes = topology.codes[self._includes(constraint)]
+        domains: dict[str, list[PodInfo]] = {
+            topology.values[code]: [] for code in np.unique(codes[codes >= 0]).tolist()
+        }
+        for pod in pods:
+            value = topology.domain_of.get(pod.node_name)
+            if value is not None:
+                domains.setdefault(value, []).append(pod)
+        return domains
+
+    def rows_of(self, constraint: SpreadConstraint, domains: Collection[str]) -> NDArray[np.intp]:
+        """Return the rows of these domains that the policies include, in the order of the nodes."""
+        topology = self._topology(constraint.topology_key)
+        wanted = np.array([value in domains for value in topology.values] + [False], dtype=np.bool_)
+        chosen: NDArray[np.intp] = self._all[wanted[topology.codes] & self._includes(constraint)]
+        return chosen
+
+    def _topology(self, key: str) -> NodeDomains:
+        found = self._topologies.get(key)
+        if found is None:
+            places: dict[str, int] = {}
+            codes, domain_of = [], {}
+            for row in self._rows:
+                value = (self._snapshot.node(row)["metadata"].get("labels") or {}).get(key)
+                codes.append(-1 if value is None else places.setdefault(value, len(places)))
+                if value is not None:
+                    domain_of[self._snapshot.names[row]] = value
+            found = NodeDomains(domain_of, np.array(codes, dtype=np.intp), tuple(places))
+            self._topologies[key] = found
+        return found
+
+    def _includes(self, constraint: SpreadConstraint) -> NDArray[np.bool_]:
+        honored = constraint.honors_affinity or constraint.honors_taints
+        key = constraint.honors_affinity, constraint.honors_taints, placement_key(constraint.pod) if honored else ""
+        found = self._included.get(key)
+        if found is None:
+            found = self._included[key] = np.array(
+                [constraint.includes(self._snapshot.node(row)) for row in self._rows], dtype=np.bool_,
+            )
+        return found
+
+
+class LabelledPods:
+    """The pods of a namespace, found by the labels of a selector."""
+
+    def __init__(self, pods: Sequence[PodInfo]) -> None:
+        self._pods = pods
+        self._by_label: dict[str, dict[str, list[PodInfo]]] = {}
+
+    def counted(self, constraint: SpreadConstraint) -> Iterator[PodInfo]:
+        """Yield the pods that the constraint counts: those that its selector takes and that do not terminate."""
+        selector = constraint.selector or {}
+        labels, expressions = selector.get("matchLabels") or {}, selector.get("matchExpressions")
+        pods = self._pods
+        if labels:
+            key, value = next(iter(labels.items()))
+            pods = self._having(key).get(value, [])
+        exact = len(labels) == 1 and not expressions
+        for pod in pods:
+            metadata = pod.object["metadata"]
+            if metadata.get("deletionTimestamp") is None and (
+                exact or constraint.takes(metadata.get("labels") or {})
+            ):
+                yield pod
+
+    def _having(self, key: str) -> Mapping[str, list[PodInfo]]:
+        found = self._by_label.get(key)
+        if found is None:
+            found = self._by_label[key] = {}
+            for pod in self._pods:
+                value = (pod.object["metadata"].get("labels") or {}).get(key)
+                if value is not None:
+                    found.setdefault(value, []).append(pod)
+        return found
 
 
 def is_balanced(domains: Mapping[str, Sequence[PodInfo]], max_skew: int) -> bool:

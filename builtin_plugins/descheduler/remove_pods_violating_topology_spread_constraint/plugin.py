@@ -5,11 +5,10 @@ Kubernetes' descheduler (removepodsviolatingtopologyspreadconstraint). Pods that
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-
-import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -20,7 +19,7 @@ from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.framework.points import Refusal
 
 from .args import check_args
-from .constraints import SpreadConstraint, constraints_of, domains_of, is_balanced, moves, sort_pods
+from .constraints import LabelledPods, SpreadConstraint, Topologies, constraints_of, is_balanced, moves, sort_pods
 
 __all__ = ["RemovePodsViolatingTopologySpreadConstraint", "check_args", "make"]
 
@@ -40,21 +39,23 @@ class RemovePodsViolatingTopologySpreadConstraint:
     def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods until all domains of each constraint are within its skew."""
         order = [int(row) for row in rows]
-        run = _Run(snapshot, order, evictor, _Candidates(self._selection, evictor), NodeFit(snapshot))
+        candidates = _Once(functools.partial(self._counts, evictor))
+        run = _Run(evictor, Topologies(snapshot, order), NodeFit(snapshot))
         marked: dict[str, tuple[PodInfo, SpreadConstraint]] = {}
         for of_namespace in self._by_namespace(snapshot, order).values():
             carriers = (pod for pod in of_namespace if pod.object["spec"].get("topologySpreadConstraints"))
-            constraints = list(constraints_of(filter(run.candidates.has, carriers), self._actions))
-            if not constraints:
-                continue
-            pods = list(filter(run.candidates.has, of_namespace))
-            for constraint in constraints:
-                for pod in self._to_move(constraint, pods, run):
+            pods = LabelledPods(of_namespace)
+            for constraint in list(constraints_of(filter(candidates.ask, carriers), self._actions)):
+                for pod in self._to_move(constraint, filter(candidates.ask, pods.counted(constraint)), run):
                     marked.setdefault(pod.key, (pod, constraint))
         for pod, constraint in marked.values():
             if evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None:
                 reason = f"too many pods in its domain of {constraint.topology_key}, maxSkew is {constraint.max_skew}"
-                evictor.evict(pod, reason, rule=_RULE)
+                if not evictor.evict(pod, reason, rule=_RULE) and evictor.total_limit_exceeded():
+                    return
+
+    def _counts(self, evictor: Evictor, pod: PodInfo) -> bool:
+        return self._selection.takes(pod) and not evictor.is_leaving(pod) and evictor.filter(pod) is None
 
     def _by_namespace(self, snapshot: Snapshot, order: Sequence[int]) -> Mapping[str, list[PodInfo]]:
         """Return the pods of the namespaces in which a pod has a constraint."""
@@ -73,7 +74,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
         return found
 
     def _to_move(self, constraint: SpreadConstraint, pods: Iterable[PodInfo], run: _Run) -> list[PodInfo]:
-        domains = domains_of(constraint, run.snapshot, run.order, pods)
+        domains = run.topologies.domains(constraint, pods)
         if is_balanced(domains, constraint.max_skew):
             return []
         by_size = sorted(
@@ -82,7 +83,8 @@ class RemovePodsViolatingTopologySpreadConstraint:
         )
         average = sum(len(of_domain) for _, of_domain in by_size) / len(by_size)
         below = {value for value, of_domain in by_size if len(of_domain) < average}
-        fits = _fits_below(constraint, below, run)
+        destinations = run.fit.destinations(run.topologies.rows_of(constraint, below))
+        fits = _Once(destinations.take).ask
         found = []
         for pod in moves([of_domain for _, of_domain in by_size], constraint.max_skew, fits):
             if self._must_fit and not fits(pod):
@@ -94,50 +96,27 @@ class RemovePodsViolatingTopologySpreadConstraint:
         return found
 
 
-class _Candidates:
-    """The pods that are counted; each is looked at once."""
+class _Once:
+    """Answers a question about each pod once."""
 
-    def __init__(self, selection: PodSelection, evictor: Evictor) -> None:
-        self._selection = selection
-        self._evictor = evictor
+    def __init__(self, ask: Callable[[PodInfo], bool]) -> None:
+        self._ask = ask
         self._known: dict[str, bool] = {}
 
-    def has(self, pod: PodInfo) -> bool:
+    def ask(self, pod: PodInfo) -> bool:
         found = self._known.get(pod.key)
         if found is None:
-            found = self._known[pod.key] = (
-                self._selection.takes(pod) and not self._evictor.is_leaving(pod) and self._evictor.filter(pod) is None
-            )
+            found = self._known[pod.key] = self._ask(pod)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What one call looks at."""
+    """The data of one call."""
 
-    snapshot: Snapshot
-    order: Sequence[int]
     evictor: Evictor
-    candidates: _Candidates
+    topologies: Topologies
     fit: NodeFit
-
-
-def _fits_below(constraint: SpreadConstraint, below: set[str], run: _Run) -> Callable[[PodInfo], bool]:
-    """Return whether another node of the domains `below` takes a pod."""
-    targets = np.array([
-        row for row in run.order
-        if ((node := run.snapshot.node(row))["metadata"].get("labels") or {}).get(constraint.topology_key) in below
-        and constraint.includes(node)
-    ], dtype=np.intp)
-    known: dict[str, bool] = {}
-
-    def fits(pod: PodInfo) -> bool:
-        found = known.get(pod.key)
-        if found is None:
-            found = known[pod.key] = run.fit.fits_any_other_strictly(pod, targets)
-        return found
-
-    return fits
 
 
 def make(args: Mapping[str, Any], handle: object) -> RemovePodsViolatingTopologySpreadConstraint:  # noqa: ARG001 - factories take a handle

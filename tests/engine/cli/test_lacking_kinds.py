@@ -219,8 +219,8 @@ def test_built_in_plugins_declare_what_they_read_and_for_which_pods():
     own = {"Node", "Pod"}
     assert {name: reads[2:] for name, reads in names.items() if reads[2:]} == READS
     assert {own.issuperset(read.kind for read in reads[:2]) for reads in names.values()} == {True}
-    assert {plugin.name: [read.kind for read in plugin.reads] for plugin in DESCHEDULER_PLUGINS} == {
-        "LowNodeLoad": ["NodeMetric"], "DefaultEvictor": [], "MigrationController": []}
+    read = {plugin.name: [read.kind for read in plugin.reads] for plugin in DESCHEDULER_PLUGINS if plugin.reads}
+    assert read == {"LowNodeLoad": ["NodeMetric"]}
     plain = pod("plain", "1")
     term = {"topologyKey": "z", "namespaceSelector": {"matchLabels": {"a": "b"}}}
     special = [

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels, matches_node, tolerates, untolerated
+from koordpolicy.engine.kubernetes.selectors import (
+    check_selector,
+    matches_labels,
+    matches_node,
+    parse_selector,
+    tolerates,
+    untolerated,
+)
 
 
 def requirement(key: str, operator: str, *values: str) -> dict[str, object]:
@@ -56,3 +63,20 @@ def test_required_affinity_is_any_of_its_terms_and_an_empty_one_takes_no_node(po
 def test_a_toleration_covers_key_value_and_effect(toleration, covered):
     assert tolerates(toleration, NODE["spec"]["taints"][1]) is covered
     assert (untolerated({"spec": {"tolerations": [toleration]}}, NODE) is None) is covered
+
+
+@pytest.mark.parametrize(("text", "labels", "matches"), [
+    ("", {}, True), ("a=b", {"a": "b"}, True), ("a==b", {"a": "c"}, False), ("a!=b", {}, True),
+    ("a!=b", {"a": "b"}, False), ("a", {"a": ""}, True), ("a", {}, False), ("!a", {}, True), ("! a", {"a": ""}, False),
+    ("a in (b, c)", {"a": "c"}, True), ("a in (b)", {}, False), ("a notin (b,c)", {}, True), ("a>1", {"a": "2"}, True),
+    ("a<1", {"a": "x"}, False), ("a=b , c in (d),!e", {"a": "b", "c": "d"}, True),
+    ("example.com/a=", {"example.com/a": ""}, True),
+])
+def test_a_selector_may_be_written_as_text(text, labels, matches):
+    assert matches_labels(parse_selector(text), labels) is matches
+
+
+@pytest.mark.parametrize("text", ["a b", "a in b", "a in (b", "=b", "a=b c", ",", "a(b)"])
+def test_a_text_that_is_no_selector_is_refused(text):
+    with pytest.raises(ValueError, match="write a label selector"):
+        parse_selector(text)

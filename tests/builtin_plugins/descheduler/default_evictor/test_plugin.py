@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import (
     EvictorFilter,
     MigrationController,
     check_default_evictor_args,
-    effective_protections,
 )
+from koordpolicy.builtin_plugins.descheduler.default_evictor.protections import effective_protections
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 
@@ -49,10 +50,10 @@ EXTRA = {"podProtections": {"extraEnabled": ["PodsWithPVC", "PodsWithoutPDB", "P
     ({}, pod(**annotated("kubernetes.io/config.mirror")), (), "mirror"),
     ({}, pod(**annotated("kubernetes.io/config.source", "file")), (), "static"),
     ({}, pod(priority=2_000_000_000), (), "SystemCriticalPods"),
-    ({"priorityThreshold": {"value": 10}}, pod(priority=10), (), "SystemCriticalPods"),
+    ({"priorityThreshold": {"value": 10}}, pod(priority=10), (), "priorityThreshold"),
     ({"priorityThreshold": {"value": 10}}, pod(), (), None),
     ({"priorityThreshold": {"name": "c"}}, pod(priority=10),
-     ({"kind": "PriorityClass", "metadata": {"name": "c"}, "value": 5},), "SystemCriticalPods"),
+     ({"kind": "PriorityClass", "metadata": {"name": "c"}, "value": 5},), "priorityThreshold"),
     ({}, pod(metadata={"ownerReferences": []}), (), "FailedBarePods"),
     ({"evictFailedBarePods": True}, pod(metadata={"ownerReferences": []}), (), "FailedBarePods"),
     ({"evictFailedBarePods": True}, pod(metadata={"ownerReferences": []}, status={"phase": "Failed"}), (), None),
@@ -145,16 +146,69 @@ def test_protections_are_those_of_the_lists_or_else_of_the_flags():
 
 def test_every_fault_of_the_arguments_is_told_at_once():
     with pytest.raises(
-        ValueError, match=r"only one of priorityThreshold.*; noEvictionPolicy accepts only.*; minPodAge: ",
+        ValueError, match=r"only one of priorityThreshold.*; .*noEvictionPolicy accepts only.*; nodeSelector: `a=b c`",
     ):
         check_default_evictor_args(
-            {"priorityThreshold": {"value": 1, "name": "a"}, "noEvictionPolicy": "x", "minPodAge": "x"},
+            {"priorityThreshold": {"value": 1, "name": "a"}, "noEvictionPolicy": "x", "nodeSelector": "a=b c"},
         )
+
+
+@pytest.mark.parametrize(("args", "message"), [
+    ({"evictEverything": True}, "'evictEverything' was unexpected"),
+    ({"minPodAge": 3600}, "`minPodAge`: 3600 is not of type 'string'"),
+    ({"minReplicas": -1}, "`minReplicas`: -1 is less than the minimum of 0"),
+    ({"priorityThreshold": {"value": 2_000_000_001}}, "priority threshold can't be greater than 2000000000"),
+    ({"podProtections": {"extraEnabled": ["DaemonSetPods"]}}, 'policy in ExtraEnabled: "DaemonSetPods". Valid options'),
+    ({"podProtections": {"defaultDisabled": ["DaemonSetPods"] * 2}}, "DefaultDisabled contains duplicate entries"),
+    ({"podProtections": {"config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": ""}]}}}},
+     "ProtectedStorageClasses[0] name cannot be empty"),
+    ({"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Bogus"}]}}, "Bogus"),
+])
+def test_a_fault_of_an_argument_is_told_with_its_path(args, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        check_default_evictor_args(args)
+
+
+def test_all_rules_that_keep_a_pod_are_named_in_the_order_of_kubernetes():
+    item = pod(
+        metadata={"ownerReferences": [], "annotations": {"kubernetes.io/config.mirror": "x"},
+                  "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        priority=2_000_000_000, volumes=[{"name": "v", "emptyDir": {}}],
+    )
+    refusal = DefaultEvictor({"minPodAge": "90m"}).eviction_filter(PodInfo.of(item), Cluster([item]).snapshot(NOW))
+    assert (refusal.rule, refusal.message) == ("mirror", (
+        "[pod is a mirror pod, pod is terminating, pod has system critical priority and is protected against eviction, "
+        "pod does not have any ownerRefs, pod has local storage and is protected against eviction, "
+        "pod age is not older than MinPodAge: 1h30m]"
+    ))
+
+
+def test_only_the_default_evictor_lets_a_request_outweigh_that_a_pod_terminates():
+    item = pod(metadata={
+        "annotations": {"descheduler.alpha.kubernetes.io/evict": ""}, "deletionTimestamp": "2026-01-01T00:00:00Z",
+    })
+    assert [rules(DefaultEvictor({}), item), rules(EvictorFilter({}), item)] == [None, "terminating"]
+
+
+@pytest.mark.parametrize(("selector", "fits"), [
+    ("", True), ("pool=a", True), ("pool in (b,c)", False), ("!pool", False),
+])
+def test_node_fit_looks_at_selected_nodes_other_than_the_pods_own(selector, fits):
+    item = pod(nodeName="one")
+    nodes = [
+        {"kind": "Node", "metadata": {"name": name, "labels": {"pool": "a"}}, "status": {"allocatable": {"pods": "5"}}}
+        for name in ("one", "two")
+    ]
+    evictor = DefaultEvictor({"nodeFit": True, "nodeSelector": selector})
+    found = evictor.pre_eviction_filter(PodInfo.of(item), Cluster([*nodes, item]).snapshot(NOW))
+    assert (found is None) is fits
 
 
 NEEDED = {
     "PodLifeTime": {"maxPodLifeTimeSeconds": 1}, "RemovePodsHavingTooManyRestarts": {"podRestartThreshold": 1},
     "RemovePodsViolatingNodeAffinity": {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]},
+    "LowNodeUtilization": {"thresholds": {"cpu": 1}, "targetThresholds": {"cpu": 2}},
+    "HighNodeUtilization": {"thresholds": {"cpu": 1}},
 }
 
 
