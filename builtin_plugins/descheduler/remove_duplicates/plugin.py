@@ -6,7 +6,8 @@ depends on the order of a map.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -23,7 +24,6 @@ from .args import check_args
 __all__ = ["RemoveDuplicates", "check_args", "make"]
 
 _DUPLICATE: Final = "duplicate"
-_SIGNATURES: Final = "signatures of duplicates"
 
 _Signature: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 """Namespace, owners (kind and name, sorted) and images (sorted): pods that have it in common are duplicates."""
@@ -76,46 +76,96 @@ class RemoveDuplicates:
 
     def _groups(self, snapshot: Snapshot, order: Sequence[int], evictor: Evictor) -> Mapping[_OwnerKey, _Group]:
         """Return the pods of owners that have duplicates, in the order in which owners are found."""
-        by_row: list[tuple[int, list[tuple[PodInfo, _Signature]]]] = []
-        relevant: set[_OwnerKey] = set()
-        cache = snapshot.cluster.cross_version_cache
-        before: Mapping[int, tuple[PodInfo, _Signature | None]] = cache.get(_SIGNATURES, {})  # type: ignore[assignment]
-        current: dict[int, tuple[PodInfo, _Signature | None]] = {}
-        for row in order:
-            signed = []
-            for pod in snapshot.pods(row):
-                identity = id(pod)
-                known = before.get(identity)
-                # The cached pod keeps its identity from being used again.
-                current[identity] = known = (pod, _signature(pod)) if known is None else known
-                signature = known[1]
-                if signature is not None and not self._is_excluded(signature):
-                    signed.append((pod, signature))
-            by_row.append((row, signed))
-            seen: set[_Signature] = set()
-            for _, signature in signed:
-                if signature in seen:
-                    relevant.update(_owner_keys(signature))
-                seen.add(signature)
-        cache[_SIGNATURES] = current
+        signatures = _Signatures.of(snapshot)
+        by_row = [(pods, signatures.codes(pods)) for pods in map(snapshot.pods, order)]
+        signatures.keep_for_later()
+        repeated: set[int] = set()
+        for _, codes in by_row:
+            if len(set(codes)) < len(codes):
+                repeated.update(code for code, count in Counter(codes).items() if count > 1)
+        # Most owners have no two pods on any node: no filter is asked about their pods.
+        relevant = self._keys_of(repeated, signatures)
         groups: dict[_OwnerKey, _Group] = {}
-        for row, signed in by_row if relevant else ():
-            originals: set[_Signature] = set()
-            for pod, signature in signed:
-                keys = _owner_keys(signature)
-                # Most owners have no two pods on any node: no filter is asked about their pods.
-                if relevant.isdisjoint(keys) or not self._selection.candidate(pod, evictor):
+        for row, (pods, codes) in zip(order, by_row, strict=True) if relevant else ():
+            originals: set[int] = set()
+            for pod, code in zip(pods, codes, strict=True):
+                keys = relevant.get(code)
+                if keys is None or not self._selection.candidate(pod, evictor):
                     continue
                 for key in keys:
                     group = groups.setdefault(key, _Group())
                     group.count += 1
-                    if signature in originals:
+                    if code in originals:
                         group.duplicates.setdefault(row, []).append(pod)
-                originals.add(signature)
+                originals.add(code)
         return groups
+
+    def _keys_of(self, repeated: Iterable[int], signatures: _Signatures) -> Mapping[int, Sequence[_OwnerKey]]:
+        """Return the owner keys of each code that shares one with a repeated code."""
+        known = [signatures.at(code) for code in repeated if code >= 0]
+        wanted = {key for signature in known if not self._is_excluded(signature) for key in _owner_keys(signature)}
+        return {
+            code: keys for code, signature in enumerate(signatures.all)
+            if not wanted.isdisjoint(keys := _owner_keys(signature)) and not self._is_excluded(signature)
+        }
 
     def _is_excluded(self, signature: _Signature) -> bool:
         return bool(self._excluded_kinds) and any(kind in self._excluded_kinds for kind, _ in signature[1])
+
+
+class _Signatures:
+    """The signatures of pods as small numbers, found once per pod as long as it does not change."""
+
+    def __init__(self, cache: dict[object, object]) -> None:
+        self._cache = cache
+        self._known: dict[int, tuple[PodInfo, int]] = {}
+        self._current: dict[int, tuple[PodInfo, int]] = {}
+        self._codes: dict[_Signature, int] = {}
+        self.all: list[_Signature] = []
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> _Signatures:
+        """Return the signatures, with those of the pods of the last call."""
+        cache = snapshot.cluster.cross_version_cache
+        found = cache.get(_Signatures)
+        # Signatures of pods that are gone are dropped now and then.
+        return found if isinstance(found, _Signatures) and not found.is_stale else _Signatures(cache)
+
+    @property
+    def is_stale(self) -> bool:
+        """True if most signatures are those of pods that are gone."""
+        return len(self.all) > 2 * len(self._known) + 1_000
+
+    def keep_for_later(self) -> None:
+        """Keep the signatures of the pods of this call."""
+        self._known, self._current = self._current, {}
+        self._cache[_Signatures] = self
+
+    def codes(self, pods: Iterable[PodInfo]) -> list[int]:
+        """Return the number of each pod's signature; a negative one of its own for a pod without an owner."""
+        known, current = self._known, self._current
+        codes: list[int] = []
+        for pod in pods:
+            identity = id(pod)
+            found = known.get(identity)
+            if found is None:
+                signature = _signature(pod)
+                # The cached pod keeps its identity from being used again.
+                found = pod, -1 if signature is None else self._code(signature)
+            current[identity] = found
+            codes.append(found[1] if found[1] >= 0 else -1 - len(codes))
+        return codes
+
+    def at(self, code: int) -> _Signature:
+        """Return the signature of a number."""
+        return self.all[code]
+
+    def _code(self, signature: _Signature) -> int:
+        code = self._codes.get(signature)
+        if code is None:
+            code = self._codes[signature] = len(self.all)
+            self.all.append(signature)
+        return code
 
 
 def _signature(pod: PodInfo) -> _Signature | None:
