@@ -108,6 +108,14 @@ def _show(result: CycleResult) -> None:
         table(["plugin", "found", "nodes", "which", "why"], [
             [plugin, role, len(nodes), names(nodes), message] for (plugin, role, message), nodes in groups.items()
         ])
+    if result.changes:
+        heading("would be changed")
+        changed: dict[tuple[str, str], list[str]] = {}
+        for change in result.changes:
+            changed.setdefault((change.plugin, change.kind), []).append(f"{change.key} ({change.message})")
+        table(["plugin", "kind", "objects", "which"], [
+            [plugin, kind, len(objects), names(objects)] for (plugin, kind), objects in changed.items()
+        ])
     if result.failures:
         heading("failures")
         failed: dict[tuple[str, str, str], list[str]] = {}

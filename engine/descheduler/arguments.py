@@ -16,6 +16,7 @@ from koordpolicy.engine.documents.nodes import YamlNode
 from koordpolicy.engine.kubernetes.selectors import check_selector
 from koordpolicy.engine.source import Span
 
+from . import koordinator_args as others
 from .anomaly import AnomalyCondition
 
 Fault: TypeAlias = tuple[tuple[str | int, ...], str]
@@ -251,6 +252,17 @@ class ArgsKind:
 
 KINDS: Final[Mapping[str, ArgsKind]] = {
     "LowNodeLoad": ArgsKind("LowNodeLoadArgs", default_low_node_load, convert_low_node_load, check_low_node_load),
+    "CustomPriority": ArgsKind(
+        "CustomPriorityArgs", others.default_custom_priority, others.as_written, others.check_custom_priority,
+    ),
+    "FragmentationAware": ArgsKind(
+        "FragmentationAwareArgs", others.default_fragmentation_aware, others.as_written,
+        others.check_fragmentation_aware,
+    ),
+    "ScaleDownBinPack": ArgsKind(
+        "ScaleDownBinPackArgs", others.default_scale_down_bin_pack, others.as_written,
+        others.check_scale_down_bin_pack,
+    ),
 }
 """The kinds of arguments by plugin name."""
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived, sound
 from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter
+from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.framework.points import Enforcement, Refusal
 
 from .limits import EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
-from .results import CycleRecord, DeschedulerFailure, EvictionOutcome, NodeNote
+from .results import CycleRecord, DeschedulerFailure, EvictionOutcome, NodeNote, ObjectChange
 
 LACKING: Final = "lacking"
 """The rule of refusals of evictions that depend on kinds which the source of the cluster does not contain."""
@@ -24,7 +25,9 @@ class CycleEvictor:
 
     def __init__(
         self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
+        client: Client | None = None,
     ) -> None:
+        self._client = client
         self._profile = profile
         self._snapshot = snapshot
         self._limiter = limiter
@@ -102,6 +105,22 @@ class CycleEvictor:
         """Return whether the limit of all evictions is used up."""
         return self._limiter.total_limit_exceeded()
 
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any], message: str) -> bool:
+        """Change an object by the client; in a dry run only record it."""
+        change = ObjectChange(
+            str(original.get("kind", "")), _key_of(original), self._profile.name, self._plugin, message,
+        )
+        if not self._record.dry_run:
+            try:
+                if self._client is None:
+                    raise OSError("nothing writes to the cluster")  # noqa: TRY301 - one kind of failure
+                self._client.patch(original, modified)
+            except OSError as error:
+                self.fail("", change.key, f"{message}: {error}")
+                return False
+        self._record.changes.append(change)
+        return True
+
     def is_leaving(self, pod: PodInfo) -> bool:
         """Return whether any plugin evicted the pod in this cycle."""
         return self._record.evicted_by(pod.key) is not None
@@ -148,6 +167,12 @@ class CycleEvictor:
             pod.key, pod.node_name, self._profile.name, self._plugin, evicted=False, rule=rule, stopped_by=by,
             stopped_rule=stopped_rule, message=message,
         ))
+
+
+def _key_of(item: Mapping[str, Any]) -> str:
+    metadata = item["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def _counts(plugin: RunningPlugin) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .evictor import CycleEvictor
@@ -33,8 +34,11 @@ def run_cycle(
     dry_run: bool = True,
     node_selector: Mapping[str, Any] | None = None,
     generation: int = 0,
+    client: Client | None = None,
 ) -> CycleResult:
     """Run one cycle over a snapshot, at the snapshot's time.
+
+    Changes of plugins besides evictions are written by the `client`; without one they fail, except in a dry run.
 
     A plugin that raises does not stop the others of its point; but then the cycle ends after its profile, so that no
     balancing follows an incomplete descheduling.
@@ -46,7 +50,7 @@ def run_cycle(
     error = ""
     for point in ("deschedule", "balance"):
         for profile in profiles:
-            evictor = CycleEvictor(profile, snapshot, limiter, record)
+            evictor = CycleEvictor(profile, snapshot, limiter, record, client)
             error = run_plugins(profile, point, snapshot, select_rows(snapshot, rows, profile.node_selector), evictor)
             if error:
                 break
@@ -56,6 +60,7 @@ def run_cycle(
         generation, dry_run, len(rows), tuple(record.outcomes.values()), tuple(dict.fromkeys(record.failures)),
         tuple(record.notes.values()), error,
         tuple(dict.fromkeys(lack for profile in profiles for lack in lacks_of(profile, snapshot.cluster))),
+        tuple(record.changes),
     )
 
 

@@ -10,7 +10,9 @@ from typing import Final
 
 from koordpolicy.engine.documents.ignored_fields import ignored, unknown
 from koordpolicy.engine.documents.nodes import YamlNode
-from koordpolicy.engine.source import Problem
+from koordpolicy.engine.source import Problem, Severity, did_you_mean
+
+from .koordinator_args import BEST_EFFORT, MODES
 
 _NO_SERVER: Final = "the descheduler serves nothing"
 IGNORED: Final[Mapping[str, str]] = {
@@ -45,6 +47,9 @@ IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 
+IGNORED_OF_LEVELS: Final[Mapping[str, str]] = dict.fromkeys(
+    ("keepThreshold", "rejectThreshold"), "pods leave a level whatever its nodes use, as in Koordinator")
+
 BUILT_OBJECTS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "MigrationController": {
         "priorityThreshold": frozenset(("name", "value")), "namespaces": frozenset(("include", "exclude")),
@@ -62,11 +67,26 @@ def warnings_of(node: YamlNode) -> Iterator[Problem]:
         for place, config in enumerate(configs.items if configs is not None else ()):
             name, args = config.at("name"), config.at("args")
             plugin = str(name.scalar) if name is not None else ""
+            prefix = f"profiles[{number}].pluginConfig[{place}].args."
+            if args is not None and plugin == "CustomPriority":
+                yield from _of_levels(args, prefix)
             if args is not None and plugin in BUILT_ARGS:
-                prefix = f"profiles[{number}].pluginConfig[{place}].args."
                 yield from ignored(args, IGNORED_ARGS[plugin], prefix)
                 yield from unknown(args, BUILT_ARGS[plugin] | IGNORED_ARGS[plugin].keys(), prefix)
                 for path, known in BUILT_OBJECTS[plugin].items():
                     found = args.at(*path.split("."))
                     if found is not None:
                         yield from unknown(found, known, f"{prefix}{path}.", types=False)
+
+
+def _of_levels(args: YamlNode, prefix: str) -> Iterator[Problem]:
+    """Yield warnings about arguments of CustomPriority that Koordinator accepts and does nothing with."""
+    levels = args.at("evictionOrder")
+    for index, level in enumerate(levels.items if levels is not None else ()):
+        yield from ignored(level, IGNORED_OF_LEVELS, f"{prefix}evictionOrder[{index}].")
+    mode = args.at("mode")
+    if mode is not None and mode.scalar and mode.scalar not in MODES:
+        yield Problem(
+            f"{prefix}mode: `{mode.scalar}` is no mode, so it does what `{BEST_EFFORT}` does", mode.place,
+            did_you_mean(str(mode.scalar), MODES), Severity.WARNING, code="configuration",
+        )

@@ -13,8 +13,8 @@ from typing import Any
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.documents.validation import validate_plain
 from koordpolicy.engine.framework.descheduler import Evictor
-from koordpolicy.engine.kubernetes.library.format import FORMATS
-from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
+from koordpolicy.engine.kubernetes.label_syntax import selector_faults
+from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .arguments import Fault, refuse
 from .pods import labels_of
@@ -41,27 +41,9 @@ def check_lists(args: Mapping[str, Any], field: str = "namespaces") -> Iterator[
 
 def check_label_selector(args: Mapping[str, Any], field: str = "labelSelector") -> Iterator[Fault]:
     """Yield the faults of a label selector: operators, and the syntax of keys and values."""
-    selector = args.get(field)
-    found = None
-    try:
-        check_selector(selector)
-    except ValueError as error:
-        found = str(error)
-    if found is None and selector is not None:
-        found = next(_label_faults(selector), None)
+    found = next(selector_faults(args.get(field)), None)
     if found is not None:
         yield (field,), f"failed to get label selectors from strategy's params: {found}"
-
-
-def _label_faults(selector: Mapping[str, Any]) -> Iterator[str]:
-    pairs = [(key, [value]) for key, value in (selector.get("matchLabels") or {}).items()]
-    pairs += [(each["key"], each.get("values") or []) for each in selector.get("matchExpressions") or ()]
-    for key, values in pairs:
-        for fault in FORMATS["qualifiedName"].check(key):
-            yield f'key: Invalid value: "{key}": {fault}'
-        for value in values:
-            for fault in FORMATS["labelValue"].check(value):
-                yield f'values[0][{key}]: Invalid value: "{value}": {fault}'
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _FINISHED_PODS: Final = "finished pods by node"
-_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 _INT32: Final = re.compile(r"0|-?[1-9][0-9]*")
 _BANDS: Final = {"koord-free": 1, "koord-batch": 2, "koord-mid": 3, "koord-prod": 4}
 _KUBERNETES_QOS: Final = {"BestEffort": 1, "Burstable": 2, "Guaranteed": 3}
@@ -109,7 +109,7 @@ def eviction_order(extra: Callable[[PodInfo], Any] = lambda _: 0) -> Callable[[P
     def key(pod: PodInfo) -> tuple[Any, ...]:
         return (
             _BANDS.get(pod.priority_band, 5), pod.priority, _KUBERNETES_QOS.get(pod.kubernetes_qos, 0),
-            _QOS.get(pod.qos_class, 5), _cost(pod, _DELETION_COST), _cost(pod, EVICTION_COST_ANNOTATION),
+            _QOS.get(pod.qos_class, 5), _cost(pod, DELETION_COST_ANNOTATION), _cost(pod, EVICTION_COST_ANNOTATION),
             extra(pod), -created(pod),
         )
 

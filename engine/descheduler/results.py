@@ -71,6 +71,24 @@ class NodeNote:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectChange:
+    """A change that a plugin made, or would make in a dry run, besides evictions: a node's cordon, an annotation."""
+
+    kind: str
+    key: str
+    profile: str
+    plugin: str
+    message: str
+
+    def to_json(self) -> dict[str, object]:
+        """Return the change as plain data."""
+        return {
+            "kind": self.kind, "object": self.key, "profile": self.profile, "plugin": self.plugin,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class CycleResult:
     """The result of one cycle, dry or not. `outcomes` are in the order in which they were decided."""
 
@@ -84,6 +102,7 @@ class CycleResult:
     """The reason why the cycle ended early; empty if it completed."""
     lacks: tuple[Lack, ...] = ()
     """The plugins whose evictions were refused, as they read kinds that the source of the cluster does not contain."""
+    changes: tuple[ObjectChange, ...] = ()
 
     @property
     def evicted(self) -> tuple[EvictionOutcome, ...]:
@@ -103,6 +122,7 @@ class CycleResult:
             "kept": [outcome.to_json() for outcome in self.kept],
             "failures": [failure.to_json() for failure in self.failures],
             "nodeNotes": [note.to_json() for note in self.node_notes],
+            **({"changes": [change.to_json() for change in self.changes]} if self.changes else {}),
             **({"lacking": [lack.to_json() for lack in self.lacks]} if self.lacks else {}),
             **({"error": self.error} if self.error else {}),
         }
@@ -116,6 +136,7 @@ class CycleRecord:
         self.outcomes: dict[tuple[str, str, str], EvictionOutcome] = {}
         self.failures: list[DeschedulerFailure] = []
         self.notes: dict[tuple[str, str, str, str], NodeNote] = {}
+        self.changes: list[ObjectChange] = []
         self._evicted: dict[str, tuple[str, str]] = {}
 
     def put(self, outcome: EvictionOutcome) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from koordpolicy.engine.cel.vector.frame import Rows
     from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -53,6 +53,13 @@ class Evictor(Protocol):
 
     def total_limit_exceeded(self) -> bool:
         """Return whether no more pods at all may be evicted in this cycle."""
+        ...
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any], message: str) -> bool:
+        """Change an object (cordon a node, annotate a pod); in a dry run only record it.
+
+        `message` describes the change. Returns whether it succeeded, or would be made; False is recorded as a failure.
+        """
         ...
 
     def is_leaving(self, pod: PodInfo) -> bool:

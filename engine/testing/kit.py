@@ -339,6 +339,7 @@ class FakeEvictor:
         self.kept: dict[str, str] = {}
         self.observed: dict[str, str] = {}
         self.failures: list[tuple[str, str, str]] = []
+        self.changes: list[tuple[str, str]] = []
 
     def filter(self, pod: PodInfo) -> Refusal | None:
         """Return why the pod must stay, or None."""
@@ -366,6 +367,11 @@ class FakeEvictor:
     def fail(self, rule: str, subject: str, message: str) -> None:
         """Record that a rule failed."""
         self.failures.append((rule, subject, message))
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any], message: str) -> bool:  # noqa: ARG002
+        """Record a change of an object: its name, and what is changed."""
+        self.changes.append((str(original["metadata"]["name"]), message))
+        return True
 
     def node_limit_exceeded(self, node: str) -> bool:  # noqa: ARG002 - there is one limit for all
         """Return whether the limit is reached."""

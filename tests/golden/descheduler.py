@@ -48,11 +48,12 @@ from koordpolicy.engine.descheduler.profile import (
 )
 from koordpolicy.engine.descheduler.results import CycleRecord
 from koordpolicy.engine.documents import parse_duration
+from koordpolicy.engine.framework.handle import NOTHING
 from koordpolicy.engine.framework.points import Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError
 
-from . import descheduler_balance, descheduler_deschedule
+from . import descheduler_balance, descheduler_deschedule, descheduler_koordinator
 from .result import Result
 from .suites import read_cases
 
@@ -161,7 +162,7 @@ def _evictor(case: Case, snapshot: Snapshot) -> tuple[CycleEvictor, CycleRecord]
     limits = case.get("limits") or {}
     limiter = EvictionLimiter(_limits(limits))
     profile = DeschedulerProfile("golden", None, (), (), (filters,), evict)
-    evictor = CycleEvictor(profile, snapshot, limiter, record)
+    evictor = CycleEvictor(profile, snapshot, limiter, record, NOTHING)
     return evictor.hand_to(RunningPlugin(str(case["plugin"]), None)), record
 
 
@@ -187,6 +188,13 @@ def _low_node_load_balance(case: Case) -> dict[str, Any]:
     snapshot = _snapshot(case)
     evictor, record = _evictor(case, snapshot)
     plugin = LowNodeLoad(read_low_node_load(complete("LowNodeLoad", case["args"])))
+    plugin.balance(snapshot, _rows(case, snapshot), evictor)
+    return _evicted(record)
+
+
+def _balance(case: Case, plugin: Any) -> dict[str, Any]:
+    snapshot = _snapshot(case)
+    evictor, record = _evictor(case, snapshot)
     plugin.balance(snapshot, _rows(case, snapshot), evictor)
     return _evicted(record)
 
@@ -454,4 +462,5 @@ RUNNERS: Mapping[tuple[str, str], Callable[[Case], dict[str, Any]]] = {
     ("DeschedulerConfiguration", "config_validate"): _configuration,
     **descheduler_deschedule.runners(_deschedule),
     **descheduler_balance.runners(_balance),
+    **descheduler_koordinator.runners(_snapshot, _balance),
 }

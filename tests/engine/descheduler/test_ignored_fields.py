@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from koordpolicy.builtin_plugins.descheduler.custom_priority import args as custom_priority
 from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import DefaultEvictor, EvictorFilter
+from koordpolicy.builtin_plugins.descheduler.fragmentation_aware import args as fragmentation_aware
 from koordpolicy.builtin_plugins.descheduler.low_node_load import plugin as low_node_load
+from koordpolicy.builtin_plugins.descheduler.scale_down_bin_pack import args as scale_down_bin_pack
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler import ignored_fields as unbuilt
 from koordpolicy.engine.descheduler.arguments import complete, read_low_node_load
-from koordpolicy.engine.documents.validation import schema
+from koordpolicy.engine.documents.validation import schema, validate_plain
 from koordpolicy.engine.scheduler.profiles import configuration
 from koordpolicy.engine.source import Source
 
@@ -145,6 +148,54 @@ def test_every_field_of_the_arguments_of_low_node_load_decides_something() -> No
     for name, value in changed.items():
         after = dataclasses.asdict(read_low_node_load(complete("LowNodeLoad", {name: value})))
         assert [each for each in before if before[each] != after[each] and re.search(rf"args\.{each}\b", text)], name
+
+
+CHANGED: Mapping[str, Mapping[str, Any]] = {
+    "CustomPriority": {
+        "paused": True, "dryRun": True, "nodeFit": False, "autoCordon": True, "mode": "DrainNode",
+        "evictableNamespaces": {"include": ["a"]}, "nodeSelector": {"matchLabels": {"a": "b"}},
+        "podSelectors": [{"name": "a", "selector": {"matchLabels": {"a": "b"}}}],
+        "evictionOrder": [{"name": "a", "nodeSelector": {}}, {"name": "c", "nodeSelector": {}}],
+    },
+    "FragmentationAware": {
+        "paused": True, "dryRun": True, "nodeFit": False, "evictableNamespaces": {"include": ["a"]},
+        "nodeSelector": {"matchLabels": {"a": "b"}}, "podSelectors": [{"selector": {"matchLabels": {"a": "b"}}}],
+        "resources": ["cpu"], "imbalanceThreshold": 0.5, "minImprovementThreshold": 0.5,
+    },
+    "ScaleDownBinPack": {
+        "paused": True, "strategy": "EvictDirectly", "maxPodsToEvict": 5, "evictableNamespaces": {"include": ["a"]},
+        "nodeSelector": {"matchLabels": {"a": "b"}},
+        "podSelectors": [{"name": "a", "selector": {"matchLabels": {"a": "b"}}}], "resources": ["pods"],
+        "resourceWeights": {"cpu": 2},
+    },
+}
+NEEDED: Mapping[str, Mapping[str, Any]] = {
+    "CustomPriority": {"evictionOrder": [{"name": "a", "nodeSelector": {}}, {"name": "b", "nodeSelector": {}}]},
+    "FragmentationAware": {}, "ScaleDownBinPack": {"maxPodsToEvict": 1},
+}
+READ = {
+    "CustomPriority": custom_priority, "FragmentationAware": fragmentation_aware,
+    "ScaleDownBinPack": scale_down_bin_pack,
+}
+
+
+@pytest.mark.parametrize(("plugin", "name"), [(plugin, name) for plugin, names in CHANGED.items() for name in names])
+def test_every_field_of_the_arguments_of_koordinators_other_plugins_decides_something(plugin: str, name: str) -> None:
+    assert set(schema(f"{plugin}Args")["properties"]) - {"apiVersion", "kind"} == CHANGED[plugin].keys()
+    read, needed = READ[plugin].read_args, NEEDED[plugin]
+    changed = complete(plugin, {**needed, name: CHANGED[plugin][name]})
+    assert read(complete(plugin, needed)) != read(changed)
+    assert list(validate_plain(changed, f"{plugin}Args")) == []
+
+
+def test_arguments_of_custom_priority_without_effect_are_reported_where_they_stand() -> None:
+    levels = "[{name: a, nodeSelector: {}, keepThreshold: 5}, {name: b, nodeSelector: {}, rejectThreshold: 0}]"
+    text = ARGS.replace("MigrationController", "CustomPriority")
+    prefix, why = "profiles[0].pluginConfig[0].args.", unbuilt.IGNORED_OF_LEVELS["keepThreshold"]
+    assert told(f"{text}      mode: Drain\n      evictionOrder: {levels}\n") == [
+        f"d.yaml:9:51: {prefix}evictionOrder[0].keepThreshold has no effect: {why}",
+        f"d.yaml:8:7: {prefix}mode: `Drain` is no mode, so it does what `BestEffort` does",
+    ]
 
 
 def test_a_misspelt_argument_is_reported_where_it_stands() -> None:

@@ -205,6 +205,7 @@ def test_node_fit_looks_at_selected_nodes_other_than_the_pods_own(selector, fits
 
 
 NEEDED = {
+    "CustomPriority": {"evictionOrder": [{"name": "a", "nodeSelector": {}}, {"name": "b", "nodeSelector": {}}]},
     "PodLifeTime": {"maxPodLifeTimeSeconds": 1}, "RemovePodsHavingTooManyRestarts": {"podRestartThreshold": 1},
     "RemovePodsViolatingNodeAffinity": {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]},
     "LowNodeUtilization": {"thresholds": {"cpu": 1}, "targetThresholds": {"cpu": 2}},
