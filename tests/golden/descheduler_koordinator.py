@@ -207,16 +207,22 @@ def _is_target_pod(case: Case) -> Found:
 
 
 class _Server(Nothing):
-    """Notes what is written, and evicts what it is asked to."""
+    """Notes the deletion costs that are written."""
 
     def __init__(self) -> None:
-        self.annotations: dict[str, str] = {}
-        self.evicted: list[str] = []
+        self.costs: dict[str, str] = {}
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> None:
-        self.annotations[modified["metadata"]["name"]] = annotations_of(PodInfo.of(modified))[DELETION_COST_ANNOTATION]
+        self.costs[modified["metadata"]["name"]] = annotations_of(PodInfo.of(modified))[DELETION_COST_ANNOTATION]
 
-    def evict(self, pod: PodInfo, reason: str) -> bool:  # type: ignore[override]
+
+class _Hands:
+    """Evicts all that it is asked to."""
+
+    def __init__(self) -> None:
+        self.evicted: list[str] = []
+
+    def evict(self, pod: PodInfo, reason: str) -> bool:
         self.evicted.append(pod.name)
         return True
 
@@ -225,9 +231,9 @@ def _pod(name: str) -> PodInfo:
     return PodInfo.of({"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": [{"name": "c"}]}})
 
 
-def _evictor(case: Case, server: _Server) -> CycleEvictor:
+def _evictor(case: Case, server: _Server, hands: _Hands) -> CycleEvictor:
     record = CycleRecord(dry_run=bool(case["input"].get("dryRun")))
-    profile = DeschedulerProfile("golden", None, (), (), (), RunningPlugin("Server", server))
+    profile = DeschedulerProfile("golden", None, (), (), (), RunningPlugin("Hands", hands))
     snapshot = Cluster().snapshot()
     return CycleEvictor(profile, snapshot, EvictionLimiter(CycleLimits()), record, server).hand_to(
         RunningPlugin("ScaleDownBinPack", None))
@@ -240,16 +246,16 @@ def _ranked(case: Case) -> tuple[RankedPod, ...]:
 def _patch_deletion_costs(case: Case) -> Found:
     server = _Server()
     skipped = map(_pod, case["input"].get("skipped") or ())
-    set_deletion_costs(_ranked(case), skipped, _evictor(case, server))
+    set_deletion_costs(_ranked(case), skipped, _evictor(case, server, _Hands()))
     wanted = case["expect"]["annotations"]
     plain = {
         name: value.get(DELETION_COST_ANNOTATION) if isinstance(value, Mapping) else value
         for name, value in wanted.items()
     }
-    return {"annotations": wanted if server.annotations == plain else server.annotations}
+    return {"annotations": wanted if server.costs == plain else server.costs}
 
 
 def _evict_ranked(case: Case) -> Found:
-    server = _Server()
-    evict_ranked(_ranked(case), (case.get("args") or {}).get("maxPodsToEvict"), _evictor(case, server))
-    return {"evicted": server.evicted}
+    hands = _Hands()
+    evict_ranked(_ranked(case), (case.get("args") or {}).get("maxPodsToEvict"), _evictor(case, _Server(), hands))
+    return {"evicted": hands.evicted}

@@ -64,8 +64,8 @@ class ScaleDownBinPack:
                 else:
                     (skipped if targets.has_labels_of_target(pod) else others).append(pod)
             if eligible:
-                name, limits = snapshot.names[row], snapshot.row(row).allocatable
-                yield BinPackNode(name, limits, tuple(eligible), tuple(skipped), tuple(others))
+                limits = snapshot.row(row).allocatable
+                yield BinPackNode(snapshot.names[row], limits, tuple(eligible), tuple(skipped), tuple(others))
 
 
 def set_deletion_costs(ranked: tuple[RankedPod, ...], skipped: Iterator[PodInfo], evictor: Evictor) -> None:

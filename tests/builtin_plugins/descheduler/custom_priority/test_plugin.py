@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,11 +17,11 @@ ORDER = [
 ]
 
 
-def on(name: str, tier: str = "", **given: str) -> Json:
+def on(name: str, tier: str = "", **given: Any) -> Json:
     return node(name, labels={"tier": tier} if tier else {}, **given)
 
 
-def priority(objects: list[Json], **args: object):
+def priority(objects: list[Json], **args: Any):
     return run("CustomPriority", objects, **{"evictionOrder": ORDER, **args})
 
 
@@ -61,8 +63,8 @@ def test_pods_that_no_cheaper_node_takes_stay_unless_node_fit_is_off():
 
 
 def test_after_five_misfits_in_a_row_no_more_pods_are_tried():
-    apart = {"nodeSelector": {"no": "node"}}
-    pods = [pod(f"p{each}", "g", f"{each + 1}m", **({} if each in (1, 7) else apart)) for each in range(8)]
+    apart: Json = {"nodeSelector": {"no": "node"}}
+    pods = [pod(f"p{each}", "g", f"{each + 1}m", **(Json() if each in (1, 7) else apart)) for each in range(8)]
     result = priority([on("g", "gold"), *pods, *CHEAP])
     assert evicted(result) == ["p1"]
     assert [each.message for each in result.kept] == [
@@ -108,7 +110,7 @@ def test_without_node_fit_only_room_counts():
     assert evicted(priority([*apart, *CHEAP], **DRAIN, nodeFit=False)) == ["a"]
 
 
-def drain(*refuses: str, extra: tuple[Json, ...] = (), dry_run: bool = False, **args: object) -> Server:
+def drain(*refuses: str, extra: tuple[Json, ...] = (), dry_run: bool = False, **args: Any) -> Server:
     server = Server(*refuses)
     run("CustomPriority", [*GOLD, *extra, *CHEAP], server=server, dry_run=dry_run,
         **{"evictionOrder": ORDER, "mode": "DrainNode", "autoCordon": True, **args})
@@ -158,7 +160,7 @@ def test_a_dry_run_lists_the_cordons():
 def test_a_node_explains_its_level():
     snapshot = Cluster([*GOLD, on("s", "silver"), *CHEAP]).snapshot(0)
 
-    def told(name: str, **args: object) -> list[str]:
+    def told(name: str, **args: Any) -> list[str]:
         plugin = CustomPriority(read_args(check_args({"evictionOrder": ORDER, **args})))
         return [each.text for each in plugin.explain_node(snapshot, np.arange(3, dtype=np.intp), name)]
 

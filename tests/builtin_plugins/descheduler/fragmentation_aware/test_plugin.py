@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ EVEN = [node("even"), pod("e", "even", "1", "2Gi")]
 UNEVEN = [node("uneven"), pod("cpu", "uneven", "2", "1Gi"), pod("more", "uneven", "1", "1Gi"), pod("ram", "uneven")]
 
 
-def fragmentation(objects: list[Json], **args: object):
+def fragmentation(objects: list[Json], **args: Any):
     return run("FragmentationAware", objects, **args)
 
 
@@ -85,7 +87,7 @@ def test_a_node_explains_its_imbalance():
     snapshot = Cluster([*EVEN, *UNEVEN]).snapshot(0)
     rows = np.arange(2, dtype=np.intp)
 
-    def told(name: str, **args: object) -> list[str]:
+    def told(name: str, **args: Any) -> list[str]:
         plugin = FragmentationAware(read_args(check_args(args)))
         return [each.text for each in plugin.explain_node(snapshot, rows, name)]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from koordpolicy.engine.descheduler.arguments import ArgumentError
 from tests.balance_cycles import Json, Server, evicted, kept, node, pod, run
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
-WEB = {"podSelectors": [{"name": "web", "selector": {"matchLabels": {"app": "web"}}}]}
+WEB: Json = {"podSelectors": [{"name": "web", "selector": {"matchLabels": {"app": "web"}}}]}
 APP = {"app": "web"}
 # Half of `taxed` belongs to others; `pure` has web pods only.
 CLUSTER = [
@@ -21,7 +22,7 @@ CLUSTER = [
 ]
 
 
-def costs(objects: list[Json] = CLUSTER, *, server: Server | None = None, **args: object):
+def costs(objects: list[Json] = CLUSTER, *, server: Server | None = None, **args: Any):
     server = server or Server()
     result = run("ScaleDownBinPack", objects, server=server, dry_run=False, **args)
     return {what.removeprefix("Pod "): value[COST] for what, value in server.writes}, result
@@ -95,7 +96,7 @@ def test_arguments_that_say_so_rank_nothing(args):
 
 
 def test_an_entry_without_a_selector_makes_all_pods_targets_but_only_selected_ones_go():
-    selectors = {"podSelectors": [*WEB["podSelectors"], {"name": "all"}]}
+    selectors: Json = {"podSelectors": [*WEB["podSelectors"], {"name": "all"}]}
     assert costs(**selectors)[0] == {"large": "0", "small": "1", "t": "2", "db": "2147483647"}
 
 
