@@ -54,7 +54,7 @@ class ScaleDownBinPack:
     def _nodes(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> Iterator[BinPackNode]:
         """Yield the nodes with pods that may be evicted."""
         targets = self._args.targets
-        for row in rows.tolist():
+        for row in map(int, rows):
             eligible: list[PodInfo] = []
             skipped: list[PodInfo] = []
             others: list[PodInfo] = []
