@@ -192,13 +192,6 @@ def _low_node_load_balance(case: Case) -> dict[str, Any]:
     return _evicted(record)
 
 
-def _balance(case: Case, plugin: Any) -> dict[str, Any]:
-    snapshot = _snapshot(case)
-    evictor, record = _evictor(case, snapshot)
-    plugin.balance(snapshot, _rows(case, snapshot), evictor)
-    return _evicted(record)
-
-
 def _deschedule(case: Case, plugin: Any) -> dict[str, Any]:
     snapshot = _snapshot(case)
     evictor, record = _evictor(case, snapshot)
