@@ -1,0 +1,58 @@
+"""New policies that read objects which the scheduler may not list: refused by name, and active once it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .control_plane import ControlPlane
+from .custom_resources import NODE_METRIC, define
+from .nodes import add_node, add_pod
+from .roles import scheduler_kubeconfig
+from .scheduler_process import SchedulerProcess, until
+
+ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/koord-policy-scheduler"
+NAME = "koord-policy"
+POLICY = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: %s}
+spec:
+  filter:
+  - {name: it, expression: "%s"}
+"""
+
+
+def without_metrics(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [left for rule in rules if (left := {
+        **rule, "resources": [each for each in rule.get("resources", ()) if each != "nodemetrics"]})["resources"]]
+
+
+def test_policies_that_read_what_may_not_be_listed_are_refused_until_it_may(
+    own_control_plane: ControlPlane, tmp_path: Path,
+):
+    admin = own_control_plane.admin
+    define(admin, NODE_METRIC)
+    add_node(admin, "one")
+    admin.create("/api/v1/namespaces", {"metadata": {"name": "apps"}})
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "a.yaml").write_text(POLICY % ("first", "node.metadata.name != 'x'"))
+    kubeconfig = scheduler_kubeconfig(own_control_plane, tmp_path)
+    rules = admin.get(ROLE)["rules"]
+    admin.merge(ROLE, {"rules": without_metrics(rules)})
+    scheduler = SchedulerProcess(kubeconfig, tmp_path, "--policies", str(policies), name=NAME)
+    scheduler.start()
+    try:
+        scheduler.until_ready()
+        (policies / "b.yaml").write_text(POLICY % ("second", "has(nodeMetric.status) || true"))
+        until(lambda: "the new policies read nodemetrics, which cannot be listed: " in scheduler.log.read_text(), 60)
+        assert "generation 2" not in scheduler.log.read_text()
+        add_pod(admin, "apps", "a", scheduler=NAME)  # the first set decides
+        until(lambda: admin.get("/api/v1/namespaces/apps/pods/a")["spec"].get("nodeName"))
+        admin.merge(ROLE, {"rules": rules})
+        until(lambda: "generation 2" in scheduler.log.read_text(), 90)
+        assert scheduler.stop()[0] == 0
+    finally:
+        scheduler.process.kill()
+        scheduler.process.wait()
