@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
@@ -35,6 +35,17 @@ from .comparer import Difference, Found, describe, differences, number_of, uid_o
 from .finished_members import FIELD_SELECTOR as FINISHED
 from .finished_members import LABEL_SELECTOR as MEMBERS
 from .finished_members import STREAM, is_finished, is_member, with_finished_members
+from .inbox import (
+    Barrier,
+    BarrierReached,
+    ChangedObject,
+    ChangedObjects,
+    InboxEntry,
+    KindStopped,
+    KnownVersions,
+    ListEnded,
+    ReadObject,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -46,60 +57,6 @@ _BARRIER_KINDS: Final = ("Pod", "Reservation")
 _BARRIER_RETRY_S: Final = 0.5
 _COVER_LOOK_S: Final = 0.02
 LAG_BUCKETS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-class _Item(NamedTuple):
-    """A change of one object: its new state, or None for a deletion."""
-
-    key: Key
-    uid: str
-    object: dict[str, Any] | None
-    finished: bool = False
-    """True for a pod that has finished, and for the deletion of one."""
-
-
-class _Batch(NamedTuple):
-    """Changes that arrived together."""
-
-    arrived: float
-    items: Sequence[_Item]
-
-
-class _Listed(NamedTuple):
-    """The end of a list: all changes before it were delivered."""
-
-    kind: str
-    projection: Projection
-    absent: bool
-
-
-class _Stopped(NamedTuple):
-    """The end of the changes of a kind that nobody reads any more."""
-
-    kind: str
-
-
-class _Snapshot(NamedTuple):
-    """UID and version of the objects that an informer had delivered before."""
-
-    kind: str
-    known: Mapping[tuple[str, str], tuple[str, str]]
-
-
-class _ReadObject(NamedTuple):
-    """An object that was read beside its informer."""
-
-    item: _Item
-
-
-class _Reached(NamedTuple):
-    """A barrier: all changes before it were delivered."""
-
-    barrier: Barrier
-    kind: str
-
-
-_Entry: TypeAlias = _Batch | _Listed | _Stopped | _Snapshot | _ReadObject | _Reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,31 +79,6 @@ class FeedView:
     """Comparisons of one kind that are complete."""
     mismatches: Mapping[tuple[str, str], int]
     """Differences that they found, by kind and `Found`."""
-
-
-class Barrier:
-    """Passed when all changes that the API server had accepted before are applied, or after a time limit.
-
-    A new leader must not decide before: it might not see the last bindings of the one before it.
-    """
-
-    def __init__(self, kinds: Iterable[str], deadline: float, clock: Callable[[], float]) -> None:
-        self._left = set(kinds)
-        self._deadline = deadline
-        self._clock = clock
-
-    @property
-    def complete(self) -> bool:
-        """True once all these changes are applied."""
-        return not self._left
-
-    @property
-    def passed(self) -> bool:
-        """True once it is complete, or its time is over."""
-        return self.complete or self._clock() >= self._deadline
-
-    def _apply(self, kind: str) -> None:
-        self._left.discard(kind)
 
 
 @dataclass(slots=True)
@@ -190,8 +122,8 @@ class Feed:
         self._unreadable: dict[Key, str] = {}
         self._parts = PartPool()
         # Between the threads:
-        self._nodes: deque[_Entry] = deque()
-        self._others: deque[_Entry] = deque()
+        self._nodes: deque[InboxEntry] = deque()
+        self._others: deque[InboxEntry] = deque()
         self._signalled = False
         self._unknown: frozenset[str] = frozenset()
         self._covering = threading.Lock()
@@ -327,7 +259,7 @@ class Feed:
     def lag_s(self) -> float:
         """Seconds that the oldest change in the inbox has waited; 0 without one."""
         arrived = [entry.arrived for inbox in (self._nodes, self._others)
-                   for entry in tuple(inbox)[:1] if isinstance(entry, _Batch)]
+                   for entry in tuple(inbox)[:1] if isinstance(entry, ChangedObjects)]
         return max(0.0, self._clock() - min(arrived)) if arrived else 0.0
 
     # The event loop
@@ -339,7 +271,7 @@ class Feed:
                 followed = self._followed.pop(kind)
                 if followed.task is not None:
                     followed.task.cancel()
-                self._put(kind, _Stopped(kind))
+                self._put(kind, KindStopped(kind))
         for kind, fields in reads.items():
             wanted = _projection(fields)
             known = self._followed.get(kind)
@@ -366,15 +298,15 @@ class Feed:
         if kind == STREAM:
             items = [item._replace(finished=True) for item in items]
         if items:
-            self._put(kind, _Batch(self._clock(), items))
+            self._put(kind, ChangedObjects(self._clock(), items))
 
-    def _decoded(self, followed: _Followed, change: Change) -> _Item | None:
+    def _decoded(self, followed: _Followed, change: Change) -> ChangedObject | None:
         key = key_of({"kind": change.kind, "metadata": {"namespace": change.namespace, "name": change.name}})
         if key is None:
             return None
         if change.deleted or change.raw is None:
             self._unreadable.pop(key, None)
-            return _Item(key, change.uid, None)
+            return ChangedObject(key, change.uid, None)
         try:
             item = self._parts.share(decode(followed.resource, followed.projection, change.raw))
         except (ValueError, RecursionError) as error:
@@ -384,14 +316,14 @@ class Feed:
             self._unreadable[key] = why
             return None
         self._unreadable.pop(key, None)
-        return _Item(key, change.uid, item)
+        return ChangedObject(key, change.uid, item)
 
     def _note_list(self, kind: str) -> None:
         followed = self._followed.get(kind)
         if followed is not None:
-            self._put(kind, _Listed(kind, followed.projection, followed.informer.view.absent))
+            self._put(kind, ListEnded(kind, followed.projection, followed.informer.view.absent))
 
-    def _put(self, kind: str, entry: _Entry) -> None:
+    def _put(self, kind: str, entry: InboxEntry) -> None:
         (self._nodes if kind == "Node" else self._others).append(entry)
         if not self._signalled:
             self._signalled = True
@@ -413,7 +345,7 @@ class Feed:
                     await asyncio.sleep(_BARRIER_RETRY_S)
             if version:
                 await followed.informer.reach(version)
-            self._put(kind, _Reached(barrier, kind))
+            self._put(kind, BarrierReached(barrier, kind))
 
         kinds = [kind for kind in _BARRIER_KINDS if kind in self._followed]
         try:
@@ -435,7 +367,7 @@ class Feed:
     def _take_snapshots(self) -> None:
         for kind, followed in self._followed.items():
             if followed.informer.view.synced:
-                self._put(kind, _Snapshot(kind, followed.informer.known()))
+                self._put(kind, KnownVersions(kind, followed.informer.known()))
 
     async def _read(self, key: Key, uid: str) -> None:
         """Read one object beside its informer, and deliver it."""
@@ -455,7 +387,7 @@ class Feed:
         found_uid, finished = (uid, False) if item is None else (uid_of(item), kind == "Pod" and is_finished(item))
         if finished and item is not None and not (STREAM in self._followed and is_member(item)):
             item, finished = None, False  # no watch has it
-        self._put(kind, _ReadObject(_Item(key, found_uid, item, finished)))
+        self._put(kind, ReadObject(ChangedObject(key, found_uid, item, finished)))
 
     # The owner's thread
 
@@ -493,10 +425,10 @@ class Feed:
 
     def _node_steps(self, cluster: Cluster) -> Iterator[None]:
         """Apply what the inbox has of nodes, new ones together."""
-        added: list[_Item] = []
-        while self._nodes and isinstance(self._nodes[0], _Batch):
+        added: list[ChangedObject] = []
+        while self._nodes and isinstance(self._nodes[0], ChangedObjects):
             batch = self._nodes.popleft()
-            assert isinstance(batch, _Batch)
+            assert isinstance(batch, ChangedObjects)
             for item in batch.items:
                 is_new = item.object is not None and item.key[1] not in cluster.index
                 if is_new:
@@ -515,25 +447,25 @@ class Feed:
         elif self._nodes:
             yield from self._steps(cluster, self._nodes.popleft())
 
-    def _steps(self, cluster: Cluster, entry: _Entry) -> Iterator[None]:
+    def _steps(self, cluster: Cluster, entry: InboxEntry) -> Iterator[None]:
         match entry:
-            case _Batch(_, items):
+            case ChangedObjects(_, items):
                 for item in items:
                     self._apply_item(cluster, item)
                     yield
                 self._note_lag(entry)
-            case _ReadObject(item):
+            case ReadObject(item):
                 self._apply_read(cluster, item)
-            case _Listed(kind, projection, absent):
+            case ListEnded(kind, projection, absent):
                 self._end_list(cluster, kind, projection, absent=absent)
-            case _Stopped(kind):
+            case KindStopped(kind):
                 yield from self._drop(cluster, kind)
-            case _Snapshot(kind, known):
+            case KnownVersions(kind, known):
                 yield from self._compare(cluster, kind, known)
-            case _Reached(barrier, kind):
-                barrier._apply(kind)  # noqa: SLF001 - of this module
+            case BarrierReached(barrier, kind):
+                barrier.note(kind)
 
-    def _add_nodes(self, cluster: Cluster, items: Sequence[_Item]) -> None:
+    def _add_nodes(self, cluster: Cluster, items: Sequence[ChangedObject]) -> None:
         objects = [item.object for item in items if item.object is not None]
         cluster.upsert_all(objects)
         for item in items:
@@ -543,7 +475,7 @@ class Feed:
                 self._apply_item(cluster, item)  # an odd one: again by itself, so that its error is noted
         self._applied += len(items)
 
-    def _apply_item(self, cluster: Cluster, item: _Item) -> None:
+    def _apply_item(self, cluster: Cluster, item: ChangedObject) -> None:
         key, uid, new = item.key, item.uid, item.object
         known = cluster.object(*key)
         known_uid = "" if known is None else uid_of(known)
@@ -563,7 +495,7 @@ class Feed:
             _LOG.warning("%s; it is left out, or as it was", problem.message)
         self._applied += 1
 
-    def _apply_read(self, cluster: Cluster, item: _Item) -> None:
+    def _apply_read(self, cluster: Cluster, item: ChangedObject) -> None:
         """Apply an object that was read beside its informer, which may have delivered a later version already."""
         known = cluster.object(*item.key)
         if item.object is None or known is None or version_of(known) < version_of(item.object):
@@ -596,11 +528,11 @@ class Feed:
         kind = "Pod" if finished else kind
         for name, item in tuple(cluster.objects(kind).items()):
             if not finished or is_finished(item):
-                self._apply_item(cluster, _Item((kind, name), "", None, finished))
+                self._apply_item(cluster, ChangedObject((kind, name), "", None, finished))
                 yield
         self._set_kinds(cluster)
 
-    def _note_lag(self, batch: _Batch) -> None:
+    def _note_lag(self, batch: ChangedObjects) -> None:
         if self._synced:
             lag = max(0.0, self._clock() - batch.arrived)
             self.lags[bisect_left(LAG_BUCKETS_S, lag)] += len(batch.items)
@@ -623,7 +555,7 @@ class Feed:
                 found.append(each)
                 self._mismatches[kind, each.found.value] += 1
                 if each.found is Found.REDUNDANT:
-                    self._apply_item(cluster, _Item(each.key, "", None, finished))
+                    self._apply_item(cluster, ChangedObject(each.key, "", None, finished))
                 else:
                     self._io.spawn(self._read(each.key, each.uid), "to read an object again")
         self._comparisons += 1

@@ -21,7 +21,8 @@ from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.kinds import FieldSets, Read, field_paths, fields_read
-from koordpolicy.engine.cluster.sources.feed import Feed, _Batch, _Item, _ReadObject, _Snapshot
+from koordpolicy.engine.cluster.sources.feed import Feed
+from koordpolicy.engine.cluster.sources.inbox import ChangedObject, ChangedObjects, KnownVersions, ReadObject
 
 from ...client.object_server import ObjectServer
 
@@ -326,8 +327,8 @@ def test_an_object_that_was_read_by_itself_is_not_replaced_by_an_older_version_n
     feed, cluster = Feed(IoThread(), Transport(Connection("http://127.0.0.1:1")), READS), Cluster([node("a")])
     key = "Pod", "default/one"
 
-    def version(number: int, uid: str = "u") -> _Item:
-        return _Item(key, uid, pod("one", uid=uid, resourceVersion=str(number)))
+    def version(number: int, uid: str = "u") -> ChangedObject:
+        return ChangedObject(key, uid, pod("one", uid=uid, resourceVersion=str(number)))
 
     def apply(*entries: Any) -> list[Any]:
         found = []
@@ -337,11 +338,11 @@ def test_an_object_that_was_read_by_itself_is_not_replaced_by_an_older_version_n
             found.append(known and (known["metadata"]["uid"], known["metadata"]["resourceVersion"]))
         return found
 
-    assert apply(_ReadObject(version(5)), _Batch(0.0, [version(3)]), _Batch(0.0, [version(2, "before")])) == [
-        ("u", "5")] * 3
-    assert apply(_Batch(0.0, [version(7)]), _ReadObject(version(6)), _Batch(0.0, [version(8)])) == [
+    older = ChangedObjects(0.0, [version(3)]), ChangedObjects(0.0, [version(2, "before")])
+    assert apply(ReadObject(version(5)), *older) == [("u", "5")] * 3
+    assert apply(ChangedObjects(0.0, [version(7)]), ReadObject(version(6)), ChangedObjects(0.0, [version(8)])) == [
         ("u", "7"), ("u", "7"), ("u", "8")]
-    assert apply(_ReadObject(version(9)), _Snapshot("Pod", {("default", "one"): ("u", "9")})) == [("u", "9")] * 2
+    assert apply(ReadObject(version(9)), KnownVersions("Pod", {("default", "one"): ("u", "9")})) == [("u", "9")] * 2
     assert feed._healed == {}
 
 
@@ -587,14 +588,14 @@ def test_finished_members_are_followed_only_while_pod_groups_are():
 
 
 @pytest.mark.parametrize("late", [
-    _Item(("Pod", "default/one"), "u", member("one", "Running", uid="u", resourceVersion="2")),
-    _Item(("Pod", "default/one"), "u", None),
+    ChangedObject(("Pod", "default/one"), "u", member("one", "Running", uid="u", resourceVersion="2")),
+    ChangedObject(("Pod", "default/one"), "u", None),
 ])
-def test_a_finished_member_stays_when_the_watch_of_the_other_pods_lags_behind(late: _Item):
+def test_a_finished_member_stays_when_the_watch_of_the_other_pods_lags_behind(late: ChangedObject):
     feed, cluster = Feed(IoThread(), Transport(Connection("http://127.0.0.1:1")), GANGS), Cluster([node("a")])
     ended = member("one", "Succeeded", uid="u", resourceVersion="3")
-    list(feed._steps(cluster, _Batch(0.0, [_Item(("Pod", "default/one"), "u", ended, finished=True)])))
-    list(feed._steps(cluster, _Batch(0.0, [late])))
+    list(feed._steps(cluster, ChangedObjects(0.0, [ChangedObject(("Pod", "default/one"), "u", ended, finished=True)])))
+    list(feed._steps(cluster, ChangedObjects(0.0, [late])))
     assert cluster.object("Pod", "default/one") == ended
-    list(feed._steps(cluster, _Batch(0.0, [_Item(("Pod", "default/one"), "u", None, finished=True)])))
+    list(feed._steps(cluster, ChangedObjects(0.0, [ChangedObject(("Pod", "default/one"), "u", None, finished=True)])))
     assert cluster.object("Pod", "default/one") is None
