@@ -24,7 +24,7 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.explanation import Finding
-from koordpolicy.plugin import Adjustment, Readings
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 
 NOT_CONFIGURED: Final = "ResourceThresholdStrategy not config"
 MOST_PRIORITY: Final = 7999

@@ -24,7 +24,7 @@ from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 
 from .counts import AgentCounts
 from .enforcement import EVICT, DryRun, LockedApplier, LockedFiles, LoggedCauses, PodEvictions
-from .live_readings import LiveReadings, SnapshotCache
+from .live_readings import LiveReadings, VariablesCache
 from .parts import AgentParts
 from .pass_time import PassTime
 from .qos_manager.documents import RoundError, RoundReport
@@ -36,6 +36,8 @@ from .rounds import Rounds
 _LOG: Final = logging.getLogger(__name__)
 _DECIDE: Final = 1_000_000
 """The priority of strategies; collectors have their position."""
+_FORGET_S: Final = 60.0
+"""The interval at which files of pods that ended are forgotten."""
 _LONGEST_WAIT: Final = 1.0
 """The daemon looks at least so often, in seconds, whether policies have changed."""
 
@@ -89,7 +91,7 @@ class Agent:
         """Guards executor and files, which threads of plugins use too."""
         self._dry = DryRun() if self._settings.dry_run else None
         self._writers = Writers()
-        self._snapshots = SnapshotCache()
+        self._variables = VariablesCache()
         self._strategies = PluginThreads()
         self._others = PluginThreads()
         """The threads of extensions and grey control, which run until the process ends."""
@@ -103,6 +105,7 @@ class Agent:
         self._started = False
         self._pass_began: float | None = None
         self._pass_time = PassTime(parts.clock)
+        self._forgot = parts.clock.monotonic()
         self._due = math.inf
         self._time = 0
         """The time of the current pass, in nanoseconds since the epoch."""
@@ -170,6 +173,9 @@ class Agent:
             if self._ready and self._unrecovered:
                 self._recover_leaving()
             self._due = due = self._rounds.run_due(now)
+            if now - self._forgot >= _FORGET_S:
+                self._forgot = now
+                self._attempt("forgetting what is gone", self._forget)
         self._pass_began = None
         return min(due, now + _LONGEST_WAIT)
 
@@ -186,6 +192,13 @@ class Agent:
                     if running.enforcement is Enforcement.ENFORCE and hasattr(running.strategy, "recover"):
                         self._recover(name, running.strategy, readings)
             self._parts.executor.restore(self._now())
+
+    def _forget(self) -> None:
+        """Drop what is known of files that are gone: pods come and go as long as a node lives."""
+        files = self._parts.files()
+        self._writers.forget_others(self._parts.node, files.__contains__)
+        if self._dry is not None:
+            self._dry.forget_others(files.__contains__)
 
     def _start(self, now: float) -> None:
         self._started = True
@@ -290,7 +303,7 @@ class Agent:
         return files if self._dry is None else self._dry.over(files)
 
     def _readings_or_raise(self, files: Mapping[str, str]) -> LiveReadings:
-        return LiveReadings(self._parts, self._time, files=files, snapshots=self._snapshots,
+        return LiveReadings(self._parts, self._time, files=files, variables=self._variables,
                             inject=self._injected.pods)
 
     def _readings(self) -> LiveReadings | None:

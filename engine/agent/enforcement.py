@@ -82,6 +82,12 @@ class DryRun:
         """Return the files as they would be."""
         return _Overlay(files, self._would)
 
+    def forget_others(self, exists: Callable[[str], bool]) -> None:
+        """Forget files that do not exist any more, as those of pods that ended, and what was said long ago."""
+        self._would = {name: text for name, text in self._would.items() if exists(name)}
+        if len(self._said) > _MOST:
+            self._said.clear()
+
     def say(self, plugin: str, adjustments: Iterable[Adjustment], files: Mapping[str, str]) -> None:
         """Say what would be done, each eviction and each write that would change something once."""
         for each in adjustments:
@@ -158,6 +164,8 @@ class LockedApplier:
     def _say(self, each: Adjustment) -> None:
         for file, text in each.writes:
             if (file, text) not in self._said:
+                if len(self._said) >= _MOST:
+                    self._said.clear()
                 self._said.add((file, text))
                 _LOG.info("`%s` would write %s=%s: %s", self._plugin, file, text.strip(), each.reason)
 

@@ -9,34 +9,30 @@ from typing import TYPE_CHECKING, Any
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.framework.qos import Evictions, Host
 
+from .logical_directory import logical_directory
+from .node_variables import NodeVariables
 from .parts import AgentParts
-from .recording import logical_directory
 
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.objects.pods import PodInfo
-    from koordpolicy.engine.cluster.snapshot import Snapshot
 
 
-class SnapshotCache:
-    """The node and its pods as a cluster, made again only when one of them is another object."""
+class VariablesCache:
+    """The variables of the node, made again only when it or one of its pods is another object."""
 
     def __init__(self) -> None:
         self._of: tuple[object, tuple[PodInfo, ...]] = None, ()
-        self._snapshot: Snapshot | None = None
+        self._variables: NodeVariables | None = None
 
-    def of(self, node: Mapping[str, Any], pods: tuple[PodInfo, ...]) -> Snapshot:
-        """Return the snapshot."""
+    def of(self, node: Mapping[str, Any], pods: tuple[PodInfo, ...]) -> NodeVariables:
+        """Return the variables; raise `EvaluationError` if the Node is malformed."""
         before_node, before = self._of
-        same = self._snapshot is not None and before_node is node and len(before) == len(pods) and all(
-            one.object is other.object for one, other in zip(before, pods, strict=True))
-        if not same:
-            from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415 - numpy, which only documents need
-
-            self._snapshot = Cluster(
-                [node, *(pod.object for pod in pods)], kinds=frozenset({"Node", "Pod", "Namespace"})).snapshot()
+        same = before_node is node and (before is pods or (len(before) == len(pods) and all(
+            one.object is other.object for one, other in zip(before, pods, strict=True))))
+        if self._variables is None or not same:
+            self._variables = NodeVariables(node, pods)
             self._of = node, pods
-        assert self._snapshot is not None
-        return self._snapshot
+        return self._variables
 
 
 class LiveReadings:
@@ -46,7 +42,7 @@ class LiveReadings:
     """
 
     def __init__(
-        self, parts: AgentParts, now: int, *, files: Mapping[str, str], snapshots: SnapshotCache,
+        self, parts: AgentParts, now: int, *, files: Mapping[str, str], variables: VariablesCache,
         inject: Callable[[tuple[PodInfo, ...]], tuple[PodInfo, ...]] = lambda pods: pods,
     ) -> None:
         """`inject` returns the pods with the policies that plugins give them.
@@ -63,7 +59,7 @@ class LiveReadings:
         self._pods = inject(parts.states.pods)
         self._files = files
         self._host: Host | None = None
-        self._snapshots = snapshots
+        self._variables = variables
         self._evictions = parts.evictor.evictions
         self._usage = parts.usage.at(now)
         self._objects = {"NodeSLO": parts.states.node_slo, "NodeResourceTopology": parts.states.topology}
@@ -110,9 +106,9 @@ class LiveReadings:
         return self._evictions
 
     @property
-    def snapshot(self) -> Snapshot:
-        """The node and its pods as a cluster, without measurements."""
-        return self._snapshots.of(self._node, self._pods)
+    def variables(self) -> NodeVariables:
+        """The node and its pods as expressions see them, without measurements."""
+        return self._variables.of(self._node, self._pods)
 
     def directory(self, pod: PodInfo, container: str = "") -> str:
         """Return the logical directory of a pod or of one of its containers."""

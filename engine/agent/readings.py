@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.qos import Readings
+
+if TYPE_CHECKING:
+    from .node_variables import NodeVariables
 
 
 class NodeReadings(Readings, Protocol):
     """Readings with what documents need beyond strategies in Python."""
 
     @property
-    def snapshot(self) -> Snapshot:
-        """The node, its pods and their namespaces as a cluster, without measurements."""
+    def variables(self) -> NodeVariables:
+        """The node and its pods as expressions see them, without measurements."""
         ...
 
     def measured(self, what: str, name: str, statistic: str, window: int) -> dict[str, float]:

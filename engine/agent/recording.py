@@ -26,20 +26,23 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
-from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
-from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode, read, read_file, to_plain
 from koordpolicy.engine.framework.qos import Evictions, Host, Processor, Storage
-from koordpolicy.engine.kubernetes.vocabulary import kubernetes_qos_class
 from koordpolicy.engine.source import PolicyError, Problem, Source, Span
 
+from .logical_directory import logical_directory
 from .metric_cache.readings import MetricReadings
 from .metric_cache.series import MetricSeries
+from .node_variables import NodeVariables
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.cluster.cluster import Cluster
+    from koordpolicy.engine.cluster.snapshot import Snapshot
 
 _SECOND: Final = 1_000_000_000
 _LARGEST: Final = 256 * 1024 * 1024
@@ -50,17 +53,6 @@ _SAMPLE_KEYS: Final = ("time", "node", "usage", "pods", "containers", "applicati
 _THROTTLED: Final = "throttled"
 _UNKNOWN_HOST: Final = Host()
 _NO_EVICTIONS: Final = Evictions()
-_TIERS: Final[Mapping[str, str]] = {"Guaranteed": "guaranteed", "Burstable": "burstable", "BestEffort": "besteffort"}
-
-
-def logical_directory(pod: PodInfo, container: str = "") -> str:
-    """Return the logical directory of a pod or of one of its containers: `besteffort/podUID/CONTAINER`.
-
-    The class is Kubernetes' (never the label's), as kubelet places the pod.
-    """
-    uid = (pod.object.get("metadata") or {}).get("uid") or pod.key.replace("/", "_")
-    of_pod = f"{_TIERS[kubernetes_qos_class(pod.object)]}/pod{uid}"
-    return f"{of_pod}/{container}" if container else of_pod
 
 
 @dataclass(slots=True)
@@ -80,6 +72,7 @@ class MetricsRecording:
     times: list[int] = field(default_factory=list)
     """The times of all samples, ascending, without repetitions."""
     _cluster: Cluster | None = None
+    _variables: dict[str, NodeVariables] = field(default_factory=dict)
 
     def of(self, node: str, what: str, name: str) -> Mapping[str, MetricSeries]:
         """Return the series of a subject on a node, by resource."""
@@ -95,12 +88,27 @@ class MetricsRecording:
     @property
     def snapshot(self) -> Snapshot:
         """The objects as a cluster, for derived facts of nodes."""
+        from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415 - numpy, which only documents need
+
         if self._cluster is None:
             pods = [pod.object for of_node in self.pods.values() for pod in of_node.values()]
             others = [each for each in self.objects.values() if each.get("kind") == "Namespace"]
-            kinds = frozenset(str(each.get("kind")) for each in self.objects.values()) | {"Node", "Pod"}
-            self._cluster = Cluster([*self.nodes.values(), *pods, *others], kinds=kinds)
+            self._cluster = Cluster([*self.nodes.values(), *pods, *others], kinds=self._kinds)
         return self._cluster.snapshot()
+
+    def variables(self, node: str) -> NodeVariables:
+        """Return the variables of a node."""
+        found = self._variables.get(node)
+        if found is None:
+            found = self._variables[node] = NodeVariables(
+                self.nodes[node], self.pods.get(node, {}).values(),
+                (each for (kind, _), each in self.objects.items() if kind == "Namespace"), self._kinds)
+        return found
+
+    @property
+    def _kinds(self) -> frozenset[str]:
+        """The kinds that the recording contains."""
+        return frozenset(str(each.get("kind")) for each in self.objects.values()) | {"Node", "Pod"}
 
     @property
     def start(self) -> int:
@@ -377,9 +385,9 @@ class RecordedReadings(MetricReadings):
         return self._recording.objects.get((kind, self._node))
 
     @property
-    def snapshot(self) -> Snapshot:
-        """The recorded objects as a cluster, without measurements."""
-        return self._recording.snapshot
+    def variables(self) -> NodeVariables:
+        """The node and its pods as expressions see them, without measurements."""
+        return self._recording.variables(self._node)
 
     def _series(self, what: str, name: str) -> Mapping[str, MetricSeries]:
         return self._recording.of(self._node, what, name)

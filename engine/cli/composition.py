@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Lack, Objects, describe, lacking
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import Documents, Kind, load, load_paths
@@ -30,6 +29,7 @@ from .terminal import warn
 
 if TYPE_CHECKING:
     from koordpolicy.engine.cel.check.environment import Function
+    from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.cluster.objects.pods import PodInfo
     from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
     from koordpolicy.engine.documents import YamlNode
@@ -425,6 +425,8 @@ def cluster_from(objects: Iterable[Mapping[str, Any]], source: str) -> Cluster:
     """Return a cluster of objects; see `cluster_of`."""
     if isinstance(objects, Objects) and source.partition(":")[0] != LIVE_CLUSTER:
         _warn_of_repeats(objects)
+    from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415 - numpy, which few commands need
+
     cluster = Cluster(kinds=objects.kinds if isinstance(objects, Objects) else None)
     problems = cluster.upsert_all(objects)
     if problems:

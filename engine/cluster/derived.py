@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, cast
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 
+from .owned import OWNED, Owned
 from .snapshot import Snapshot
 from .state import ClusterState
 
@@ -81,29 +81,6 @@ class _Entry(Generic[_Base]):
         return self.stamp, self.generation, self.extra
 
 
-class Owned:
-    """The derived columns that a block made; their owner drops what is cached of them when it is closed."""
-
-    def __init__(self) -> None:
-        self._caches: list[_Cache[Any]] = []
-
-    def __enter__(self) -> Self:
-        self._before = _OWNED.set(self._caches)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _OWNED.reset(self._before)
-
-    def drop(self) -> None:
-        """Drop what is cached, for all clusters; columns that are read again are computed again. For any thread."""
-        for cache in self._caches:
-            cache.drop()
-
-
-_OWNED: Final[ContextVar[list[_Cache[Any]] | None]] = ContextVar("owned", default=None)
-"""The registry of new caches."""
-
-
 class _Cache(Generic[_Base]):
     """Values by key, in the cross-version cache of their cluster; the least recently used are dropped.
 
@@ -117,7 +94,7 @@ class _Cache(Generic[_Base]):
         self._lock = threading.Lock()
         self._clusters: WeakSet[ClusterState] = WeakSet()
         """The clusters whose cache has values; iterating over it and adding to it requires the lock."""
-        owned = _OWNED.get()
+        owned = OWNED.get()
         if owned is not None:
             owned.append(self)
 

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from .state import ClusterState
+from typing import Any, Final, Protocol, TypeAlias
 
 Json = Mapping[str, Any]
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSets: TypeAlias = Mapping[str, frozenset[FieldPath] | None]
 """The fields that are read of each kind; None for all."""
+
+
+class KindsOfObjects(Protocol):
+    """Has objects, and knows which kinds their source contains: a cluster, or what a node agent knows."""
+
+    def objects(self, kind: str) -> Mapping[str, Json]:
+        """Return all objects of a kind by key."""
+        ...
+
+    def lacks(self, kind: str) -> bool:
+        """Return whether a kind is unknown, because the source does not contain it; an empty kind is known."""
+        ...
 
 
 class Objects(tuple[Json, ...]):  # noqa: SLOT001 - a tuple has no room for slots
@@ -120,7 +129,7 @@ class Lack:
         return {"plugin": self.plugin, "kinds": list(self.kinds)}
 
 
-def lacking(reads: Mapping[str, Iterable[Read]], cluster: ClusterState) -> tuple[Lack, ...]:
+def lacking(reads: Mapping[str, Iterable[Read]], cluster: KindsOfObjects) -> tuple[Lack, ...]:
     """Return the plugins, by name, that read kinds which the cluster lacks."""
     pods = tuple(cluster.objects("Pod").values())  # a copy: may run in another thread than the owner's
     found: list[Lack] = []

@@ -23,7 +23,7 @@ from koordpolicy.engine.compile.programs import Rule
 from koordpolicy.engine.descheduler import config as descheduling
 from koordpolicy.engine.descheduler.documents import DocumentPlugin
 from koordpolicy.engine.documents import DeschedulerSpec, DeschedulerType, NodeMatch, QoSSpec, SchedulerSpec
-from koordpolicy.engine.evaluation.selection import accepts_pod, exempt
+from koordpolicy.engine.evaluation.pod_selection import accepts_pod, exempt
 from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.framework.points import Enforcement, Framework
 from koordpolicy.engine.framework.registry import Live, Plugin, Registry

@@ -26,8 +26,8 @@ from koordpolicy.engine.cluster.pod_variables import pod_values
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import AggregateProgram, CompiledDescheduler, Rule
 from koordpolicy.engine.documents import DeschedulerType, Over
-from koordpolicy.engine.evaluation.aggregation import Facts, summarize_rows
-from koordpolicy.engine.evaluation.selection import accepts_pod
+from koordpolicy.engine.evaluation.facts import Facts, summarize_rows
+from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.evaluation.sort_order import sort_key
 from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.framework.points import FailurePolicy, Refusal

@@ -18,7 +18,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import Rule
 from koordpolicy.engine.documents import DeschedulerType
 from koordpolicy.engine.evaluation.distances import distances_to
-from koordpolicy.engine.evaluation.selection import accepts_pod
+from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.explanation import Finding, Mark, heading, shortened
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter

@@ -1,39 +1,22 @@
-"""Evaluation of aggregates: many values to one, or to one per group."""
+"""Evaluation of aggregates over the rows of a frame, vectorized where that is the same."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpolicy.engine.cel.values.values import INT64_MAX, INT64_MIN, BoolKey, EvaluationError
 from koordpolicy.engine.cel.vector.frame import Frame, Rows
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.compile.programs import AggregateProgram
 from koordpolicy.engine.documents import AggregateFunction
 
+from .facts import Facts, combine, combine_group, facts_of, rank
+
 _EXACT_SUM: Final = 2**53
 """Up to this bound integers and doubles have the same sum."""
-
-
-class Facts(dict[str, Any]):
-    """The variable `aggregates`: values by name. Reading a failed one raises its error."""
-
-    __slots__ = ("errors",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: dict[str, EvaluationError] = {}
-
-    def __missing__(self, name: str) -> NoReturn:
-        raise self.errors.get(name) or EvaluationError(f"no such key: {name}")
-
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002 - a failure is never a default
-        """Return the value; raise `EvaluationError` if it failed."""
-        return self[key]
 
 
 def summarize(
@@ -43,42 +26,7 @@ def summarize(
 
     Rows without a metric (`NoMetric`) are omitted; any other error of a row is the aggregate's error.
     """
-    return _facts(aggregates, lambda aggregate: _over(aggregate, *frame_of(aggregate)))
-
-
-def summarize_rows(
-    aggregates: Iterable[AggregateProgram], rows_of: Callable[[AggregateProgram], Iterable[Mapping[str, object]]],
-) -> Facts:
-    """Return the facts over rows without a frame, each given as the variables that an expression sees.
-
-    Rows without a metric and errors are handled as by `summarize`.
-    """
-    return _facts(aggregates, lambda aggregate: combine(aggregate, _measured(aggregate, rows_of(aggregate))))
-
-
-def _facts(aggregates: Iterable[AggregateProgram], value_of: Callable[[AggregateProgram], Any]) -> Facts:
-    facts = Facts()
-    for aggregate in aggregates:
-        try:
-            facts[aggregate.name] = value_of(aggregate)
-        except EvaluationError as error:
-            facts.errors[aggregate.name] = EvaluationError(
-                f"aggregate `{aggregate.name}`: {error.message}", reason=error.reason, final=error.final,
-            )
-    return facts
-
-
-def _measured(aggregate: AggregateProgram, rows: Iterable[Mapping[str, object]]) -> Iterator[tuple[Any, Any]]:
-    """Yield group and value of every row with a metric; any error other than `NoMetric` is the aggregate's."""
-    for row in rows:
-        try:
-            group = aggregate.group_by.evaluate(row) if aggregate.group_by is not None else None
-            value = aggregate.program.evaluate(row) if aggregate.program is not None else True
-        except EvaluationError as error:
-            if error.reason != "NoMetric":
-                raise
-            continue
-        yield group, value
+    return facts_of(aggregates, lambda aggregate: _over(aggregate, *frame_of(aggregate)))
 
 
 def _over(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Any:
@@ -109,7 +57,7 @@ def _over(aggregate: AggregateProgram, frame: Frame, rows: Rows | None) -> Any:
 
 
 def _of_integers(aggregate: AggregateProgram, values: NDArray[np.int64]) -> Any:
-    """Return the result of `_one` for integers, vectorized."""
+    """Return the result of `combine_group` for integers, vectorized."""
     low, high = int(values.min()), int(values.max())
     match aggregate.function:
         case AggregateFunction.MIN:
@@ -117,58 +65,9 @@ def _of_integers(aggregate: AggregateProgram, values: NDArray[np.int64]) -> Any:
         case AggregateFunction.MAX:
             return high
         case AggregateFunction.PERCENTILE:
-            return int(np.sort(values)[_rank(aggregate, len(values))])
+            return int(np.sort(values)[rank(aggregate, len(values))])
         case AggregateFunction.SUM | AggregateFunction.AVG if max(-low, high) * len(values) <= _EXACT_SUM:
             total = int(values.sum())
             return total if aggregate.function is AggregateFunction.SUM else total / len(values)
         case _:
-            return _one(aggregate, values.tolist())
-
-
-def combine(aggregate: AggregateProgram, values: Iterable[tuple[Any, Any]]) -> Any:
-    """Return one value, or one per group, of (group, value) pairs; raises `EvaluationError` if there is none."""
-    groups: dict[Any, list[Any]] = {}
-    for group, value in values:
-        groups.setdefault(group, []).append(value)
-    if aggregate.group_by is None:
-        return _one(aggregate, groups.get(None, []))
-    return {
-        BoolKey(group) if isinstance(group, bool) else group: _one(aggregate, found)
-        for group, found in groups.items()
-    }
-
-
-def _one(aggregate: AggregateProgram, values: Sequence[Any]) -> Any:
-    function = aggregate.function
-    if function is AggregateFunction.COUNT:
-        return sum(1 for value in values if value is True)
-    if function is AggregateFunction.SUM:
-        return _sum(values)
-    if not values:
-        raise EvaluationError(f"there is nothing to take the {function.value} of", reason="NoRows")
-    if any(isinstance(value, float) and math.isnan(value) for value in values):
-        raise EvaluationError("a value is not a number")
-    if function is AggregateFunction.AVG:
-        return float(_sum([float(value) for value in values])) / len(values)
-    if function is AggregateFunction.MIN:
-        return min(values)
-    if function is AggregateFunction.MAX:
-        return max(values)
-    return sorted(values)[_rank(aggregate, len(values))]
-
-
-def _rank(aggregate: AggregateProgram, count: int) -> int:
-    """Return the index of the nearest-rank percentile in sorted values."""
-    return max(-(-count * (aggregate.percentile or 100) // 100), 1) - 1
-
-
-def _sum(values: Sequence[Any]) -> Any:
-    if any(isinstance(value, float) for value in values):
-        try:
-            return math.fsum(values)
-        except (OverflowError, ValueError):
-            return sum(values)  # beyond the range of doubles, or both infinities: the sum of doubles
-    total = sum(values)
-    if not INT64_MIN <= total <= INT64_MAX:
-        raise EvaluationError("integer overflow")
-    return total
+            return combine_group(aggregate, values.tolist())

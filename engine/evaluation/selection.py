@@ -1,9 +1,7 @@
-"""Selection of the pods and nodes that a document's `match` accepts, before any of its expressions runs."""
+"""Selection of the nodes that a document's `match` accepts, before any of its expressions runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -11,61 +9,14 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cluster.derived import Derived
-from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.documents import NodeMatch, PodMatch
-from koordpolicy.engine.kubernetes.vocabulary import NAMESPACE_NAME_LABEL
+from koordpolicy.engine.documents import NodeMatch
 
-SYSTEM_NAMESPACE: Final = "kube-system"
-SYSTEM_CLASSES: Final = frozenset(("system-cluster-critical", "system-node-critical"))
+from .pod_selection import labels_of
 
 NODE_PATHS: Final[frozenset[Path]] = frozenset((("node", "metadata", "labels"), ("node", "metadata", "name")))
 """The paths that `match.nodes` reads."""
 _MATCHES: Final = Derived(NODE_PATHS, np.bool_)
-
-
-def accepts_pod(match: PodMatch | None, pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Return whether a document matches the pod. An unknown namespace has its name as its only label."""
-    if match is None:
-        return True
-    if match.namespaces is not None and pod.namespace not in match.namespaces:
-        return False
-    if match.qos_classes is not None and pod.qos_class not in match.qos_classes:
-        return False
-    if match.priority_classes is not None and not (
-        priority_class(pod) in match.priority_classes or pod.priority_band in match.priority_classes
-    ):
-        return False
-    if match.label_selector is not None and not match.label_selector.accepts(_labels(pod.object)):
-        return False
-    if match.namespace_selector is None:
-        return True
-    namespace = snapshot.object("Namespace", pod.namespace) or {}
-    return match.namespace_selector.accepts({NAMESPACE_NAME_LABEL: pod.namespace, **_labels(namespace)})
-
-
-def exempt(match: PodMatch | None, pod: PodInfo) -> bool:
-    """Return whether the pod belongs to the system and the document does not name it: then no check applies to it.
-
-    A document names it by its namespace or its priority class, in `match.pods`.
-    """
-    if not _is_of_the_system(pod):
-        return False
-    if match is None:
-        return True
-    own_class = priority_class(pod)
-    named = match.namespaces is not None and pod.namespace in match.namespaces
-    return not (named or (match.priority_classes is not None and own_class in match.priority_classes))
-
-
-@lru_cache(maxsize=64)
-def _is_of_the_system(pod: PodInfo) -> bool:
-    return pod.namespace == SYSTEM_NAMESPACE or priority_class(pod) in SYSTEM_CLASSES
-
-
-def priority_class(pod: PodInfo) -> str:
-    """Return the name of the pod's PriorityClass, or an empty string."""
-    return str((pod.object.get("spec") or {}).get("priorityClassName") or "")
 
 
 def node_mask(match: NodeMatch | None, digest: str, snapshot: Snapshot) -> NDArray[np.bool_] | None:
@@ -79,8 +30,4 @@ def node_mask(match: NodeMatch | None, digest: str, snapshot: Snapshot) -> NDArr
 
 
 def _accepts(match: NodeMatch, node: Any) -> bool:
-    return match.accepts(node["metadata"]["name"], _labels(node))
-
-
-def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
-    return (item.get("metadata") or {}).get("labels") or {}
+    return match.accepts(node["metadata"]["name"], labels_of(node))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordpolicy.engine.agent.recording import logical_directory
+from koordpolicy.engine.agent.logical_directory import logical_directory
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.cluster import Cluster

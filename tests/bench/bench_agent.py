@@ -2,6 +2,9 @@
 
 Ticks run as fast as possible: each one has the work of a second. On plain files, and on control groups of the kernel
 where they can be made (as root, v1 hierarchies). What runs in a tick is a list, so that more can be measured.
+
+The process itself is measured too, with real ticks and all that it does: as a node's agent, with an API server and a
+kubelet on loopback, and with all strategies or a directory of documents.
 """
 
 from __future__ import annotations
@@ -25,10 +28,14 @@ from koordpolicy.engine.agent.metrics_advisor.collector import SECOND, Sources
 from koordpolicy.engine.agent.metrics_advisor.measured_groups import MeasuredGroups
 from koordpolicy.engine.framework.qos import Processor, Storage
 
+from .agent_process import ALL_GATES
+from .agent_process import measured as measured_process
 from .agent_tree import imitated, kernel_groups, subjects_of, write_group
 from .figure import Figure
 
 PODS, CONTAINERS = 110, 2
+_SECONDS = float(os.environ.get("KOORD_POLICY_BENCH_SECONDS", "300"))
+"""The seconds of real ticks for which a process is measured."""
 _WARM_UP, _TURNS, _TICKS = 330, 12, 10
 """The warm-up fills the series of pods, so that memory does not grow any more. A turn has ten ticks, as pressures are
 read in every tenth one."""
@@ -143,6 +150,16 @@ def main() -> Iterator[Figure]:
             yield from (Figure(f"agent, {title}: {name}", spent, "ms/tick") for name, spent in found.items())
         yield Figure(f"agent, {title}: a tick", sum(found.values()), "ms", 10)
         yield Figure(f"agent, {title}: resident memory", memory, "MiB", 80)
+    for title, options in (
+        ("without strategies", ()),
+        ("all strategies", ("--enable", "*", "--feature-gates", ALL_GATES)),
+        ("documents", ("--policies", "policies/qos")),
+        ("documents, dry run", ("--policies", "policies/qos", "--dry-run")),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            spent, _, most = measured_process(Path(folder), _SECONDS, *options)
+        yield Figure(f"agent process, {title}: a tick", spent, "ms", 10)
+        yield Figure(f"agent process, {title}: resident memory", most, "MiB", 80)
 
 
 if __name__ == "__main__":

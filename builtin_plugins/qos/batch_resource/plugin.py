@@ -18,6 +18,7 @@ from koordpolicy.engine.agent.qos_manager.reconciling import (
     started_containers,
 )
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import (
     BATCH_CPU,
     BATCH_MEMORY,
@@ -25,7 +26,6 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     raw_qos_class,
 )
-from koordpolicy.plugin import Adjustment, Readings
 
 UNLIMITED: Final = -1
 _SHARES: Final = (2, 262_144)

@@ -21,8 +21,8 @@ from koordpolicy.engine.agent.qos_manager.suppression import Writes, read_annota
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import BLKIO_QOS_ANNOTATION, raw_qos_class
-from koordpolicy.plugin import Adjustment, Readings
 
 _ROOT: Final = "root"
 _REMOVED: Final = "the strategy is removed"

@@ -28,8 +28,8 @@ from koordpolicy.engine.agent.resource_executor.levels import levelled_writes
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import MEMORY_QOS_ANNOTATION, qos_class
-from koordpolicy.plugin import Adjustment, Readings
 
 _SECOND: Final = 1_000_000_000
 _SETTLED_FOR: Final = 60 * _SECOND

@@ -30,8 +30,8 @@ from koordpolicy.engine.agent.qos_manager.suppression import Writes
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import CPU_BURST_ANNOTATION
-from koordpolicy.plugin import Adjustment, Readings
 
 DEFAULTS: Final[Mapping[str, Any]] = {
     "policy": "none", "cpuBurstPercent": 1000, "cfsQuotaBurstPercent": 300, "cfsQuotaBurstPeriodSeconds": -1,

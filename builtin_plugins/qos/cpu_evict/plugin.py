@@ -28,8 +28,8 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
 )
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
+from koordpolicy.engine.framework.qos import Readings
 from koordpolicy.engine.kubernetes.vocabulary import BATCH_CPU, BE, raw_qos_class
-from koordpolicy.plugin import Readings
 
 from ..eviction_strategy import (
     NOT_CONFIGURED,

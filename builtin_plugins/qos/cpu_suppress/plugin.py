@@ -29,6 +29,7 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import (
     BE,
     NODE_RESERVATION_ANNOTATION,
@@ -36,7 +37,6 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     kubernetes_qos_class,
     raw_qos_class,
 )
-from koordpolicy.plugin import Adjustment, Readings
 
 _DEFAULT_THRESHOLD: Final = 65
 _MANAGER_GATE: Final = "BECPUManager"

@@ -23,6 +23,7 @@ from koordpolicy.engine.agent.qos_manager.reconciling import (
 from koordpolicy.engine.agent.qos_manager.suppression import read_annotation
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import (
     BE,
     CPU_MANAGER_POLICY_ANNOTATION,
@@ -35,7 +36,6 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     SYSTEM_QOS_RESOURCE_ANNOTATION,
     raw_qos_class,
 )
-from koordpolicy.plugin import Adjustment, Readings
 
 CPUS_FILE: Final = "cpuset.cpus"
 QUOTA_FILE: Final = "cpu.cfs_quota_us"

@@ -19,8 +19,8 @@ from koordpolicy.engine.agent.qos_manager.reconciling import (
 )
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import BE, LS, LSE, LSR, SYSTEM, raw_qos_class
-from koordpolicy.plugin import Adjustment, Readings
 
 FILE: Final = "cpu.bvt_warp_ns"
 ENABLED_FILE: Final = "proc/sys/kernel/sched_group_identity_enabled"

@@ -25,8 +25,8 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
     usage_release,
     used_or_none,
 )
+from koordpolicy.engine.framework.qos import Readings
 from koordpolicy.engine.kubernetes.vocabulary import BE, raw_qos_class
-from koordpolicy.plugin import Readings
 
 from ..eviction_strategy import (
     NOT_CONFIGURED,

@@ -29,7 +29,7 @@ from koordpolicy.engine.agent.qos_manager.resctrl import (
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.explanation import Finding
-from koordpolicy.plugin import Adjustment, Readings
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 
 
 class RdtResctrl:

@@ -23,6 +23,7 @@ from koordpolicy.engine.agent.qos_manager.sysctl import (
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.explanation import Finding
+from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.kernel_settings import (
     KERNEL_SETTINGS,
     MEMCG_REAP_BACKGROUND,
@@ -32,7 +33,6 @@ from koordpolicy.engine.kubernetes.kernel_settings import (
     SCHED_IDLE_SAVER_WMARK,
     WATERMARK_SCALE_FACTOR,
 )
-from koordpolicy.plugin import Adjustment, Readings
 
 _FACTOR: Final = "minFreeKbytesFactor"
 _NAMES: Final[Mapping[str, str]] = {

@@ -15,7 +15,7 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import ActionProgram, CompiledQoS, Rule, ThresholdProgram
 from koordpolicy.engine.documents import Otherwise
-from koordpolicy.engine.evaluation.aggregation import Facts
+from koordpolicy.engine.evaluation.facts import Facts
 from koordpolicy.engine.framework.qos import Adjustment
 
 from ..readings import NodeReadings

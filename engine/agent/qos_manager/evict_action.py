@@ -28,7 +28,7 @@ def evict(program: EvictProgram, context: ActionContext) -> Adjustments:
     evicted.
     """
     readings, memory = context.readings, context.memory
-    for lack in lacking({context.compiled.name: context.compiled.reads}, readings.snapshot.cluster):
+    for lack in lacking({context.compiled.name: context.compiled.reads}, readings.variables):
         raise EvaluationError(f"no pod is evicted, as {lack.message}", reason="Lacking")
     key = context.action.key, context.view.node, context.subject.name
     latest = memory.evictions.setdefault(key, LatestEvictions())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.cel.values.values import EvaluationError
-from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.framework.border import describe, must_be_survived
 from koordpolicy.engine.framework.handle import Handle
@@ -28,6 +26,9 @@ from .documents import (
 )
 from .strategy_state import StrategyState
 from .written_files import written_part
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.cluster.snapshot import Snapshot
 
 GATES: Final[Mapping[str, bool]] = {
     "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
@@ -62,6 +63,12 @@ class RunningStrategy:
         return self.strategy.compiled if isinstance(self.strategy, DocumentStrategy) else None
 
 
+def _empty() -> Snapshot:
+    from koordpolicy.engine.cluster.cluster import Cluster  # noqa: PLC0415 - numpy, which no strategy on a node needs
+
+    return Cluster().snapshot()
+
+
 @dataclass(slots=True)
 class Manager:
     """The active strategies, and the state that survives a change of the registry."""
@@ -71,7 +78,7 @@ class Manager:
     enable: frozenset[str] = frozenset()
     """Plugins that run although they are not active by default."""
     memory: StrategyState = field(default_factory=StrategyState)
-    snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot()
+    snapshot: Callable[[], Snapshot] = _empty
     """Returns the current nodes and pods, for the plugins' handle."""
     now: int = 0
     """The time of the latest round, in nanoseconds since the epoch."""
@@ -213,6 +220,11 @@ class Writers:
 
     _owners: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _reported: set[tuple[str, frozenset[str]]] = field(default_factory=set)
+
+    def forget_others(self, node: str, exists: Callable[[str], bool]) -> None:
+        """Forget files of a node that do not exist any more, as those of pods that ended."""
+        gone = {file for of, file, _ in self._owners if of == node and not exists(file)}
+        self._owners = {key: owner for key, owner in self._owners.items() if key[0] != node or key[1] not in gone}
 
     def note(
         self, node: str, plugin: str, adjustments: Iterable[Adjustment], active: Collection[str],

@@ -14,8 +14,8 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.pod_variables import pod_values
 from koordpolicy.engine.compile import CompiledQoS
 from koordpolicy.engine.documents import Subject
-from koordpolicy.engine.evaluation.aggregation import Facts, summarize_rows
-from koordpolicy.engine.evaluation.selection import accepts_pod
+from koordpolicy.engine.evaluation.facts import Facts, summarize_rows
+from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.kubernetes.vocabulary import BE, QOS_CLASSES
 
 from ..metric_cache.series import STATISTICS
@@ -62,16 +62,14 @@ class RoundView:
         self.compiled = compiled
         self.readings = readings
         self.node = str(readings.node["metadata"]["name"])
-        self._snapshot = readings.snapshot
-        self._row = self._snapshot.index[self.node]
-        self._frame = self._snapshot.frame({})
+        self._variables = readings.variables
         self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(readings.now)}
 
     @functools.cached_property
     def pods(self) -> tuple[PodInfo, ...]:
         """The pods that the document matches."""
         match = self.compiled.spec.match.pods
-        return tuple(pod for pod in self.readings.pods if accepts_pod(match, pod, self._snapshot))
+        return tuple(pod for pod in self.readings.pods if accepts_pod(match, pod, self._variables))
 
     def subjects(self) -> Iterator[QoSSubject]:
         """Yield the document's subjects."""
@@ -131,7 +129,7 @@ class RoundView:
         }
 
     def _row_value(self, name: str) -> object:
-        value = self._frame.row_value(name, self._row)
+        value = self._variables.value(name)
         if name == "nodeInfo":
             info: Any = value
             return {**info, "measured": not isinstance(self._usage(), Unmeasured)}

@@ -9,15 +9,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from ..check.checked_ast import Checked
 from ..syntax.ast import Comprehension, Expr, Literal, children
 from ..values.values import EvaluationError
-from ..vector.frame import ByColumn, Column, Frame, Rows
 from .evaluation import Evaluation, Step
 from .interpreter import Interpreter
 from .program import Program
+
+if TYPE_CHECKING:
+    from ..vector.frame import ByColumn, Column, Frame, Rows
 
 Note: TypeAlias = Callable[[Checked, Expr, object], None]
 """A callback for the value (or `EvaluationError`) of a node of an expression or of one of its definitions."""

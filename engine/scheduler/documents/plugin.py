@@ -26,8 +26,10 @@ from koordpolicy.engine.cluster.pod_variables import is_of_shape, pod_values
 from koordpolicy.engine.cluster.snapshot import NodeFrame, Snapshot
 from koordpolicy.engine.compile.programs import CompiledScheduler, Rule, ScoreProgram
 from koordpolicy.engine.documents import Normalize
-from koordpolicy.engine.evaluation.aggregation import Facts, summarize
-from koordpolicy.engine.evaluation.selection import NODE_PATHS, accepts_pod, exempt, node_mask
+from koordpolicy.engine.evaluation.aggregation import summarize
+from koordpolicy.engine.evaluation.facts import Facts
+from koordpolicy.engine.evaluation.pod_selection import accepts_pod, exempt
+from koordpolicy.engine.evaluation.selection import NODE_PATHS, node_mask
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.object_access import DeclaredAccess
 from koordpolicy.engine.framework.points import (

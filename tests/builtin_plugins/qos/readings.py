@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from koordpolicy.engine.agent.recording import logical_directory
+from koordpolicy.engine.agent.logical_directory import logical_directory
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Adjustment, Evictions, Host, Processor

@@ -428,3 +428,28 @@ def test_run_ends_at_stop_and_gives_back(world):
     agent.stop()
     thread.join(10)
     assert (thread.is_alive(), agent.stopped, world.executor.files[QUOTA]) == (False, True, "-1")
+
+
+class Marks(Squeeze):
+    """Writes a file of each pod."""
+
+    def adjust(self, readings: Readings) -> list[Adjustment]:
+        return [Adjustment("cgroup", each.key, "of the pod", writes=((f"{readings.directory(each)}/cpu.shares", "2"),))
+                for each in readings.pods]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_memory_does_not_grow_while_pods_come_and_go(dry_run: bool):
+    world = World()
+    agent = world.agent(plugin("marks", Marks), dry_run=dry_run)
+    sizes = []
+    for minute in range(12):
+        pods = tuple(pod(f"{minute}-{number}") for number in range(20))
+        world.states.pods = pods
+        world.executor.files = {QUOTA: "-1"} | {
+            f"besteffort/pod{each.uid}/cpu.shares": "1024" for each in pods}
+        world.run(agent, 61)
+        dry = agent._dry
+        sizes.append((len(agent._writers._owners), len(dry._would) if dry is not None else 0))
+    assert max(sizes) <= (40, 40)
+    assert sizes[2:] == sizes[1:-1]

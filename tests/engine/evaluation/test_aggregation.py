@@ -10,7 +10,8 @@ from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cel.vector.row_frame import RowFrame
 from koordpolicy.engine.compile.programs import AggregateProgram
 from koordpolicy.engine.documents import AggregateFunction, Over
-from koordpolicy.engine.evaluation.aggregation import combine, summarize
+from koordpolicy.engine.evaluation.aggregation import summarize
+from koordpolicy.engine.evaluation.facts import combine
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import Source, Span
 
