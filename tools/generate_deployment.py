@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import yaml
 
+from koordpolicy.engine.agent.permissions import AGENT
 from koordpolicy.engine.cli import crd
 from koordpolicy.engine.client.permissions import lease, rules
 from koordpolicy.engine.manager.permissions import MANAGER, MANAGER_NAMESPACE
@@ -126,7 +127,9 @@ def templates() -> dict[Path, str]:
     extender = roles("koord-policy", "koord-policy", rules(permissions.EXTENDER), [])
     manager = roles("koord-policy-manager", "koord-policy-manager", rules(MANAGER),
                     rules((*MANAGER_NAMESPACE, *lease("koord-policy-manager"))))
+    agent = roles("koord-policy-agent", "koord-policy-agent", rules(AGENT), [])
     return {
+        CHART / "templates" / "agent-rbac.yaml": rbac("agent.enabled", agent, "engine/agent/permissions.py"),
         CHART / "templates" / "scheduler-rbac.yaml": rbac("scheduler.enabled", scheduler),
         CHART / "templates" / "extender-rbac.yaml": rbac("extender.enabled", extender),
         CHART / "templates" / "manager-rbac.yaml": rbac("manager.enabled", manager, "engine/manager/permissions.py"),
@@ -140,6 +143,8 @@ RENDERED: Final = {
     "extender.yaml": DEPLOY / "extender" / "extender.yaml",
     "manager-rbac.yaml": DEPLOY / "manager" / "rbac.yaml",
     "manager.yaml": DEPLOY / "manager" / "manager.yaml",
+    "agent-rbac.yaml": DEPLOY / "agent" / "rbac.yaml",
+    "agent.yaml": DEPLOY / "agent" / "agent.yaml",
     "monitoring.yaml": DEPLOY / "monitoring" / "monitoring.yaml",
 }
 """The manifest of each template."""
@@ -148,7 +153,8 @@ RENDERED: Final = {
 def manifests() -> dict[Path, str]:
     """Return the manifests for Kustomize."""
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    values["manager"]["enabled"] = True  # the chart leaves it out, as it must not run beside koord-manager
+    for part in ("manager", "agent"):  # the chart leaves them out, as they must not run beside Koordinator's
+        values[part]["enabled"] = True
     generated = templates()
     found = {}
     for name, path in RENDERED.items():

@@ -114,6 +114,33 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Shadow", "ops", (
             (_rate("koord_policy_shadow_decisions_total", "verb", "result"), "{{verb}} {{result}}"),)),
     ),
+    "Node agents": (
+        Panel("Agents that are not ready", "short", (("sum(koord_policy_agent_ready == bool 0)", "agents"),)),
+        Panel("Generation of policies", "short", (("koord_policy_agent_generation", "{{instance}}"),)),
+        Panel("Age of the list of pods", "s", (("max(koord_policy_agent_pods_age_seconds)", "oldest"),)),
+        Panel("CPU of nodes by its users", "short", (
+            ("sum by (node) (koordlet_node_used_cpu_cores)", "{{node}} all"),
+            ("sum by (node) (koordlet_be_suppress_ls_used_cpu_cores)", "{{node}} others"),
+            ("sum by (node) (koordlet_be_suppress_be_used_cpu_cores)", "{{node}} best-effort"))),
+        Panel("CPU to which best-effort pods are limited", "short", (
+            ("sum by (node, type) (koordlet_be_suppress_cpu_cores)", "{{node}} {{type}}"),)),
+        Panel("Memory of nodes", "bytes", (("sum by (node) (koordlet_node_used_memory_bytes)", "{{node}}"),)),
+        Panel("Evictions by nodes", "short", (
+            ("sum by (reason) (increase(koordlet_pod_eviction[5m]))", "{{reason}}"),)),
+        Panel("Adjustments", "ops", (
+            (_rate("koord_policy_agent_adjustments_total", "plugin", "kind"), "{{plugin}} {{kind}}"),)),
+        Panel("Writes of files", "ops", ((_rate("koord_policy_agent_writes_total", "status"), "{{status}}"),)),
+        Panel("Writes, p99", "ms", (
+            (_quantile("koordlet_resource_update_duration_milliseconds", "type"), "{{type}}"),)),
+        Panel("CPU of strategies", "percentunit", (
+            (_rate("koord_policy_agent_round_seconds_total", "plugin"), "{{plugin}}"),)),
+        Panel("Errors of strategies", "ops", (
+            (_rate("koord_policy_agent_errors_total", "plugin", "reason"), "{{plugin}} {{reason}}"),)),
+        Panel("Requests to kubelets, p99", "s", (
+            (_quantile("koordlet_kubelet_request_duration_seconds", "path", "code"), "{{path}} {{code}}"),)),
+        Panel("Files that are not measured", "ops", (
+            (_rate("koord_policy_collector_failures_total", "collector"), "{{collector}}"),)),
+    ),
     "API server": (
         Panel("Requests", "ops", (
             (_rate("rest_client_requests_total", "code", "method"), "{{code}} {{method}}"),)),
@@ -148,6 +175,18 @@ ALERTS: Final = (
           "attempts of {{ $labels.profile }} end with errors: the log says why"),
     Alert("KoordPolicyLostPods", "increase(koord_policy_lost_pods_total[1h]) > 0", 0, "warning",
           "pods were in no queue and were queued again: please report the log"),
+    Alert("KoordPolicyAgentNotReady", "koord_policy_agent_ready == 0", 300, "warning",
+          "no strategy runs on the node of {{ $labels.instance }}: its /readyz says why"),
+    Alert("KoordPolicyAgentPodsStale", "koord_policy_agent_pods_age_seconds > 150", 60, "warning",
+          "{{ $labels.instance }} does not get the pods of its node any more, and evicts none"),
+    Alert("KoordPolicyAgentWritesFail",
+          'sum by (instance, status) (rate(koord_policy_agent_writes_total{status=~"invalid|not-journaled|suspended|'
+          'failed"}[10m])) > 0', 600, "warning", "files of the node of {{ $labels.instance }} cannot be set: its log "
+          "names them"),
+    Alert("KoordPolicyAgentErrors", 'increase(koord_policy_agent_errors_total{reason!="NoMetric"}[10m]) > 0', 600,
+          "warning", "rounds of {{ $labels.plugin }} fail: {{ $labels.reason }}"),
+    Alert("KoordPolicyAgentFailures", "increase(koord_policy_agent_failures_total[10m]) > 0", 0, "warning",
+          "{{ $labels.part }} of the agent {{ $labels.instance }} has failed: please report the log"),
     Alert("KoordPolicyRequestsLimited",
           f"{_quantile('rest_client_rate_limiter_duration_seconds', 'verb')} > 1", 600, "warning",
           "requests wait for the client's own limit: raise `--kube-api-qps`"),
@@ -156,7 +195,7 @@ ALERTS: Final = (
 
 def metrics_of(query: str) -> frozenset[str]:
     """Return the names of the rows that a query reads."""
-    names = set(re.findall(r"\b(?:scheduler|koord_policy|rest_client|leader_election)_\w+", query))
+    names = set(re.findall(r"\b(?:scheduler|koord_policy|rest_client|leader_election|koordlet)_\w+", query))
     return frozenset(re.sub(r"_(?:bucket|sum|count)$", "", name) for name in names)
 
 
@@ -190,8 +229,9 @@ def dashboard() -> dict[str, Any]:
                             for place, (query, legend) in enumerate(panel.queries)]})
         top += 1 + (len(row) + 2) // 3 * 8
     return {
-        "uid": "koord-policy", "title": "koord-policy", "tags": ["kubernetes", "scheduling"], "schemaVersion": 39,
-        "refresh": "30s", "time": {"from": "now-3h", "to": "now"}, "timezone": "browser", "editable": True,
+        "uid": "koord-policy", "title": "koord-policy", "tags": ["kubernetes", "scheduling", "colocation"],
+        "schemaVersion": 39, "refresh": "30s", "time": {"from": "now-3h", "to": "now"},
+        "timezone": "browser", "editable": True,
         "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus",
                                  "label": "Data source"}]},
         "panels": panels,

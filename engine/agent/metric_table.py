@@ -46,13 +46,26 @@ COLLECTION: Final = (
 )
 """The rows of what the agent collects."""
 
-_CONTAINER: Final = ("node", "pod_namespace", "pod_name", "container_name")
+_CONTAINER: Final = ("node", "pod_namespace", "pod_name", "container_id", "container_name")
 POD_EVICTION: Final = MetricSpec("koordlet_pod_eviction", _G, "Pods evicted, by reason", ("node", "reason"))
 POD_EVICTION_DETAIL: Final = MetricSpec(
     "koordlet_pod_eviction_detail", _G, "Evictions of a pod", ("node", "pod_namespace", "pod_name", "reason"))
 BE_SUPPRESS: Final = MetricSpec(
     "koordlet_be_suppress_cpu_cores", _G, "CPU to which best-effort pods are limited: cpuset, cfsQuota",
     ("node", "type"))
+LS_USED: Final = MetricSpec(
+    "koordlet_be_suppress_ls_used_cpu_cores", _G, "CPU that pods which are not best-effort use, when best-effort pods "
+    "are limited", ("node",))
+BE_USED: Final = MetricSpec(
+    "koordlet_be_suppress_be_used_cpu_cores", _G, "CPU that best-effort pods use, when they are limited", ("node",))
+SHARE_POOL: Final = MetricSpec(
+    "koordlet_cpuset_share_pool_cpu_cores", _G, "CPUs that pods without CPUs of their own share", ("node",))
+BE_SHARE_POOL: Final = MetricSpec(
+    "koordlet_cpuset_be_share_pool_cpu_cores", _G, "CPUs that best-effort pods share", ("node",))
+SHARE_POOL_CPUS: Final = MetricSpec(
+    "koordlet_cpuset_share_pool_info", _G, "1 for each CPU that pods share", ("node", "cpu"))
+BE_SHARE_POOL_CPUS: Final = MetricSpec(
+    "koordlet_cpuset_be_share_pool_info", _G, "1 for each CPU that best-effort pods share", ("node", "cpu"))
 SCALED_BURST: Final = MetricSpec(
     "koordlet_container_scaled_cfs_burst_us", _G, "CFS burst that a strategy has set", _CONTAINER)
 SCALED_QUOTA: Final = MetricSpec(
@@ -60,6 +73,9 @@ SCALED_QUOTA: Final = MetricSpec(
 WRITE_MILLISECONDS: Final = MetricSpec(
     "koordlet_resource_update_duration_milliseconds", MetricType.HISTOGRAM, "Duration of writes of files",
     ("type", "status"), (0.1, 0.5, 1, 2, 5, 10, 50, 100))
+KUBELET_SECONDS: Final = MetricSpec(
+    "koordlet_kubelet_request_duration_seconds", MetricType.HISTOGRAM, "Duration of requests to the kubelet",
+    ("verb", "path", "code"), (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 3, 10))
 ROUNDS: Final = MetricSpec("koord_policy_agent_rounds_total", _C, "Rounds of a strategy", ("plugin",))
 ROUND_SECONDS: Final = MetricSpec(
     "koord_policy_agent_round_seconds_total", _C, "Time that the rounds of a strategy took", ("plugin",))
@@ -76,8 +92,9 @@ GENERATION: Final = MetricSpec("koord_policy_agent_generation", _G, "Number of t
 PODS_AGE: Final = MetricSpec("koord_policy_agent_pods_age_seconds", _G, "Age of the list of pods")
 
 DECISIONS: Final = (
-    POD_EVICTION, POD_EVICTION_DETAIL, BE_SUPPRESS, SCALED_BURST, SCALED_QUOTA, WRITE_MILLISECONDS, ROUNDS,
-    ROUND_SECONDS, ADJUSTMENTS, ERRORS, WRITES, FAILURES, READY, GENERATION, PODS_AGE,
+    POD_EVICTION, POD_EVICTION_DETAIL, BE_SUPPRESS, LS_USED, BE_USED, SCALED_BURST, SCALED_QUOTA, WRITE_MILLISECONDS,
+    KUBELET_SECONDS, SHARE_POOL, BE_SHARE_POOL, SHARE_POOL_CPUS, BE_SHARE_POOL_CPUS, ROUNDS, ROUND_SECONDS, ADJUSTMENTS,
+    ERRORS, WRITES, FAILURES, READY, GENERATION, PODS_AGE,
 )
 """The rows of strategies, writes and evictions, and of the agent itself."""
 

@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from typing import Any, Final
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder
 from koordpolicy.engine.client.io_thread import IoThread
-from koordpolicy.engine.client.transport import Transport
+from koordpolicy.engine.client.transport import RequestObserver, Transport
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.kinds import FieldPath, FieldSets
 from koordpolicy.engine.files import make_own_directory
@@ -33,6 +34,7 @@ from .counts import AgentCounts
 from .daemon import Agent, AgentSettings, Conclusion
 from .host.detection import HostRoots, detect_control_groups
 from .host.facts import read_host
+from .host.kubelet_driver import DriverQuestion
 from .host.resctrl import has_resctrl, mount_resctrl
 from .live_readings import LiveReadings
 from .metric_cache.cache import MetricCache
@@ -47,6 +49,7 @@ from .resource_executor.executor import ResourceExecutor
 from .resource_executor.journal import ResourceJournal, read_boot
 from .resource_executor.results import MetricHook
 from .resource_executor.tree import FileTree
+from .states_informer.kubelet import KubeletObserver
 from .states_informer.node_metric_reporter import NodeMetricReporter
 from .states_informer.node_topology_reporter import NodeTopologyReporter, TopologySettings
 from .states_informer.settings import FROM_KUBELET, StatesSettings
@@ -57,6 +60,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 JOURNAL: Final = "journal.jsonl"
 _LOCK: Final = "agent.lock"
+_LOOK_S: Final = 10.0
+"""Seconds between two looks for a kubelet that has not started, as koordlet's."""
 _SECOND: Final = 1_000_000_000
 
 
@@ -68,6 +73,8 @@ class NodeAgentSettings:
     state_dir: Path
     roots: HostRoots = field(default_factory=HostRoots)
     kubepods: str = "kubepods"
+    driver: str = ""
+    """kubelet's driver, if neither its directories nor its process are seen; empty to ask kubelet."""
     interval: float = 1.0
     gates: Mapping[str, bool] = field(default_factory=dict)
     enable: frozenset[str] = frozenset()
@@ -97,21 +104,30 @@ class NodeAgent:
         self, connect: Callable[[], Connection], policies: Live, settings: NodeAgentSettings, *,
         observers: Sequence[Observer] = (), on_attempt: Sequence[Callable[[EvictionAttempt], object]] = (),
         metric: MetricHook | None = None, counts: AgentCounts | None = None, recorder: NodeRecorder | None = None,
+        requests: RequestObserver | None = None, kubelet_requests: KubeletObserver | None = None,
     ) -> None:
         """`observers` are called with each round, `on_attempt` with each eviction, `metric` with each write.
+
+        `requests` is called with each request to the API server, `kubelet_requests` with each one to the kubelet.
 
         Raises:
             PolicyError: the state directory cannot be used, or another agent uses it.
         """
         self.settings = settings
+        self.outdated = False
+        """True if `run` ended since the agent must be made anew: kubelet's driver is another one than was assumed."""
+        self._driver_known = False
+        self.driver = settings.driver
+        """kubelet's driver, empty as long as it is not known."""
         self._clock = SystemClock()
         self._policies = policies
         self._generation = policies.registry.generation
         self._lock = _lock(settings.state_dir)
-        groups, known = detect_control_groups(settings.roots, settings.kubepods)
+        groups, known = detect_control_groups(
+            settings.roots, settings.kubepods, kubelet_driver=lambda: settings.driver)
         if not known:
-            _LOG.warning("neither kubelet nor its control groups were found: its driver is taken for `%s`",
-                         groups.driver)
+            _LOG.warning("neither kubelet nor its control groups were found: until they are its driver is taken for "
+                         "`%s`", groups.driver)
         roots = settings.roots
         self.tree = FileTree(groups, resctrl=roots.resctrl, proc=roots.proc, sys=roots.sys)
         self.executor = ResourceExecutor(
@@ -129,13 +145,13 @@ class NodeAgent:
             lambda: self.host.storage)
         self.io = IoThread()
         connection = connect()
-        self._transport = Transport(connection, rate=settings.qps, burst=settings.burst)
-        self._event_transport = Transport(connection, rate=settings.qps, burst=settings.burst)
+        self._transport = Transport(connection, rate=settings.qps, burst=settings.burst, observer=requests)
+        self._event_transport = Transport(connection, rate=settings.qps, burst=settings.burst, observer=requests)
         self.recorder = EventRecorder(self._event_transport, host=settings.node)
         self.states = StatesInformer(
             self.io, self._transport, settings.states, effective_spec=lambda spec: effective_spec(spec) or {},
             reads=_reads_of(policies.registry), store=StateStore(settings.state_dir, settings.node),
-            wake=self.wake)
+            wake=self.wake, kubelet_observer=kubelet_requests)
         self.evictor = PodEvictor(
             self.io, ClusterWriter(self._transport), pods=lambda: self.states.pods,
             pods_age_s=lambda: self.states.pods_age, events=self.recorder, on_attempt=on_attempt,
@@ -145,7 +161,7 @@ class NodeAgent:
             AgentParts(
                 node=settings.node, host=self.host, states=self.states, usage=self.cache, files=self.tree.view,
                 executor=self.executor, evictor=self.evictor,
-                collectors=(*self.advisor.periodic(), *self._recording(recorder)),
+                collectors=(*self.advisor.periodic(), *self._recording(recorder), *self._looking(known)),
                 is_synced=lambda: self.states.synced and self.advisor.synced,
                 run_callbacks=self._run_callbacks, claims=lambda: self.states.claims,
                 journaled=lambda: self.executor.journaled, clock=self._clock,
@@ -164,6 +180,28 @@ class NodeAgent:
                 recorder.sample(now, self.states, self.cache.at(now), lambda: self.cache.names("application"))
 
         return (PeriodicCollector("recording", self.settings.interval, record),)
+
+    def _looking(self, known: bool) -> tuple[PeriodicCollector, ...]:
+        """Return what looks for kubelet's driver until it is known."""
+        if known:
+            return ()
+        settings = self.settings
+        ask = DriverQuestion(self._ask_kubelet) if settings.states.pods_from == FROM_KUBELET else None
+
+        def look(_now: int) -> None:
+            if self._driver_known:
+                return
+            found, self._driver_known = detect_control_groups(settings.roots, settings.kubepods, kubelet_driver=ask)
+            if self._driver_known and found.driver != self.tree.groups.driver:
+                _LOG.warning("kubelet's driver is `%s`: the agent begins anew with it", found.driver)
+                self.driver, self.outdated = found.driver, True
+                self.stop()
+
+        return (PeriodicCollector("kubeletDriver", _LOOK_S, look),)
+
+    def _ask_kubelet(self) -> Future[dict[str, Any]] | None:
+        node = self.states.node
+        return None if node is None else self.io.submit(self.states.kubelet_configuration(node))
 
     def _make_reporters(self) -> tuple[NodeMetricReporter | NodeTopologyReporter, ...]:
         writer, roots, clock = ClusterWriter(self._transport), self.settings.roots, self._transport.server_clock

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 from prometheus_client.core import Metric
 
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.kubernetes.vocabulary import BE
+from koordpolicy.engine.serving.access import Access
+from koordpolicy.engine.serving.certificates import CertificateFiles
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
 from koordpolicy.engine.serving.health import Health, HealthCheck
 from koordpolicy.engine.serving.instruments import Histogram, MetricSpec, MetricsRegistry
@@ -18,10 +23,12 @@ from koordpolicy.engine.serving.listeners import ListenerThread
 from . import metric_table as table
 from .audit import AuditPages, PageError
 from .counts import AgentCounts
+from .cpuset import parse_cpuset
 from .daemon import Conclusion
 from .live_readings import LiveReadings
 from .metrics_advisor.collection_metrics import CollectionMetrics
 from .qos_manager.evictor import EvictionAttempt
+from .states_informer.node_topology import BE_SHARED_POOLS_ANNOTATION, SHARED_POOLS_ANNOTATION
 
 if TYPE_CHECKING:
     from .node_agent import NodeAgent
@@ -47,12 +54,17 @@ class DecisionMetrics:
     def __init__(self, node: str, counts: AgentCounts) -> None:
         """`counts` are those of the agent."""
         self.durations = Histogram(table.WRITE_MILLISECONDS)
+        self.kubelet = Histogram(table.KUBELET_SECONDS)
         self._node = node
         self._counts = counts
 
     def wrote(self, file: str, status: str, seconds: float) -> None:
         """Measure a write."""
         self.durations.observe(seconds * 1000, file, status)
+
+    def asked_kubelet(self, path: str, code: int, seconds: float) -> None:
+        """Measure a request to the kubelet; the code is 0 if there was no answer."""
+        self.kubelet.observe(seconds, "GET", path, str(code) if code else "<error>")
 
     def attempted(self, attempt: EvictionAttempt) -> None:
         """Count an eviction that succeeded."""
@@ -83,7 +95,8 @@ class DecisionMetrics:
             pod = pods.get(directory)
             if pod is not None and text.strip().lstrip("-").isdigit():
                 counted = "burst" if name == _BURST else "quota"
-                self._counts.set(counted, pod.namespace, pod.name, container, amount=float(text))
+                self._counts.set(counted, pod.namespace, pod.name, _container_id(pod, container), container,
+                                 amount=float(text))
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
@@ -94,6 +107,7 @@ class DecisionMetrics:
                            ("quota", table.SCALED_QUOTA)):
             yield spec.of(*(((self._node, *labels), amount) for labels, amount in self._counts.read(name).items()))
         yield from self.durations.collect()
+        yield from self.kubelet.collect()
 
 
 class AgentOperations:
@@ -101,27 +115,41 @@ class AgentOperations:
 
     def __init__(
         self, agent: NodeAgent, decisions: DecisionMetrics, *, generation: Callable[[], int],
-        problems: Callable[[], str] = lambda: "", pages: AuditPages | None = None,
+        problems: Callable[[], str] = lambda: "", pages: AuditPages | None = None, access: Access | None = None,
+        registry: MetricsRegistry | None = None,
     ) -> None:
-        """`problems` returns what is wrong with the policies; `pages` None serves no /events."""
+        """`problems` returns what is wrong with the policies; `pages` None serves no /events.
+
+        `access` decides who may read what but health; None lets everybody read everything. `registry` has further
+        metrics.
+        """
         self._agent = agent
         self._generation = generation
         self._pages = pages
-        registry = MetricsRegistry(decisions, self, CollectionMetrics(agent.advisor))
+        registry = registry or MetricsRegistry()
+        for each in (decisions, self, CollectionMetrics(agent.advisor)):
+            registry.add(each)
         alive = HealthCheck("rounds", self._stuck)
         ready = HealthCheck("states", lambda: "" if agent.agent.ready else agent.faults())
         self._endpoints = OperationEndpoints(
             Health({"healthz": (alive,), "livez": (alive,), "readyz": (ready, HealthCheck("policies", problems))}),
-            registry)
+            registry, access=access)
         self._listener: ListenerThread | None = None
 
-    def listen(self, host: str, port: int) -> str:
+    @property
+    def protected(self) -> bool:
+        """True if somebody decides who reads what."""
+        return self._endpoints.protected
+
+    def listen(self, host: str, port: int, certificate: CertificateFiles | None = None) -> str:
         """Serve from now on; return the URL. Raises `OSError` if the address is not available."""
         app = web.Application()
         self._endpoints.add_to(app)
         if self._pages is not None:
-            app.router.add_get("/events", self._events)
-        self._listener = ListenerThread(app, host, port)
+            self._endpoints.add(app, "/events", self._events)
+        if certificate is not None:
+            app.cleanup_ctx.append(certificate.follow)
+        self._listener = ListenerThread(app, host, port, None if certificate is None else certificate.context)
         return self._listener.start()
 
     def close(self) -> None:
@@ -139,6 +167,26 @@ class AgentOperations:
         age = self._agent.states.pods_age
         if age != float("inf"):
             yield table.PODS_AGE.value(age)
+        yield from self._used()
+        yield from self._shared()
+
+    def _used(self) -> Iterator[Metric]:
+        """Yield the CPU that best-effort pods and all others use, as far as it is measured."""
+        measured = self._agent.cache.latest("pod", "cpu", time.time_ns())
+        best_effort = {pod.key for pod in self._agent.states.pods if pod.qos_class == BE}
+        for spec, chosen in ((table.LS_USED, measured.keys() - best_effort), (table.BE_USED, best_effort)):
+            used = [measured[key] for key in chosen if key in measured]
+            yield spec.of(*(((self._agent.settings.node,), sum(used) / 1000),) if measured else ())
+
+    def _shared(self) -> Iterator[Metric]:
+        """Yield the CPUs that pods share, by the annotations of the topology."""
+        node = self._agent.settings.node
+        for annotation, amount, cpus in (
+                (SHARED_POOLS_ANNOTATION, table.SHARE_POOL, table.SHARE_POOL_CPUS),
+                (BE_SHARED_POOLS_ANNOTATION, table.BE_SHARE_POOL, table.BE_SHARE_POOL_CPUS)):
+            found = _pool(self._agent.states.topology, annotation)
+            yield amount.of(*(((node,), len(found)),) if found else ())
+            yield cpus.of(*(((node, str(cpu)), 1) for cpu in sorted(found)))
 
     def _stuck(self) -> str:
         seconds = self._agent.agent.seconds_in_pass
@@ -156,3 +204,18 @@ class AgentOperations:
             return web.json_response({"NextPageToken": page.token, "Events": events})
         headers = {_TOKEN: page.token} if page.token else {}
         return web.Response(text="".join(f"{line}\n" for line in page.lines), headers=headers)
+
+
+def _container_id(pod: PodInfo, name: str) -> str:
+    """Return the id of a pod's container (`containerd://ID`); empty until its status is known."""
+    statuses = (pod.object.get("status") or {}).get("containerStatuses") or ()
+    return next((str(each.get("containerID") or "") for each in statuses if each.get("name") == name), "")
+
+
+def _pool(topology: Mapping[str, Any] | None, annotation: str) -> frozenset[int]:
+    """Return the CPUs of all entries of an annotation with shared pools; none if it is not there, or malformed."""
+    text = (((topology or {}).get("metadata") or {}).get("annotations") or {}).get(annotation)
+    try:
+        return frozenset().union(*(parse_cpuset(each["cpuset"]) for each in json.loads(text or "[]")))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return frozenset()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from koordpolicy.engine.client.permissions import Permission
+from koordpolicy.engine.client.permissions import REVIEWS, Permission
 
 _SLO: Final = "slo.koordinator.sh"
 _TOPOLOGY: Final = "topology.node.k8s.io"
@@ -31,3 +31,14 @@ PODS_FROM_API: Final = (Permission("", "pods", ("list", "watch"), "pods of the A
 
 CLAIMS: Final = (Permission("", "persistentvolumeclaims", ("get",), "the volumes of pods whose I/O is limited"),)
 """With policies or a strategy (BlkIOReconcile) that limit the I/O of volumes of claims."""
+
+EVICTIONS: Final = (
+    Permission("", "pods/eviction", ("create",), "evictions"),
+    Permission("", "pods", ("delete",), "evictions above a hard threshold (`hardThresholdPercent`)"),
+    Permission("events.k8s.io", "events", ("create", "patch"), "events"),
+    Permission("", "events", ("patch",), "the note of an event series"),
+)
+"""With strategies that evict."""
+
+AGENT: Final = (*STATES, *CLAIMS, *EVICTIONS, *REVIEWS)
+"""Of the shipped DaemonSet, cluster-wide."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.framework.points import Framework, Point
 
-from . import reloading
-from .agent_observing import Observed
+from . import delegation, reloading
+from .agent_observing import Observed, check_serving
 from .composition import LIVE_CLUSTER, add_policies, check_enabled, context_of, need_file
 from .durations import seconds
 from .ending import Ending
@@ -80,18 +80,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="leave the changed values at SIGTERM, for the next process to go on")
     parser.add_argument("--once", action="store_true", help="end when each strategy had one round")
     parser.add_argument("--for", dest="seconds", metavar="TIME", type=seconds, help="end after this time, such as 60s")
-    parser.add_argument("--http", metavar="[HOST:]PORT", type=_http,
-                        help=f"answer /healthz, /livez, /readyz, /metrics and /events there, without TLS; koordlet's "
-                             f"port is {_HTTP_PORT} (default host: 127.0.0.1; without it the agent does not listen)")
     parser.add_argument("--record", metavar="FILE", type=Path,
                         help="write a recording for `koord-policy qos --replay` (JSON lines, FILE.jsonl)")
     parser.add_argument("--audit-log-dir", metavar="DIR", type=Path,
                         help="write what was done as lines of JSON there (default: none; koordlet's is "
                              "/var/log/koordlet)")
+    _add_serving(parser)
     _add_node(parser)
     reloading.add_arguments(parser)
     add_format_argument(parser.add_argument_group("log"))
     _add_extensions(parser)
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("serving", "Health is open to everybody. With `--tls-cert` or "
+                                                 "`--authentication-kubeconfig` the rest is for those\nwhom the API "
+                                                 "server permits it")
+    group.add_argument("--http", metavar="[HOST:]PORT", type=_http,
+                       help=f"answer /healthz, /livez, /readyz, /metrics and /events there; koordlet's port is "
+                            f"{_HTTP_PORT} (default host: 127.0.0.1; without it the agent does not listen)")
+    group.add_argument("--tls-cert", metavar="FILE",
+                       help="serve https with this certificate (PEM), which is read again when the file changes")
+    group.add_argument("--tls-key", metavar="FILE", help="its private key")
+    group.add_argument("--client-ca", metavar="FILE", help="take client certificates of this authority, too")
+    delegation.add_arguments(group)
 
 
 def _add_node(parser: argparse.ArgumentParser) -> None:
@@ -105,6 +117,9 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cgroup-root", metavar="DIR", default="/sys/fs/cgroup", help="(default: %(default)s)")
     group.add_argument("--kubepods", metavar="NAME", default="kubepods",
                        help="the name of kubelet's root of control groups, without `.slice` (default: %(default)s)")
+    group.add_argument("--cgroup-driver", choices=("systemd", "cgroupfs"), default="",
+                       help="kubelet's driver, while neither its directories nor its process are seen (default: ask "
+                            "kubelet)")
     group.add_argument("--proc-root", metavar="DIR", default="/proc", help="(default: %(default)s)")
     group.add_argument("--sys-root", metavar="DIR", default="/sys", help="(default: %(default)s)")
     group.add_argument("--resctrl-root", metavar="DIR", default=_RESCTRL, help="(default: %(default)s)")
@@ -142,6 +157,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if not options.node_name:
         raise Stop("which node? name it with `--node-name`, or in the environment variable NODE_NAME")
     reloading.check_paths(options)
+    check_serving(options)
     _check_files(options)
     own = None if options.own_strategies is None else frozenset(filter(None, options.own_strategies.split(",")))
     _refuse_two_agents(options, own)
@@ -156,6 +172,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         agent.run(lambda: _say_ready(agent, loaded.registry()), seconds=options.seconds or float("inf"))
     finally:
         loaded.close()
+    if agent.outdated:
+        sys.stdout.flush()
+        os.execv(sys.executable, [*sys.orig_argv, "--cgroup-driver", agent.driver])  # noqa: S606 - this command
     return Exit.OK
 
 
@@ -222,7 +241,8 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     observed = Observed(options)
     agent = NodeAgent(lambda: load_connection(context_of(options.cluster)), policies.live, settings,
                       observers=observed.observers, on_attempt=observed.on_attempt, metric=observed.metric,
-                      counts=observed.counts, recorder=observed.recorder(lambda: agent.host))
+                      counts=observed.counts, recorder=observed.recorder(lambda: agent.host),
+                      requests=observed.requests, kubelet_requests=observed.kubelet_requests)
     loaded = _Loaded(agent, lambda: policies.live.registry)
     loaded.parts.append((reloader.start, reloader.close))
     loaded.parts += observed.parts(agent, reloader)
@@ -252,7 +272,8 @@ def _settings(
     return NodeAgentSettings(
         states=states, state_dir=options.state_dir or STATE_DIR,
         roots=HostRoots(options.cgroup_root, options.proc_root, options.sys_root, options.resctrl_root),
-        kubepods=options.kubepods, interval=options.interval, collect=frozenset(options.collect),
+        kubepods=options.kubepods, driver=options.cgroup_driver, interval=options.interval,
+        collect=frozenset(options.collect),
         reports=not options.dry_run and own is None, gates=gates, enable=enable, only=own,
         agent=AgentSettings(dry_run=options.dry_run, restore_on_exit=not options.keep_on_exit, once=options.once,
                             extension_gates=extensions, options=options),

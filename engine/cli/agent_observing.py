@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from .exits import Stop
+from . import delegation
+from .composition import context_of
+from .exits import Stop, refuse_given
+from .serving import tls_of
 from .terminal import write
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from koordpolicy.engine.agent.operations import AgentOperations
     from koordpolicy.engine.framework.qos import Host
     from koordpolicy.engine.reload.reloader import Reloader
+    from koordpolicy.engine.serving.access import DelegatedAccess
+    from koordpolicy.engine.serving.certificates import CertificateFiles
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -34,6 +39,8 @@ class Observed:
         self.observers: list[Any] = []
         self.on_attempt: list[Any] = []
         self.metric: Any = None
+        self.requests: Any = None
+        self.kubelet_requests: Any = None
         self._options = options
         self._log: Any = None
         self._recorder: Any = None
@@ -48,11 +55,16 @@ class Observed:
             self.on_attempt.append(events.attempted)
         if options.http is not None:
             from koordpolicy.engine.agent.operations import DecisionMetrics  # noqa: PLC0415
+            from koordpolicy.engine.serving.client_metrics import ClientMetrics  # noqa: PLC0415
+            from koordpolicy.engine.serving.instruments import MetricsRegistry  # noqa: PLC0415
 
             self._decisions = DecisionMetrics(options.node_name, self.counts)
             self.observers.append(self._decisions.concluded)
             self.on_attempt.append(self._decisions.attempted)
             self.metric = self._decisions.wrote
+            self._registry = MetricsRegistry()
+            self.requests = ClientMetrics(self._registry)
+            self.kubelet_requests = self._decisions.asked_kubelet
 
     def recorder(self, host: Callable[[], Host]) -> NodeRecorder | None:
         """Return what writes the recording that `--record` names, if it does."""
@@ -83,22 +95,59 @@ class Observed:
             pages = None if self._log is None else AuditPages(self._log, clock=time.monotonic)
             operations = AgentOperations(
                 agent, self._decisions, generation=lambda: reloader.registry.generation, pages=pages,
+                access=_access_of(self._options), registry=self._registry,
                 problems=lambda: "; ".join(
                     problem.message for source in reloader.status().sources for problem in source.problems))
-            yield partial(_listen, operations, *self._options.http), operations.close
+            host, port = self._options.http
+            yield partial(_listen, operations, host, port, _certificate_of(self._options)), operations.close
 
 
 def _nothing() -> None:
     """Begin nothing."""
 
 
-def _listen(operations: AgentOperations, host: str, port: int) -> None:
+def check_serving(options: argparse.Namespace) -> None:
+    """Raise `Stop` for options of the endpoints that contradict each other, or name files that are not there."""
+    if options.http is None:
+        refuse_given(options, ("tls_cert", "tls_key", "client_ca", *delegation.OPTIONS), "goes with `--http`")
+        return
+    if options.tls_cert is not None or options.tls_key is not None or options.client_ca is not None:
+        tls_of(options, certificates_optional=True)
+    _access_of(options)
+
+
+def _protects(options: argparse.Namespace) -> bool:
+    return options.tls_cert is not None or options.authentication_kubeconfig is not None
+
+
+def _access_of(options: argparse.Namespace) -> DelegatedAccess | None:
+    """Return who decides about requests; nothing is imported unless the options ask for it."""
+    if not _protects(options):
+        return delegation.access_of(options)
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415
+
+    return delegation.access_of(options, partial(load_connection, context_of(options.cluster)))
+
+
+def _certificate_of(options: argparse.Namespace) -> CertificateFiles | None:
+    if options.tls_cert is None:
+        return None
+    from koordpolicy.engine.serving.certificates import CertificateFiles  # noqa: PLC0415
+
+    context = tls_of(options, certificates_optional=True)
+    assert context is not None
+    return CertificateFiles(context, options.tls_cert, options.tls_key)
+
+
+def _listen(
+    operations: AgentOperations, host: str, port: int, certificate: CertificateFiles | None,
+) -> None:
     try:
-        url = operations.listen(host, port)
+        url = operations.listen(host, port, certificate)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
         raise Stop(f"cannot listen on {host}:{port}: {why.lower()}: name another address with `--http`") from None
-    if host not in ("127.0.0.1", "::1", "localhost"):
+    if not operations.protected and host not in ("127.0.0.1", "::1", "localhost"):
         _LOG.warning("whoever reaches %s:%d reads metrics and the audit log: limit who does", host, port)
     write(f"listening on {url}")
     sys.stdout.flush()

@@ -140,7 +140,8 @@ class _StopFlag:
 def _listen(
     options: argparse.Namespace, operations: ManagerOperations, server: ManagerServer, tls: ssl.SSLContext | None,
 ) -> list[ListenerThread]:
-    from koordpolicy.engine.manager.webhooks import CertificateFiles, Webhooks  # noqa: PLC0415
+    from koordpolicy.engine.manager.webhooks import Webhooks  # noqa: PLC0415
+    from koordpolicy.engine.serving.certificates import CertificateFiles  # noqa: PLC0415
     from koordpolicy.engine.serving.listeners import ListenerThread  # noqa: PLC0415
 
     listeners = []

@@ -52,22 +52,28 @@ class OperationEndpoints:
     def add_to(self, app: web.Application) -> None:
         """Add the routes to an application, which gets its own connections to authorize requests."""
         for endpoint in self._health.endpoints:
-            self._get(app, f"/{endpoint}", partial(self._report, endpoint))
-            self._get(app, f"/{endpoint}/{{check}}", partial(self._report_one, endpoint))
+            self.add(app, f"/{endpoint}", partial(self._report, endpoint))
+            self.add(app, f"/{endpoint}/{{check}}", partial(self._report_one, endpoint))
         for path, text in self._texts.items():
-            self._get(app, path, partial(self._metrics, text))
+            self.add(app, path, partial(self._metrics, text))
         if self._configuration is not None:
-            self._get(app, "/configz", self._configz)
+            self.add(app, "/configz", self._configz)
         if self._status is not None:
-            self._get(app, "/status", partial(self._status_text, self._status))
+            self.add(app, "/status", partial(self._status_text, self._status))
         if self._access is not None:
             app.cleanup_ctx.append(self._access.connected)
+
+    @property
+    def protected(self) -> bool:
+        """True if somebody decides who reads what."""
+        return self._access is not None
 
     def close(self) -> None:
         """Answer no more metrics; waits for nothing."""
         self._scraper.shutdown(wait=False, cancel_futures=True)
 
-    def _get(self, app: web.Application, path: str, handler: _Handler) -> None:
+    def add(self, app: web.Application, path: str, handler: _Handler) -> None:
+        """Add a route for those who may read it."""
         async def permitted(request: web.Request) -> web.StreamResponse:
             if self._access is not None:
                 try:

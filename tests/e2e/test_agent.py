@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -98,11 +98,12 @@ class Machine:
 class AgentProcess:
     """The agent on a machine; use as a context manager. Standard output and error are in files."""
 
-    def __init__(self, kubeconfig: Path, machine: Machine, node: str, directory: Path, *options: str) -> None:
+    def __init__(self, kubeconfig: Path, machine: Machine, node: str, directory: Path, *options: str,
+                 wrapper: Sequence[str] = ()) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.out = directory / f"agent-{time.monotonic_ns()}.out"
         self.log = self.out.with_suffix(".log")
-        command = [sys.executable, "-m", "koordpolicy", "agent", "--node-name", node, "--pods-from", "api",
+        command = [*wrapper, sys.executable, "-m", "koordpolicy", "agent", "--node-name", node, "--pods-from", "api",
                    "--kubepods", machine.name, "--state-dir", str(directory / "state"), *options]
         with self.out.open("wb") as out, self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log,

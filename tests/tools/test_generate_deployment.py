@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from koordpolicy.engine.cli import live, manager, scheduler
+from koordpolicy.engine.cli import agent, live, manager, scheduler
 from koordpolicy.engine.client.permissions import Permission, rules
 from koordpolicy.engine.client.resources import RESOURCES
 from koordpolicy.engine.manager.webhooks import MUTATE_POD, VALIDATE_POD, VALIDATE_QUOTA
 
 PROJECT = Path(__file__).parents[2]
-NAMESPACED = {"ServiceAccount", "Deployment", "PodDisruptionBudget", "Service", "Role", "RoleBinding", "ConfigMap",
-              "ServiceMonitor", "PrometheusRule"}
+NAMESPACED = {"ServiceAccount", "Deployment", "DaemonSet", "PodDisruptionBudget", "Service", "Role", "RoleBinding",
+              "ConfigMap", "ServiceMonitor", "PrometheusRule"}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_another_namespace_and_other_values_reach_all_objects(generator):
                 assert container["args"][-2:] == ["--kube-api-qps=200", "--debug-filters"]
 
 
-@pytest.mark.parametrize("part", ["scheduler", "extender", "manager", "monitoring"])
+@pytest.mark.parametrize("part", ["scheduler", "extender", "manager", "agent", "monitoring"])
 def test_a_part_that_is_disabled_has_no_objects(generator, part):
     values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
     values[part]["enabled"] = False
@@ -77,7 +77,7 @@ def test_a_template_that_is_not_understood_is_an_error(generator, text):
         generator.render(text, {"image": {}}, namespace="x", files=generator.CHART)
 
 
-@pytest.mark.parametrize("folder", ["scheduler", "extender", "manager"])
+@pytest.mark.parametrize("folder", ["scheduler", "extender", "manager", "agent"])
 def test_a_kustomization_names_all_files_of_its_folder(folder):
     found = yaml.safe_load((PROJECT / "deploy" / folder / "kustomization.yaml").read_text())
     files = {path.name for path in (PROJECT / "deploy" / folder).glob("*.yaml")} - {"kustomization.yaml"}
@@ -119,6 +119,56 @@ def test_pods_are_restricted_and_critical(folder):
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     assert one(folder, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def agent_pod(generator, **values):
+    defaults = yaml.safe_load((generator.CHART / "values.yaml").read_text())
+    defaults["agent"] |= {"enabled": True, **values}
+    text = generator.render((generator.CHART / "templates" / "agent.yaml").read_text(), defaults,
+                            namespace="koordinator-system", files=generator.CHART)
+    (found,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "DaemonSet")
+    return found
+
+
+@pytest.mark.parametrize("values", [{}, {"resctrl": True, "kubeletCertificate": "/pki/kubelet.crt"}])
+def test_the_agent_fits_together_and_has_the_options_of_its_command(generator, values):
+    daemon_set = agent_pod(generator, **values)
+    pod, labels = daemon_set["spec"]["template"]["spec"], daemon_set["spec"]["template"]["metadata"]["labels"]
+    (container,) = pod["containers"]
+    assert daemon_set["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert one("agent", "Service")["spec"]["selector"].items() <= labels.items()
+    assert one("agent", "ServiceAccount")["metadata"]["name"] == pod["serviceAccountName"]
+    assert [each["name"] for each in one("agent", "ClusterRoleBinding")["subjects"]] == [pod["serviceAccountName"]]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    agent.add_arguments(parser)
+    options = parser.parse_args(container["args"][1:])
+    assert container["args"][0] == "agent"
+    assert {port["containerPort"] for port in container["ports"]} == {options.http[1]}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    named = {options.cgroup_root, options.proc_root, options.sys_root, str(options.state_dir),
+             str(options.audit_log_dir), *options.policies}
+    named |= {options.resctrl_root, options.kubelet_certificate_authority} if values else set()
+    assert named | {"/etc/koord-policy/tls"} == mounts.keys()
+    assert {path for path, mount in mounts.items() if not mount.get("readOnly")} == named - {
+        options.sys_root, options.kubelet_certificate_authority, *options.policies}
+    assert pod.get("hostPID", False) == bool(values)
+    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz"), ("startupProbe", "/healthz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": "https", "scheme": "HTTPS"}
+
+
+def test_the_agent_is_critical_and_has_no_capability(generator):
+    daemon_set = agent_pod(generator)
+    pod = daemon_set["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert (pod["priorityClassName"], pod["tolerations"], "hostNetwork" in pod) == (
+        "system-node-critical", [{"operator": "Exists"}], False)
+    assert daemon_set["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "20%"}
+    assert pod["terminationGracePeriodSeconds"] > agent._GRACE_S
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment == {"NODE_NAME": None, "PYTHONOPTIMIZE": "2", "MALLOC_ARENA_MAX": "1"}
 
 
 def test_webhooks_never_hold_up_the_pods_that_serve_them():

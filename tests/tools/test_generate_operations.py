@@ -5,20 +5,31 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from koordpolicy.__main__ import builtins
+from koordpolicy.engine.agent import metric_table as agent_table
+from koordpolicy.engine.agent.counts import AgentCounts
+from koordpolicy.engine.agent.host.control_groups import ControlGroups
+from koordpolicy.engine.agent.host.files import FileReader
+from koordpolicy.engine.agent.metric_cache.cache import MetricCache
+from koordpolicy.engine.agent.metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
+from koordpolicy.engine.agent.metrics_advisor.collector import Sources
+from koordpolicy.engine.agent.operations import AgentOperations, DecisionMetrics
 from koordpolicy.engine.cli import extender
 from koordpolicy.engine.client.leader_election import Leadership, LeaseSettings
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.cluster.sources.feed import LAG_BUCKETS_S, FeedView
+from koordpolicy.engine.framework.qos import Storage
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.extender.loaded import Loaded
@@ -28,7 +39,9 @@ from koordpolicy.engine.scheduler.live.owner import LiveView
 from koordpolicy.engine.scheduler.live.server import ServerSettings
 from koordpolicy.engine.scheduler.observe import metric_table as table
 from koordpolicy.engine.scheduler.observe.counters import Counters
-from koordpolicy.engine.serving.instruments import MetricType
+from koordpolicy.engine.serving import client_metrics
+from koordpolicy.engine.serving.client_metrics import ClientMetrics
+from koordpolicy.engine.serving.instruments import MetricsRegistry, MetricType
 from tests.engine.cli.conftest import node
 from tests.engine.cli.extender.serving import arguments, document, running
 from tests.engine.cli.extender.test_watched import Watched
@@ -100,15 +113,42 @@ def of_scheduler(tmp_path_factory) -> dict[str, str]:
         loaded.stop_reloading()
 
 
+@pytest.fixture(scope="module")
+def of_agent(tmp_path_factory) -> dict[str, str]:
+    """Return the families of a node agent's endpoints; its measurements and metrics are real, its states are not."""
+    roots = str(tmp_path_factory.mktemp("node"))
+    groups = ControlGroups(2, "systemd", {"": roots})
+    cache = MetricCache("n")
+    advisor = MetricsAdvisor(Sources(cache, groups, FileReader(), proc=roots, sys=roots, resctrl=roots),
+                             AdvisorSettings.of(10**9, {}, frozenset()), tuple, Storage)
+    states = SimpleNamespace(pods_age=1.0, pods=(), topology=None)
+    node: Any = SimpleNamespace(agent=SimpleNamespace(ready=True, seconds_in_pass=0.0), advisor=advisor, states=states,
+                                cache=cache, settings=SimpleNamespace(node="n"), faults=lambda: "")
+    registry = MetricsRegistry()
+    ClientMetrics(registry)
+    operations = AgentOperations(node, DecisionMetrics("n", AgentCounts()), generation=lambda: 1, registry=registry)
+    url = operations.listen("127.0.0.1", 0)
+    try:
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            return families(answer.read().decode())
+    finally:
+        operations.close()
+
+
 def test_the_committed_files_are_what_the_table_yields(generator):
     for path, text in generator.files().items():
         assert path.read_text(encoding="utf-8") == text, f"run tools/generate_operations.py: {path}"
 
 
-def test_servers_have_the_metrics_of_the_table_and_no_others(of_extender, of_scheduler):
+def test_servers_have_the_metrics_of_the_table_and_no_others(of_extender, of_scheduler, of_agent):
     shown = {MetricType.INFO: "gauge"}
-    for found, specs in ((of_extender, table.EXTENDER), (of_scheduler, (*table.SCHEDULER, *table.LIVE))):
+    for found, specs in (
+            (of_agent, AGENT), (of_extender, table.EXTENDER), (of_scheduler, (*table.SCHEDULER, *table.LIVE))):
         assert found == {spec.name: shown.get(spec.type, spec.type.value) for spec in specs}
+
+
+AGENT = (*agent_table.COLLECTION, *agent_table.DECISIONS, client_metrics.REQUESTS, client_metrics.REQUEST_SECONDS,
+         client_metrics.LIMITER_SECONDS, client_metrics.REQUEST_RETRIES)
 
 
 def queries(generator):
@@ -118,8 +158,8 @@ def queries(generator):
     yield from ((alert.name, alert.query, alert.summary) for alert in generator.ALERTS)
 
 
-def test_each_panel_and_alert_reads_metrics_that_servers_have(generator, of_extender, of_scheduler):
-    known = of_extender | of_scheduler
+def test_each_panel_and_alert_reads_metrics_that_servers_have(generator, of_extender, of_scheduler, of_agent):
+    known = of_extender | of_scheduler | of_agent
     for title, query, _ in queries(generator):
         names = generator.metrics_of(query)
         assert names, title
@@ -129,7 +169,7 @@ def test_each_panel_and_alert_reads_metrics_that_servers_have(generator, of_exte
 
 
 def test_each_panel_and_alert_groups_and_names_labels_that_the_metrics_have(generator):
-    specs = {spec.name: spec for spec in (*table.EXTENDER, *table.SCHEDULER, *table.LIVE)}
+    specs = {spec.name: spec for spec in (*table.EXTENDER, *table.SCHEDULER, *table.LIVE, *AGENT)}
     for title, query, text in queries(generator):
         labels = set().union(*(specs[name].labels for name in generator.metrics_of(query))) | {"instance"}
         grouped = [part for found in re.findall(r"by \(([^)]*)\)", query) for part in found.split(", ")]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import aclosing
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -90,6 +91,10 @@ class KubeletSettings:
             server_name=self.server_name)
 
 
+KubeletObserver = Callable[[str, int, float], object]
+"""Called in the event loop with path, status (0 without an answer) and seconds of each GET to the kubelet."""
+
+
 class KubeletError(Exception):
     """No usable answer of the kubelet, and what to do."""
 
@@ -97,9 +102,10 @@ class KubeletError(Exception):
 class Kubelet:
     """The kubelet of the node. Belongs to one event loop."""
 
-    def __init__(self, settings: KubeletSettings, api: Connection) -> None:
+    def __init__(self, settings: KubeletSettings, api: Connection, observer: KubeletObserver | None = None) -> None:
         self.settings = settings
         self._api = api
+        self._observer = observer
         self._transport: Transport | None = None
         if settings.warning:
             _LOG.warning("%s", settings.warning)
@@ -115,6 +121,10 @@ class Kubelet:
 
         Raises `KubeletError` if there is no complete list of objects in time.
         """
+        with self._observed(PODS):
+            return await self._pods(node)
+
+    async def _pods(self, node: Mapping[str, Any] | None) -> list[msgspec.Raw]:
         parser = ListParser()
         found: list[msgspec.Raw] = []
         try:
@@ -140,7 +150,8 @@ class Kubelet:
     async def configuration(self, node: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the kubelet's configuration (`kubeletconfig` of `/configz`); raises `KubeletError`."""
         try:
-            text = await (await self._open(node)).request("GET", CONFIG, timeout=self.settings.timeout, retries=0)
+            with self._observed(CONFIG):
+                text = await (await self._open(node)).request("GET", CONFIG, timeout=self.settings.timeout, retries=0)
             found = msgspec.json.decode(text)
         except (ValueError, RecursionError) as error:
             raise KubeletError(f"its configuration is not JSON: {error}") from None
@@ -150,6 +161,20 @@ class Kubelet:
         if not isinstance(config, dict):
             raise KubeletError("its configuration has no object `kubeletconfig`")
         return config
+
+    @contextmanager
+    def _observed(self, path: str) -> Iterator[None]:
+        """Measure a request; one that was not sent, as the address is not known, is none."""
+        begun, code = time.monotonic(), 200
+        try:
+            yield
+        except BaseException as error:
+            cause = error if isinstance(error, ApiError) else error.__context__
+            code = cause.code if isinstance(cause, ApiError) else 0
+            raise
+        finally:
+            if self._observer is not None and self._transport is not None:
+                self._observer(path, code, time.monotonic() - begun)
 
     async def _open(self, node: Mapping[str, Any] | None) -> Transport:
         connection = self.settings.connection(node, self._api)

@@ -26,7 +26,7 @@ from koordpolicy.engine.framework.states import CallbackTarget, StateCallback, S
 
 from .callbacks import StateCallbacks
 from .claims import ClaimVolumes
-from .kubelet import Kubelet, KubeletError
+from .kubelet import Kubelet, KubeletError, KubeletObserver
 from .node_objects import (
     NODE,
     NODE_METRIC,
@@ -59,13 +59,14 @@ class StatesInformer:
         effective_spec: Callable[[Mapping[str, Any]], Mapping[str, Any] | None], reads: FieldSets | None = None,
         store: StateStore | None = None, wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time,
+        kubelet_observer: KubeletObserver | None = None,
     ) -> None:
         """Restore what is stored. `transport` belongs to the loop of `io`.
 
         `effective_spec` returns the spec of a NodeSLO with all defaults, of one that was received; it raises
         `ValueError` if that is malformed. `reads` are the fields of Nodes and Pods that plugins read besides. `wake` is
         called from other threads when `run_callbacks` has something to do. `clock` measures ages, `now` is this
-        machine's time, both in seconds.
+        machine's time, both in seconds. `kubelet_observer` is called with each request to the kubelet.
         """
         self.settings = settings
         self.callbacks = StateCallbacks(wake)
@@ -95,6 +96,7 @@ class StatesInformer:
         """The states that were restored."""
         # In the event loop:
         self._kubelet: Kubelet | None = None
+        self._kubelet_observer = kubelet_observer
         self._triggered = asyncio.Event()
         self._changed = asyncio.Event()
         self._restore()
@@ -186,9 +188,12 @@ class StatesInformer:
 
     async def kubelet_configuration(self, node: Mapping[str, Any]) -> dict[str, Any]:
         """Return the kubelet's configuration; for the event loop. Raises `KubeletError`."""
+        return await self._reached_kubelet().configuration(node)
+
+    def _reached_kubelet(self) -> Kubelet:
         if self._kubelet is None:
-            self._kubelet = Kubelet(self.settings.kubelet, self._transport.connection)
-        return await self._kubelet.configuration(node)
+            self._kubelet = Kubelet(self.settings.kubelet, self._transport.connection, self._kubelet_observer)
+        return self._kubelet
 
     # Life
 
@@ -349,7 +354,7 @@ class StatesInformer:
             self._set_pods({key: pod for key, pod in self._pods.items() if key in known})
 
     async def _list_pods(self) -> None:
-        kubelet = self._kubelet = self._kubelet or Kubelet(self.settings.kubelet, self._transport.connection)
+        kubelet = self._reached_kubelet()
         bucket = TokenBucket(_PLEG_RATE, _PLEG_BURST)
         backoff = Backoff()
         interval = self.settings.kubelet.interval

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import pytest
 from koordpolicy.engine.agent.audit import AuditEvent, AuditLog, AuditPages, AuditSettings
 from koordpolicy.engine.agent.counts import AgentCounts
 from koordpolicy.engine.agent.daemon import Conclusion
+from koordpolicy.engine.agent.metric_cache.cache import MetricCache
 from koordpolicy.engine.agent.operations import AgentOperations, DecisionMetrics
 from koordpolicy.engine.agent.qos_manager.documents import RoundReport
 from koordpolicy.engine.agent.qos_manager.evictor import AttemptOutcome, EvictionAttempt
@@ -28,8 +30,10 @@ class Daemon:
 @dataclass
 class Node:
     agent: Daemon = field(default_factory=Daemon)
-    states: Any = field(default_factory=lambda: SimpleNamespace(pods_age=3.0))
+    states: Any = field(default_factory=lambda: SimpleNamespace(pods_age=3.0, topology=None, pods=()))
     advisor: Any = None
+    cache: Any = field(default_factory=lambda: MetricCache("n"))
+    settings: Any = field(default_factory=lambda: SimpleNamespace(node="n"))
 
     def faults(self) -> str:
         return "the pods are not known"
@@ -94,6 +98,22 @@ def test_metrics_are_koordlets_beside_our_own(served):
     ]
 
 
+def test_usage_of_tiers_and_shared_cpus_have_koordlets_metrics(served):
+    pods = [PodInfo.of({"kind": "Pod", "metadata": {"name": name, "labels": {"koordinator.sh/qosClass": qos}},
+                        "spec": {"containers": [{"name": "c"}]}}) for name, qos in (("web", "LS"), ("train", "BE"))]
+    annotations = {"node.koordinator.sh/cpu-shared-pools": '[{"cpuset": "0-1"}, {"cpuset": "4"}]',
+                   "node.koordinator.sh/be-cpu-shared-pools": '[{"cpuset": "x"}]'}
+    served.node.states = SimpleNamespace(pods_age=3.0, pods=pods, topology={"metadata": {"annotations": annotations}})
+    for name, used in (("default/web", 1500.0), ("default/train", 250.0)):
+        served.node.cache.append("pod", name, "cpu", time.time_ns(), used)
+    lines = [line for line in get(f"{served.url}/metrics")[1].splitlines() if line.startswith("koordlet_")]
+    assert lines == [
+        'koordlet_be_suppress_ls_used_cpu_cores{node="n"} 1.5', 'koordlet_be_suppress_be_used_cpu_cores{node="n"} 0.25',
+        'koordlet_cpuset_share_pool_cpu_cores{node="n"} 3.0',
+        *(f'koordlet_cpuset_share_pool_info{{cpu="{cpu}",node="n"}} 1.0' for cpu in (0, 1, 4)),
+    ]
+
+
 def test_events_come_as_lines_with_a_token_in_a_header(served):
     status, text, headers = get(f"{served.url}/events?size=2")
     assert (status, [json.loads(line)["message"] for line in text.splitlines()]) == (200, ["event 2", "event 1"])
@@ -117,7 +137,8 @@ def test_a_wrong_page_is_refused(served, query, status):
 def test_limits_and_evictions_have_koordlets_metrics():
     metrics = DecisionMetrics("n", AgentCounts())
     pod = PodInfo.of({"kind": "Pod", "metadata": {"name": "web", "namespace": "d", "uid": "U"},
-                      "spec": {"containers": [{"name": "c"}]}})
+                      "spec": {"containers": [{"name": "c"}]},
+                      "status": {"containerStatuses": [{"name": "c", "containerID": "containerd://1"}]}})
     report = RoundReport((
         Adjustment("suppressCPU", "n", "", values={"target": 1500, "policy": "CFSQuota"}),
         Adjustment("cpuBurst", "d/web/c", "", writes=(("burstable/podU/c/cpu.cfs_burst_us", "900"),)),
@@ -133,5 +154,5 @@ def test_limits_and_evictions_have_koordlets_metrics():
     assert found == {
         "koordlet_pod_eviction": (("n", "full"), 1), "koordlet_pod_eviction_detail": (("n", "d", "web", "full"), 1),
         "koordlet_be_suppress_cpu_cores": (("n", "cfsQuota"), 1.5),
-        "koordlet_container_scaled_cfs_burst_us": (("n", "d", "web", "c"), 900),
+        "koordlet_container_scaled_cfs_burst_us": (("n", "d", "web", "containerd://1", "c"), 900),
     }

@@ -17,6 +17,7 @@ GONE = "/nowhere/at/all"
 ENDPOINT = ("--endpoint", "http://127.0.0.1:9")
 _EXTENDER = ("scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies", POLICIES, "--cluster", CLUSTER)
 _AGENT = ("agent", "--node-name", "a")
+_SERVING = (*_AGENT, "--http", "127.0.0.1:0")
 _MANAGER = ("manager", "--cluster", "kube")
 
 READ = {
@@ -25,6 +26,12 @@ READ = {
     ("agent", "--proc-root"): (*_AGENT, "--proc-root", GONE),
     ("agent", "--sys-root"): (*_AGENT, "--sys-root", GONE),
     ("agent", "--resctrl-root"): (*_AGENT, "--resctrl-root", GONE),
+    ("agent", "--tls-cert"): (*_SERVING, "--tls-cert", GONE, "--tls-key", GONE),
+    ("agent", "--tls-key"): (*_SERVING, "--tls-cert", "README.md", "--tls-key", GONE),
+    ("agent", "--client-ca"): (*_SERVING, "--tls-cert", "README.md", "--tls-key", "README.md", "--client-ca", GONE),
+    ("agent", "--authentication-kubeconfig"): (*_SERVING, "--authentication-kubeconfig", GONE),
+    ("agent", "--authorization-kubeconfig"): (
+        *_SERVING, "--authentication-kubeconfig", "koord-policy.yaml", "--authorization-kubeconfig", GONE),
     ("agent", "--kubelet-certificate-authority"): (*_AGENT, "--kubelet-certificate-authority", GONE),
     ("audit", "paths"): ("audit", GONE, "--cluster", CLUSTER),
     ("audit", "--cluster"): ("audit", POLICIES, "--cluster", GONE),
@@ -129,6 +136,12 @@ def test_a_file_that_is_not_there_is_a_wrong_usage(run: Run, arguments: tuple[st
     outcome = run(*arguments)
     assert (outcome.exit, "Traceback" in outcome.err) == (2, False), outcome.err
     assert outcome.err
+
+
+@pytest.mark.parametrize("option", ["--tls-cert", "--client-ca", "--authentication-kubeconfig"])
+def test_an_agent_that_does_not_listen_needs_no_options_of_readers(run: Run, option: str):
+    outcome = run(*_AGENT, option, GONE)
+    assert (outcome.exit, f"`{option}` goes with `--http`" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("arguments", [

@@ -15,7 +15,8 @@ import trustme
 
 from koordpolicy.engine.manager.objects import ManagedObjects
 from koordpolicy.engine.manager.operations import WEBHOOKS
-from koordpolicy.engine.manager.webhooks import LONGEST_BODY, CertificateFiles, Webhooks
+from koordpolicy.engine.manager.webhooks import LONGEST_BODY, Webhooks
+from koordpolicy.engine.serving.certificates import CertificateFiles
 from koordpolicy.engine.serving.instruments import Counter
 from koordpolicy.engine.serving.listeners import ListenerThread, tls_context
 
