@@ -341,6 +341,7 @@ class VisibleVariable:
 
 
 _AMOUNT_UNIT: Final = "cpu: milli-cores, all else: base units"
+_GROUP_UNIT: Final = "cpu: milli-cores, throttled: percent of CFS periods, all else: base units"
 _ROW, _DECISION, _CONSTANT = Scope.ROW, Scope.DECISION, Scope.CONSTANT
 
 
@@ -383,6 +384,9 @@ _NODE_OF_CLUSTER: Final = (
     ),
 )
 _NOW: Final = _seen(_DECISION, ("now", TIMESTAMP, "The time of the decision; constant within it."))
+_MEASURED_POD: Final = _seen(
+    _ROW, ("podUsage", MEASURED_LIST.type, "The pod's measured usage; an error if there is none.", _GROUP_UNIT),
+)
 _POD_USAGE: Final = _seen(
     _ROW, ("podUsage", MEASURED_LIST.type, "The pod's measured usage; an error if there is none.", _AMOUNT_UNIT),
 )
@@ -406,13 +410,13 @@ _QOS_NODE: Final = (
 )
 _SUBJECTS: Final[Mapping[str, tuple[VisibleVariable, ...]]] = MappingProxyType({
     "node": _QOS_NODE,
-    "pod": (*_pod(_ROW), *_POD_USAGE, *_QOS_NODE),
+    "pod": (*_pod(_ROW), *_MEASURED_POD, *_QOS_NODE),
     "container": (
-        *_pod(_ROW), *_POD_USAGE, *_QOS_NODE,
+        *_pod(_ROW), *_MEASURED_POD, *_QOS_NODE,
         *_seen(
             _ROW,
             ("container", Type("kubernetes.Container"), "The container, as the pod declares it."),
-            ("containerUsage", MEASURED_LIST.type, "The container's measured usage.", _AMOUNT_UNIT),
+            ("containerUsage", MEASURED_LIST.type, "The container's measured usage.", _GROUP_UNIT),
         ),
     ),
     "qosClass": (

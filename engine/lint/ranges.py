@@ -217,7 +217,8 @@ class Analysis:
         variable = self.checked.environment.variables.get(root)
         groups = frozenset(("measured" if root in MEASURED else "declared",))
         if variable is not None and variable.type.name in _AMOUNTS and len(path) > 1:
-            return Range(0, INT64_MAX, groups=groups, unit=path[-1])
+            high = 100 if root in MEASURED and path[-1] == "throttled" else INT64_MAX  # percent
+            return Range(0, high, groups=groups, unit=path[-1])
         if path in _COUNTS:
             return Range(0, INT64_MAX, groups=groups)
         if root == "podInfo" and len(path) == 3 and path[1] in ("requests", "limits"):

@@ -29,6 +29,10 @@ _ALLOCATIONS: Final = ("usage", "request", "realLimit")
 """The CPU of the best-effort tier, as readings and expressions name it."""
 
 
+THROTTLED: Final = "throttled"
+"""The share of CFS periods in which a pod or a container was throttled."""
+
+
 @dataclass(frozen=True, slots=True)
 class QoSSubject:
     """A subject of thresholds and actions: its name for messages, its variables, and its pods."""
@@ -151,7 +155,7 @@ class RoundView:
         amounts = self.readings.measured(what, name, statistic, self.compiled.spec.window_ns)
         if not amounts:
             return Unmeasured(f"no sample of {what} `{name}` in the window")
-        return MeasuredList({resource: int(amount) for resource, amount in amounts.items()})
+        return MeasuredList({resource: _whole(resource, amount) for resource, amount in amounts.items()})
 
     def _metric_age(self) -> int:
         return self.readings.age() // 1_000_000_000
@@ -168,7 +172,8 @@ class RoundView:
         for pod in pods:
             used = self.readings.measured("pod", pod.key, "avg", self.compiled.spec.window_ns)
             for resource, amount in used.items():
-                total[resource] = total.get(resource, 0) + int(amount)
+                if resource != THROTTLED:  # shares of pods have no sum
+                    total[resource] = total.get(resource, 0) + int(amount)
         return MeasuredList(total)
 
     def _split(self) -> tuple[Mapping[str, int], Mapping[str, int], Mapping[str, int]] | Unmeasured:
@@ -212,3 +217,8 @@ class RoundView:
     @functools.cached_property
     def _facts(self) -> Facts:
         return summarize_rows(self.compiled.aggregates, lambda _: map(self.of_pod, self.pods))
+
+
+def _whole(resource: str, amount: float) -> int:
+    """Return a measured amount as expressions see it: `throttled`, a share from 0 to 1, in percent."""
+    return round(amount * 100) if resource == THROTTLED else int(amount)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.replay import replay
 from tests.engine.agent.conftest import pod
 
@@ -114,6 +115,20 @@ def test_a_document_about_pods_is_asked_for_each_of_them(registry, recording):
     pods = (pod("small", "BE"), pod("large", "BE"))
     rounds = list(replay(recording((0, 6000, {"small": 500, "large": 1500}), pods=pods), registry(text)))
     assert [each.subject for round_ in rounds for each in round_.adjustments] == ["d/large"]
+
+
+@pytest.mark.parametrize(("share", "percent"), [(0.0, 0), (0.004, 0), (0.25, 25), (0.999, 100), (1.0, 100)])
+def test_throttled_is_a_percentage(registry, recording, share, percent):
+    found = recording((0, 1000, {"a": 500}), pods=(pod("a", "LS"),))
+    for name in ("throttled", "cpu"):
+        series = MetricSeries()
+        series.add(0, share if name == "throttled" else 500.0)
+        found.series.setdefault(("n", "container", "d/a/c"), {})[name] = series
+    text = squeeze(extra="forEach: container").replace("usage.cpu > 5000", f"containerUsage['throttled'] == {percent}")
+    text = text[:text.index("  actions:")] + (
+        "  actions:\n  - {name: out, evict: {criteria: [{name: never, expression: 'false'}]}, when: thresholds.hot}\n")
+    (round_,) = replay(found, registry(text))
+    assert [state.subject for state in round_.thresholds if state.true] == ["d/a/c"]
 
 
 @pytest.mark.parametrize(("subject", "expression", "true"), [
