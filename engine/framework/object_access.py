@@ -6,9 +6,9 @@ scheduler follow from these declarations, so nothing else is offered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from koordpolicy.engine.cluster.kinds import FieldPath
 
@@ -16,11 +16,25 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.events import Event
     from koordpolicy.engine.cluster.snapshot import Snapshot
 
-    from .handle import Client, Events
-
 Json: TypeAlias = Mapping[str, Any]
 ALWAYS_READ: Final = frozenset({"Node", "Pod"})
 """The kinds that every plugin reads, whether it declares fields of them or not."""
+
+
+class ReportsEvents(Protocol):
+    """The part of `handle.Events` that informers use."""
+
+    def on(self, kinds: Collection[str], callback: Callable[[Event], None]) -> None:
+        """Call back for every change of objects of these kinds."""
+        ...
+
+
+class PatchesObjects(Protocol):
+    """The part of `handle.Client` that the client of plugins uses."""
+
+    def patch(self, original: Json, modified: Json) -> Json | None:
+        """Change an object from `original` to `modified` by one merge patch."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,7 @@ UNRESTRICTED: Final = DeclaredAccess()
 class KindInformer:
     """The objects of one kind, and their changes, as the scheduler sees them between decisions."""
 
-    def __init__(self, kind: str, events: Events, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, kind: str, events: ReportsEvents, snapshot: Callable[[], Snapshot]) -> None:
         self.kind: Final = kind
         self._events = events
         self._snapshot = snapshot
@@ -118,7 +132,7 @@ class KindInformer:
 class ObjectClient:
     """Changes objects of the cluster. For the scheduling thread, and for calls on workers."""
 
-    def __init__(self, access: DeclaredAccess, client: Client) -> None:
+    def __init__(self, access: DeclaredAccess, client: PatchesObjects) -> None:
         self._access = access
         self._client = client
 
