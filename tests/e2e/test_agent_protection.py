@@ -277,11 +277,11 @@ def test_suppression_follows_a_rise_within_two_intervals_and_gives_back_in_steps
     rounds = [each for each in rounds_of(node, recording) if begun < each.time]
     busy = [each for each in rounds if each.time < ended]
     assert [each.used > 100 for each in busy[1:3]] == [True, True]
-    for each in busy:
+    for each in rounds:
         target = int((CPUS * 10 * threshold - each.used - each.system) * 100)
         assert abs(each.quota - min(target, each.before + STEP)) <= CPUS * PERIOD // 100 + 200, each
-    rises = [each.quota - each.before for each in rounds if each.time > ended and each.quota > each.before]
-    assert max(rises) == STEP
+    rises = [each.quota - each.before for each in rounds if each.quota > each.before]
+    assert 0 < max(rises) <= STEP
 
 
 class Round(NamedTuple):
@@ -296,7 +296,8 @@ class Round(NamedTuple):
 
 def rounds_of(node: Node, recording: Path) -> list[Round]:
     """Return the rounds of an agent that ended, from its recording and its audit log, which has the changes only."""
-    changes = {when // 1_000_000: after for when, _, after in node.writes(QUOTA)}
+    # The end of the agent, which removes the quota, has the time of the last round.
+    changes = {when // 1_000_000: after for when, _, after in node.writes(QUOTA) if after >= 0}
     found, quota = [], -1
     for line in map(json.loads, recording.read_text().splitlines()):
         if "time" in line:
