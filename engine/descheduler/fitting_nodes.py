@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 
-from .pods import NodeFit
+from .pods import NodeFit, placement_key
+
+_BLOCK: Final = 256
 
 
 class FittingNodes:
@@ -26,6 +29,7 @@ class FittingNodes:
         self._rows = np.array(rows, dtype=np.intp)
         self._free: dict[str, NDArray[np.int64]] = {}
         self._first: dict[Hashable, tuple[int, ...]] = {}
+        self._admitted: dict[str, dict[int, bool]] = {}
 
     def any(self, pod: PodInfo) -> bool:
         """Return whether one of the nodes takes the pod."""
@@ -41,9 +45,15 @@ class FittingNodes:
         with_room = np.ones(len(self._rows), dtype=np.bool_) if among is None else among.copy()
         for name, amount in pod.requests.items():
             with_room &= self.free(name) >= amount
-        for place in np.flatnonzero(with_room).tolist():
-            if self._fit.fits(pod, int(self._rows[place])):
-                yield place
+        admitted = self._admitted.setdefault(placement_key(pod), {})
+        for start in range(0, len(with_room), _BLOCK):
+            for place in np.flatnonzero(with_room[start : start + _BLOCK]).tolist():
+                row = int(self._rows[start + place])
+                admits = admitted.get(row)
+                if admits is None:
+                    admits = admitted[row] = self._fit.admits(pod, row)
+                if admits:
+                    yield start + place
 
     def free(self, resource: str) -> NDArray[np.int64]:
         """Return the free amounts by place: allocatable less the requests of active pods. Read-only."""
@@ -55,17 +65,9 @@ class FittingNodes:
         return found
 
     def _first_two(self, pod: PodInfo) -> tuple[int, ...]:
-        key = _needs_of(pod)
+        key = tuple(pod.requests.items()), placement_key(pod)
         found = self._first.get(key)
         if found is None:
             # One of them may be the current node of a pod with the same needs.
             found = self._first[key] = tuple(int(self._rows[place]) for place in islice(self.places(pod), 2))
         return found
-
-
-def _needs_of(pod: PodInfo) -> Hashable:
-    """Return a key that is equal for pods that the same nodes take."""
-    spec = pod.object["spec"]
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity")
-    placement = (spec.get("tolerations") or None, spec.get("nodeSelector") or None, affinity or None)
-    return tuple(pod.requests.items()), repr(placement)

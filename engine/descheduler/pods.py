@@ -223,14 +223,14 @@ class NodeFit:
 
         `reserved` is subtracted from the free resources.
         """
-        return self._admits(pod, row) and self._has_room(pod, row, reserved)
+        return self.admits(pod, row) and self._has_room(pod, row, reserved)
 
     def fits_strictly(self, pod: PodInfo, row: int) -> bool:
         """Return whether the node takes the pod, including the number of pods and the pod's own anti-affinity.
 
         On the pod's current node, resources are not checked.
         """
-        if not self._admits(pod, row) or self._repels(pod, row):
+        if not self.admits(pod, row) or self._repels(pod, row):
             return False
         if self._snapshot.names[row] == pod.node_name:
             return True
@@ -249,7 +249,7 @@ class NodeFit:
             for row in fitting[start : start + _BLOCK].tolist():
                 admits = admitted.get(row)
                 if admits is None:
-                    admits = admitted[row] = self._admits(pod, row)
+                    admits = admitted[row] = self.admits(pod, row)
                 if admits and not self._repels(pod, row):
                     yield row
 
@@ -267,7 +267,8 @@ class NodeFit:
             self._room[key] = found
         return found
 
-    def _admits(self, pod: PodInfo, row: int) -> bool:
+    def admits(self, pod: PodInfo, row: int) -> bool:
+        """Return whether the node is not cordoned, and the pod selects its labels and tolerates its taints."""
         node = self._snapshot.node(row)
         cordoned = bool((node.get("spec") or {}).get("unschedulable"))
         return not cordoned and matches_node(pod.object, node) and untolerated(pod.object, node) is None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .pods import labels_of
+
+_NONE: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +42,23 @@ class TargetPods:
         if not self.selectors:
             return True
         labels = labels_of(pod)
-        return any(matches_labels(each, labels) for each in self.selectors)
+        return any(_matches(each, labels) for each in self.selectors)
 
     def has_labels_of_target(self, pod: PodInfo) -> bool:
         """Return whether the pod is a target by its labels, evictable or not; an entry without a selector takes all."""
         return self.has_open_selector or self.selects(pod)
 
-    def takes(self, pod: PodInfo) -> bool:
-        """Return whether the pod's labels and its namespace are selected."""
-        if (self.included and pod.namespace not in self.included) or pod.namespace in self.excluded:
-            return False
-        return self.selects(pod)
+    def has_namespace(self, pod: PodInfo) -> bool:
+        """Return whether the pod's namespace is selected."""
+        return (not self.included or pod.namespace in self.included) and pod.namespace not in self.excluded
 
     def candidate(self, pod: PodInfo, evictor: Evictor) -> bool:
         """Return whether the pod is selected and no filter of the profile vetoes its eviction."""
-        return self.takes(pod) and evictor.filter(pod) is None
+        return self.has_namespace(pod) and self.selects(pod) and evictor.filter(pod) is None
+
+
+def _matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    if selector.get("matchExpressions"):
+        return matches_labels(selector, labels)
+    # One comparison in C: a cycle asks about every pod of the cluster.
+    return (selector.get("matchLabels") or _NONE).items() <= labels.items()

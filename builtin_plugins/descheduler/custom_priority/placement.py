@@ -18,8 +18,11 @@ _UNLIMITED: Final = np.iinfo(np.int64).max // 2
 
 def container_requests(pod: PodInfo) -> ResourceList:
     """Return the sums of the requests of a pod's containers: no init containers, no overhead (as in Koordinator)."""
+    containers = pod.object["spec"]["containers"]
+    if len(containers) == 1:
+        return resource_list(containers[0].get("resources") or {}, "requests", "spec.containers[0].resources")
     found = ResourceList()
-    for index, container in enumerate(pod.object["spec"]["containers"]):
+    for index, container in enumerate(containers):
         path = f"spec.containers[{index}].resources"
         for name, amount in resource_list(container.get("resources") or {}, "requests", path).items():
             found[name] += amount

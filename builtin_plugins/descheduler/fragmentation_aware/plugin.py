@@ -68,7 +68,8 @@ class FragmentationAware:
 
     def _relieve(self, snapshot: Snapshot, row: int, fitting: FittingNodes, evictor: Evictor) -> None:
         args, allocatable = self._args, snapshot.row(row).allocatable
-        pods = [pod for pod in snapshot.pods(row) if not evictor.is_leaving(pod)]
+        leaving = evictor.leaving()
+        pods = [pod for pod in snapshot.pods(row) if pod.key not in leaving] if leaving else snapshot.pods(row)
         before = imbalance(requests_of(pods, args.resources), allocatable, args.resources)
         if before <= args.imbalance_threshold:
             return

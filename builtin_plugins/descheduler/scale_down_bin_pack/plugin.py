@@ -59,10 +59,11 @@ class ScaleDownBinPack:
             skipped: list[PodInfo] = []
             others: list[PodInfo] = []
             for pod in snapshot.pods(row):
-                if targets.candidate(pod, evictor):
+                selected = targets.selects(pod)
+                if selected and targets.has_namespace(pod) and evictor.filter(pod) is None:
                     eligible.append(pod)
                 else:
-                    (skipped if targets.has_labels_of_target(pod) else others).append(pod)
+                    (skipped if selected or targets.has_open_selector else others).append(pod)
             if eligible:
                 limits = snapshot.row(row).allocatable
                 yield BinPackNode(snapshot.names[row], limits, tuple(eligible), tuple(skipped), tuple(others))
