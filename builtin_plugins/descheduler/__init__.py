@@ -62,8 +62,10 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     _plugin("DefaultEvictor", "default_evictor.plugin", "make_default_evictor", (Point.EVICTION_FILTER,),
             "Keeps pods that are system-critical, bare, of a daemon set, or use local storage, as Kubernetes' does.",
             check="check_default_evictor_args"),
-    _plugin("MigrationController", "default_evictor.plugin", "make_migration_controller", (Point.EVICTION_FILTER,),
-            "Keeps pods that Koordinator would keep; its migration jobs are not available yet."),
+    _plugin("MigrationController", "migration_controller.plugin", "make", (Point.EVICTION_FILTER,),
+            "Keeps pods that Koordinator would not migrate now: by the pod, its workload, and the jobs in flight.",
+            check="check_args", reads=tuple(Read(kind, refines=True) for kind in (
+                "PodMigrationJob", "ReplicaSet", "StatefulSet", "ReplicationController"))),
     _deschedule("PodLifeTime", "Evicts pods that are too old, or in a state or condition for too long."),
     _deschedule("RemoveFailedPods", "Evicts failed pods."),
     _deschedule("RemovePodsHavingTooManyRestarts", "Evicts pods whose containers restart again and again."),

@@ -8,7 +8,7 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived, sound
-from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter
+from koordpolicy.engine.framework.descheduler import EvictionFilter, PlanEviction, PreEvictionFilter
 from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.framework.points import Enforcement, Refusal
 
@@ -70,8 +70,11 @@ class CycleEvictor:
         if over:
             self._note(pod, rule=rule, by="limits", stopped_rule="", message=over)
             return False
-        if not self._record.dry_run:
-            evictor = self._profile.evict
+        evictor = self._profile.evict
+        if self._record.dry_run:
+            if evictor is not None and other is None and not self._planned(evictor, pod, rule):
+                return False
+        else:
             if evictor is None:
                 self._note(pod, rule=rule, by="evict", stopped_rule="", message="no evict plugin is enabled")
                 return False
@@ -83,6 +86,20 @@ class CycleEvictor:
             pod.key, pod.node_name, self._profile.name, self._plugin, evicted=True, rule=rule, reason=reason,
         ))
         return True
+
+    def _planned(self, evictor: RunningPlugin, pod: PodInfo, rule: str) -> bool:
+        """Let the evict plugin count an eviction of a dry run; return whether it would carry it out."""
+        if not isinstance(evictor.instance, PlanEviction):
+            return True
+        try:
+            refusal = evictor.instance.plan_eviction(pod, self._snapshot)
+        except BaseException as error:
+            must_be_survived(error)
+            self.fail(rule, pod.key, f"{evictor.name}: {error or type(error).__name__}")
+            return False
+        if refusal is not None:
+            self._note(pod, rule=rule, by=evictor.name, stopped_rule=refusal.rule, message=refusal.message)
+        return refusal is None
 
     def keep(self, pod: PodInfo, refusal: Refusal, *, rule: str = "") -> None:
         """Record that the calling plugin itself keeps a candidate."""

@@ -1,14 +1,11 @@
-"""The fields of a DeschedulerConfiguration and of arguments: those that are read, and those without effect.
-
-A test compares these tables with the schemas and with the fields that plugins read: a field is in exactly one of them.
-"""
+"""The fields of a DeschedulerConfiguration and of arguments that are without effect, with the reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from koordpolicy.engine.documents.ignored_fields import ignored, unknown
+from koordpolicy.engine.documents.ignored_fields import ignored
 from koordpolicy.engine.documents.nodes import YamlNode
 from koordpolicy.engine.source import Problem, Severity, did_you_mean
 
@@ -22,40 +19,16 @@ IGNORED: Final[Mapping[str, str]] = {
     "enableProfiling": _NO_SERVER, "enableContentionProfiling": _NO_SERVER,
 }
 
-_NO_LIMIT: Final = "this limit is not built, and no pod is kept for it"
-_NO_JOBS: Final = "migration jobs are not built: what would be evicted is only said"
-BUILT_ARGS: Final[Mapping[str, frozenset[str]]] = {
-    "MigrationController": frozenset((
-        "evictAllBarePods", "evictFailedBarePods", "evictSystemCriticalPods", "evictLocalStoragePods", "ignorePvcPods",
-        "priorityThreshold", "labelSelector", "namespaces",
-    )),
-}
+_NO_JOBS: Final = "only dry runs are built: no migration job is created or worked off"
 IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
-    "MigrationController": {
-        **dict.fromkeys((
-            "maxMigratingGlobally", "maxMigratingPerNode", "maxMigratingPerNamespace", "maxMigratingPerWorkload",
-            "maxUnavailablePerWorkload", "objectLimiters", "evictQPS", "evictBurst",
-        ), _NO_LIMIT),
-        **dict.fromkeys((
-            "dryRun", "maxConcurrentReconciles", "defaultJobMode", "defaultJobTTL", "schedulerNames", "evictionPolicy",
-            "defaultDeleteOptions", "arbitrationArgs",
-        ), _NO_JOBS),
-        "nodeFit": "it is never asked whether another node takes the pod",
-        "nodeSelector": "nodes are not selected for it",
-        "skipCheckExpectedReplicas": "the number of replicas is not checked",
-        "skipEvictionGates": "there are no eviction gates",
-    },
+    "MigrationController": dict.fromkeys((
+        "maxConcurrentReconciles", "objectLimiters", "evictQPS", "evictBurst", "evictionPolicy", "defaultJobTTL",
+        "defaultDeleteOptions", "arbitrationArgs",
+    ), _NO_JOBS),
 }
 
 IGNORED_OF_LEVELS: Final[Mapping[str, str]] = dict.fromkeys(
     ("keepThreshold", "rejectThreshold"), "pods leave a level whatever its nodes use, as in Koordinator")
-
-BUILT_OBJECTS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
-    "MigrationController": {
-        "priorityThreshold": frozenset(("name", "value")), "namespaces": frozenset(("include", "exclude")),
-    },
-}
-"""The fields of nested arguments that are read, by path."""
 
 
 def warnings_of(node: YamlNode) -> Iterator[Problem]:
@@ -70,13 +43,8 @@ def warnings_of(node: YamlNode) -> Iterator[Problem]:
             prefix = f"profiles[{number}].pluginConfig[{place}].args."
             if args is not None and plugin == "CustomPriority":
                 yield from _of_levels(args, prefix)
-            if args is not None and plugin in BUILT_ARGS:
+            if args is not None and plugin in IGNORED_ARGS:
                 yield from ignored(args, IGNORED_ARGS[plugin], prefix)
-                yield from unknown(args, BUILT_ARGS[plugin] | IGNORED_ARGS[plugin].keys(), prefix)
-                for path, known in BUILT_OBJECTS[plugin].items():
-                    found = args.at(*path.split("."))
-                    if found is not None:
-                        yield from unknown(found, known, f"{prefix}{path}.", types=False)
 
 
 def _of_levels(args: YamlNode, prefix: str) -> Iterator[Problem]:

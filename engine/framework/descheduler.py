@@ -114,3 +114,12 @@ class Evict(Protocol):
     def evict(self, pod: PodInfo, reason: str) -> bool:
         """Evict the pod and return whether that succeeded; runs no filter."""
         ...
+
+
+@runtime_checkable
+class PlanEviction(Protocol):
+    """An evict plugin with limits of its own, which a dry run is to show."""
+
+    def plan_eviction(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Count an eviction that a dry run does not carry out; return why it would not be, or None."""
+        ...

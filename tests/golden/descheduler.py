@@ -53,7 +53,7 @@ from koordpolicy.engine.framework.points import Framework, Point, Refusal
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError
 
-from . import descheduler_balance, descheduler_deschedule, descheduler_koordinator
+from . import descheduler_balance, descheduler_deschedule, descheduler_koordinator, descheduler_migration
 from .result import Result
 from .suites import read_cases
 
@@ -456,4 +456,5 @@ RUNNERS: Mapping[tuple[str, str], Callable[[Case], dict[str, Any]]] = {
     **descheduler_deschedule.runners(_deschedule),
     **descheduler_balance.runners(_balance),
     **descheduler_koordinator.runners(_snapshot, _balance),
+    **descheduler_migration.RUNNERS,
 }

@@ -1,4 +1,4 @@
-"""Eviction filters: DefaultEvictor (Kubernetes' descheduler) and MigrationController's filter.
+"""Eviction filters: DefaultEvictor (Kubernetes' descheduler), and the constraints of MigrationController on pods.
 
 Both treat the annotation `descheduler.alpha.kubernetes.io/evict` as an explicit request. MigrationController keeps a
 pod that is terminating already even then, unlike upstream.
@@ -39,10 +39,7 @@ from .protections import (
     rules_of,
 )
 
-__all__ = [
-    "DefaultEvictor", "EvictorFilter", "MigrationController", "check_default_evictor_args", "make_default_evictor",
-    "make_migration_controller",
-]
+__all__ = ["DefaultEvictor", "EvictorFilter", "check_default_evictor_args", "make_default_evictor"]
 
 _EVICT: Final = "descheduler.alpha.kubernetes.io/evict"
 
@@ -193,30 +190,6 @@ class EvictorFilter:
         return any(row != home and fit.fits(pod, row) for row in _ready_rows(snapshot, {}))
 
 
-class MigrationController(EvictorFilter):
-    """Koordinator's evictor, the base of its filter on pods; it does not check whether another node fits the pod.
-
-    Its migration jobs, their limits and their arbitration are not available yet: it takes part in dry runs.
-    """
-
-    def __init__(self, args: Json) -> None:
-        super().__init__({**args, "nodeFit": False})
-        namespaces = args.get("namespaces") or {}
-        self._included = frozenset(namespaces.get("include") or ())
-        self._excluded = frozenset(namespaces.get("exclude") or ())
-
-    def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod may never be evicted, or None."""
-        if (self._included and pod.namespace not in self._included) or pod.namespace in self._excluded:
-            return _refuse("namespaces", f"namespace `{pod.namespace}` is not evictable")
-        return super().eviction_filter(pod, snapshot)
-
-
 def make_default_evictor(args: Json, handle: object) -> DefaultEvictor:  # noqa: ARG001 - factories take a handle
     """Make DefaultEvictor for one profile."""
     return DefaultEvictor(args)
-
-
-def make_migration_controller(args: Json, handle: object) -> MigrationController:  # noqa: ARG001 - see above
-    """Make MigrationController's filter for one profile."""
-    return MigrationController(args)

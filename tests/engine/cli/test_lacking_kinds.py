@@ -44,6 +44,8 @@ OWNED = pod("one", "1", "a")
 OWNED["metadata"]["ownerReferences"] = [
     {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True},
 ]
+OWNED["metadata"]["annotations"] = {"descheduler.alpha.kubernetes.io/evict": "true"}
+OWNED["spec"]["schedulerName"] = "koord-scheduler"
 OBJECTS = [node("a"), node("b"), OWNED, pod("two", "1")]
 WARNING = (
     "warning: the source of the cluster does not contain {}: add them to it, or do not rely on what these plugins say\n"
@@ -220,7 +222,10 @@ def test_built_in_plugins_declare_what_they_read_and_for_which_pods():
     assert {name: reads[2:] for name, reads in names.items() if reads[2:]} == READS
     assert {own.issuperset(read.kind for read in reads[:2]) for reads in names.values()} == {True}
     read = {plugin.name: [read.kind for read in plugin.reads] for plugin in DESCHEDULER_PLUGINS if plugin.reads}
-    assert read == {"LowNodeLoad": ["NodeMetric"]}
+    assert read == {
+        "LowNodeLoad": ["NodeMetric"],
+        "MigrationController": ["PodMigrationJob", "ReplicaSet", "StatefulSet", "ReplicationController"],
+    }
     plain = pod("plain", "1")
     term = {"topologyKey": "z", "namespaceSelector": {"matchLabels": {"a": "b"}}}
     special = [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from koordpolicy.builtin_plugins.descheduler.custom_priority import args as custom_priority
-from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import DefaultEvictor, EvictorFilter
+from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import DefaultEvictor
 from koordpolicy.builtin_plugins.descheduler.fragmentation_aware import args as fragmentation_aware
 from koordpolicy.builtin_plugins.descheduler.low_node_load import plugin as low_node_load
 from koordpolicy.builtin_plugins.descheduler.scale_down_bin_pack import args as scale_down_bin_pack
@@ -65,25 +65,6 @@ class Recording(dict[str, Any]):
         return super().get(key, default)
 
 
-def built(plugin: str) -> set[str]:
-    nested = {f"{path}.{name}" for path, names in unbuilt.BUILT_OBJECTS[plugin].items() for name in names}
-    return nested | unbuilt.BUILT_ARGS[plugin]
-
-
-def test_the_arguments_that_count_as_built_are_those_that_are_read() -> None:
-    args = Recording({"priorityThreshold": {"value": None}})
-    owned = {
-        "metadata": {"name": "p", "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "u"}]},
-        "spec": {"containers": [{"name": "c"}]},
-    }
-    bare = {"metadata": {"name": "q"}, "spec": {"containers": [{"name": "c"}]}}
-    for pod in (owned, bare):
-        EvictorFilter(args).eviction_filter(PodInfo.of(pod), Cluster().snapshot())
-    # MigrationController turns `nodeFit` off for its filter, and reads `namespaces` itself.
-    read = (args.read - {"nodeFit"}) | {"namespaces", "namespaces.include", "namespaces.exclude"}
-    assert read == built("MigrationController")
-
-
 def test_every_argument_of_default_evictor_is_read() -> None:
     owner = {"kind": "ReplicaSet", "name": "r", "uid": "u"}
     pod = {
@@ -111,23 +92,15 @@ def nested_fields(declared: Mapping[str, Any], prefix: str = "") -> Iterator[str
             yield from nested_fields(of, f"{prefix}{name}.")
 
 
-@pytest.mark.parametrize("name", list(unbuilt.IGNORED_ARGS["MigrationController"]))
-def test_an_argument_that_is_not_built_is_reported_where_it_stands(name: str) -> None:
+@pytest.mark.parametrize(("name", "value"), [
+    ("maxConcurrentReconciles", "2"), ("objectLimiters", "{workload: {duration: 1m}}"), ("evictQPS", "5"),
+    ("evictBurst", "5"), ("evictionPolicy", "Delete"), ("defaultJobTTL", "1m"),
+    ("defaultDeleteOptions", "{gracePeriodSeconds: 5}"), ("arbitrationArgs", "{enabled: false}"),
+])
+def test_an_argument_that_is_not_built_is_reported_where_it_stands(name: str, value: str) -> None:
     why = unbuilt.IGNORED_ARGS["MigrationController"][name]
-    assert told(f"{ARGS}      evictLocalStoragePods: true\n      {name}: 5\n") == [
+    assert told(f"{ARGS}      evictLocalStoragePods: true\n      {name}: {value}\n") == [
         f"d.yaml:9:7: profiles[0].pluginConfig[0].args.{name} has no effect: {why}"]
-
-
-@pytest.mark.parametrize(("plugin", "path"), [
-    (plugin, path) for plugin, paths in unbuilt.BUILT_OBJECTS.items() for path in paths])
-def test_a_misspelt_field_of_a_nested_argument_is_reported_where_it_stands(plugin: str, path: str) -> None:
-    value = "{misspelt: 5}"
-    for step in reversed(path.split(".")):
-        value = f"{{{step}: {value}}}"
-    text = ARGS.replace("MigrationController", plugin).removesuffix("\n") + f" {value}\n"
-    column = text.splitlines()[-1].index("misspelt") + 1
-    field = f"profiles[0].pluginConfig[0].args.{path}.misspelt"
-    assert told(text) == [f"d.yaml:7:{column}: {field} has no effect: there is no such field"]
 
 
 def test_every_field_of_the_arguments_of_low_node_load_decides_something() -> None:
@@ -196,11 +169,6 @@ def test_arguments_of_custom_priority_without_effect_are_reported_where_they_sta
         f"d.yaml:9:51: {prefix}evictionOrder[0].keepThreshold has no effect: {why}",
         f"d.yaml:8:7: {prefix}mode: `Drain` is no mode, so it does what `BestEffort` does",
     ]
-
-
-def test_a_misspelt_argument_is_reported_where_it_stands() -> None:
-    assert told(f"{ARGS}      evictLocalStoragePod: true\n") == [
-        "d.yaml:8:7: profiles[0].pluginConfig[0].args.evictLocalStoragePod has no effect: there is no such field"]
 
 
 @pytest.mark.parametrize(("text", "wanted"), [

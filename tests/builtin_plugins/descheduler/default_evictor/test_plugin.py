@@ -9,7 +9,6 @@ from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import (
     DefaultEvictor,
     EvictorFilter,
-    MigrationController,
     check_default_evictor_args,
 )
 from koordpolicy.builtin_plugins.descheduler.default_evictor.protections import effective_protections
@@ -102,18 +101,13 @@ def test_koordinators_constraints_keep_pods(args, item, rule):
     assert rules(EvictorFilter(args), item) == rule
 
 
-@pytest.mark.parametrize("plugin", [DefaultEvictor, MigrationController])
+@pytest.mark.parametrize("plugin", [DefaultEvictor, EvictorFilter])
 @pytest.mark.parametrize(("priority", "kept"), [(99, False), (100, True)])
 def test_a_priority_class_names_the_priority_from_which_on_pods_are_kept(plugin, priority, kept):
     given = {"priorityThreshold": {"name": "high"}}
     named = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}
     item = pod(priority=priority)
     assert (rules(plugin(given), item, named) is not None) is kept
-
-
-def test_the_migration_controller_never_asks_for_room_but_for_namespaces():
-    assert rules(MigrationController({"nodeFit": True}), pod()) is None
-    assert rules(MigrationController({"namespaces": {"exclude": ["d"]}}), pod()) == "namespaces"
 
 
 def test_anti_affinity_and_the_number_of_pods_keep_a_pod_off_a_node():

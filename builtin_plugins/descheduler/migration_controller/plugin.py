@@ -1,0 +1,122 @@
+"""MigrationController: which pods may migrate now (Koordinator's controllers/migration).
+
+Its filter is whole: pods, their namespaces and workloads, jobs in flight. In a dry run the evictions of the cycle count
+as jobs, so that it shows what the limits would leave. Jobs are worked off by `engine/descheduler/migration`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import DefaultEvictor, EvictorFilter
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.migration import jobs
+from koordpolicy.engine.descheduler.migration.filters import MigrationFilter
+from koordpolicy.engine.descheduler.migration.job_index import JobIndex
+from koordpolicy.engine.descheduler.migration.object_limiter import ObjectLimiter
+from koordpolicy.engine.descheduler.migration.workloads import SnapshotWorkloads, WorkloadFinder
+from koordpolicy.engine.framework.points import Refusal
+
+from .args import check_args, constraints_of, settings_of
+
+Json = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Look:
+    """The jobs of one snapshot, planned ones included, and its workloads."""
+
+    snapshot: Snapshot
+    index: JobIndex
+    workloads: WorkloadFinder
+    filter: MigrationFilter
+
+
+class MigrationController:
+    """The filter of pods that may migrate. Arguments are checked and defaulted ones, in v1alpha2 form."""
+
+    name = "MigrationController"
+
+    def __init__(self, args: Json, workloads: WorkloadFinder | None = None, instance: str = "") -> None:
+        self.settings = settings_of(args, instance)
+        self.limiter = ObjectLimiter(self.settings)
+        self._workloads = workloads
+        self._constraints = EvictorFilter(constraints_of(args))
+        skipped = self.settings.skipped_gates
+        self._fit = DefaultEvictor({
+            "nodeFit": args["nodeFit"] and "NodeFit" not in skipped, "nodeSelector": args["nodeSelector"],
+        })
+        namespaces = {} if "Namespaces" in skipped else args.get("namespaces") or {}
+        self._included = frozenset(namespaces.get("include") or ())
+        self._excluded = frozenset(namespaces.get("exclude") or ())
+        self._latest: _Look | None = None
+        self._asked: PodInfo | None = None
+
+    def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Return why no migration of the pod may be asked for, or None."""
+        self._asked = pod
+        if pod.object["metadata"].get("deletionTimestamp") is not None:
+            return Refusal("terminating", "the pod is terminating already")
+        return self._at(snapshot).filter.refusal(pod.object)
+
+    def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Return why the pod may not be evicted now: `nodeFit` is set, and no other node takes it; or None."""
+        return self._fit.pre_eviction_filter(pod, snapshot)
+
+    def plan_eviction(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Count an eviction of a dry run as a job, or return why no job would be created."""
+        refusal = self.request_refusal(pod, snapshot)
+        if refusal is None and not self.settings.dry_run:
+            self.requested(self.new_job(pod, f"planned-{pod.key}", "", self.name), snapshot)
+        return refusal
+
+    def request_refusal(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Return why no job is created for the pod, or None: its filter again, and the limits of its objects."""
+        if self.settings.dry_run:
+            return None
+        refusal = self.eviction_filter(pod, snapshot)
+        if refusal is None and self.limiter.exceeded(pod.object, snapshot.now):
+            refusal = Refusal("objectLimiters", "its workload or its namespace had its evictions for now")
+        return refusal
+
+    def new_job(self, pod: PodInfo, name: str, reason: str, trigger: str, **overrides: Any) -> dict[str, Any]:
+        """Return the job that asks for the pod's migration; see `jobs.new_job`."""
+        return jobs.new_job(pod.object, self.settings, name=name, reason=reason, trigger=trigger, **overrides)
+
+    def requested(self, job: Json, snapshot: Snapshot) -> None:
+        """Count a job that was created since the snapshot."""
+        self._at(snapshot).index.put(job)
+
+    def arbitration(self, snapshot: Snapshot) -> tuple[JobIndex, MigrationFilter]:
+        """Return the jobs of a snapshot, and the filter that arbitration asks about them."""
+        index = JobIndex.of(snapshot)
+        workloads = self._workloads or SnapshotWorkloads(snapshot)
+        return index, MigrationFilter(
+            self.settings, index, workloads, lambda item: self._evictable(item, snapshot), arbitrating=True,
+        )
+
+    def _at(self, snapshot: Snapshot) -> _Look:
+        if self._latest is None or self._latest.snapshot is not snapshot:
+            index, workloads = JobIndex.of(snapshot), self._workloads or SnapshotWorkloads(snapshot)
+            self._latest = _Look(snapshot, index, workloads, MigrationFilter(
+                self.settings, index, workloads, lambda item: self._evictable(item, snapshot),
+            ))
+        return self._latest
+
+    def _evictable(self, item: Json, snapshot: Snapshot) -> Refusal | None:
+        asked = self._asked
+        pod = asked if asked is not None and asked.object is item else PodInfo.of(item)
+        if (self._included and pod.namespace not in self._included) or pod.namespace in self._excluded:
+            return Refusal("namespaces", f"namespace `{pod.namespace}` is not evictable")
+        return self._constraints.eviction_filter(pod, snapshot)
+
+
+def make(args: Json, handle: object) -> MigrationController:  # noqa: ARG001 - factories take a handle
+    """Make MigrationController's filter for one profile."""
+    return MigrationController(args)
+
+
+__all__ = ["MigrationController", "check_args", "make"]
