@@ -61,8 +61,12 @@ class DeschedulerConfiguration:
 
 
 def default() -> DeschedulerConfiguration:
-    """Return the default configuration, without a file."""
-    return read_plain({})
+    """Return the configuration without a file.
+
+    It is Koordinator's, but pods migrate without reservations: nothing says that their scheduler knows them.
+    """
+    args = {"name": "MigrationController", "args": {"defaultJobMode": "EvictDirectly"}}
+    return read_plain({"profiles": [{"pluginConfig": [args]}]})
 
 
 def load(path: Path) -> DeschedulerConfiguration:

@@ -83,7 +83,10 @@ class MigrationFilter:
         owner = controller_of(pod)
         if owner is None or self._settings.skip_expected_replicas or self._skips("ExpectedReplicas"):
             return None
-        replicas = self._workloads.find(owner, _namespace(pod)).replicas
+        found = self._workloads.find(owner, _namespace(pod))
+        if found is None:
+            return None
+        replicas = found.replicas
         migrating = workload_limit(replicas, self._settings.max_migrating_per_workload)
         unavailable = workload_limit(replicas, self._settings.max_unavailable_per_workload)
         if replicas != 1 and replicas not in (migrating, unavailable):
@@ -123,6 +126,8 @@ class MigrationFilter:
         if owner is None or (skips_migrating and skips_unavailable):
             return None
         found = self._workloads.find(owner, _namespace(pod))
+        if found is None:
+            return None
         controller = str(owner.get("uid") or "")
         migrating = self._index.others_of_workload(pod, controller, passed_only=self._arbitrating)
         most = workload_limit(found.replicas, self._settings.max_migrating_per_workload)

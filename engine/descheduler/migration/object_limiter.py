@@ -75,7 +75,7 @@ class ObjectLimiter:
             given = self._settings.max_migrating_per_workload
         owner = controller_of(pod) or {}
         found = workloads.find(owner, str(pod["metadata"].get("namespace") or "default"))
-        return workload_limit(found.replicas, given)
+        return workload_limit(found.replicas, given) if found is not None else 0
 
 
 def _full(limit: ObjectLimit) -> int:

@@ -27,8 +27,11 @@ class WorkloadState:
 class WorkloadFinder(Protocol):
     """Finds the workloads of pods."""
 
-    def find(self, owner: Json, namespace: str) -> WorkloadState:
-        """Return the workload of a controlling owner reference; an empty one if there is no such controller."""
+    def find(self, owner: Json, namespace: str) -> WorkloadState | None:
+        """Return the workload of a controlling owner reference; an empty one if there is no such controller.
+
+        None if that is unknown, as the source of the cluster does not contain controllers of this kind.
+        """
         ...
 
 
@@ -39,31 +42,27 @@ def controller_of(item: Json) -> Json | None:
 
 
 class SnapshotWorkloads:
-    """Finds workloads in a snapshot; valid as long as it (implements `WorkloadFinder`).
-
-    If the source of the cluster does not contain the controller's kind, its replicas are those that exist.
-    """
+    """Finds workloads in a snapshot; valid as long as it (implements `WorkloadFinder`)."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._found: dict[tuple[str, str, str, str], WorkloadState] = {}
+        self._found: dict[tuple[str, str, str, str], WorkloadState | None] = {}
         self._owned: dict[str, list[Json]] | None = None
         self._sets: dict[str, list[str]] | None = None
 
-    def find(self, owner: Json, namespace: str) -> WorkloadState:
-        """Return the workload of a controlling owner reference; an empty one if there is no such controller."""
+    def find(self, owner: Json, namespace: str) -> WorkloadState | None:
+        """Return the workload of a controlling owner reference, or None if the source lacks its kind."""
         kind, name, uid = (str(owner.get(key) or "") for key in ("kind", "name", "uid"))
         key = (kind, namespace, name, uid)
         if key not in self._found:
             self._found[key] = self._find(kind, namespace, name, uid)
         return self._found[key]
 
-    def _find(self, kind: str, namespace: str, name: str, uid: str) -> WorkloadState:
+    def _find(self, kind: str, namespace: str, name: str, uid: str) -> WorkloadState | None:
         if kind in _WITHOUT_SCALE:
             return WorkloadState()
         if self._snapshot.cluster.lacks(kind):
-            pods = self._pods_of(uid)
-            return WorkloadState(len(pods), pods)
+            return None
         found = self._snapshot.object(kind, f"{namespace}/{name}")
         if found is None or (found["metadata"].get("uid") or "") != uid:
             return WorkloadState()

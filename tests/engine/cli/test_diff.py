@@ -357,6 +357,7 @@ def test_the_configuration_of_the_descheduler_says_what_runs(run: Run, sets: dic
     )
     owned = pod("web-1", "1", "cool")
     owned["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "web", "uid": "u"}]
+    owned["spec"]["schedulerName"] = "koord-scheduler"
     dump = write_dump(tmp_path / "c.json", [node("cool"), node("hot"), metric("cool", "1"), metric("hot", "1"), owned])
     for name, evicted in (("p", 0), ("q", 1)):
         config.write_text(config.read_text(encoding="utf-8").replace("name: p", f"name: {name}"), encoding="utf-8")

@@ -44,8 +44,6 @@ OWNED = pod("one", "1", "a")
 OWNED["metadata"]["ownerReferences"] = [
     {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True},
 ]
-OWNED["metadata"]["annotations"] = {"descheduler.alpha.kubernetes.io/evict": "true"}
-OWNED["spec"]["schedulerName"] = "koord-scheduler"
 OBJECTS = [node("a"), node("b"), OWNED, pod("two", "1")]
 WARNING = (
     "warning: the source of the cluster does not contain {}: add them to it, or do not rely on what these plugins say\n"

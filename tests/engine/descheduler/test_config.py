@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,6 @@ def complaints(text: str) -> list[str]:
 
 def test_an_empty_configuration_has_koordinators_defaults():
     found = read("")
-    assert found == config.default()
     assert found.profiles == (DeschedulerProfileSpec(
         "koord-descheduler", evict=("MigrationController",), filter=("MigrationController",),
     ),)
@@ -42,6 +42,13 @@ def test_an_empty_configuration_has_koordinators_defaults():
         "enableProfiling": True, "enableContentionProfiling": True, "deschedulingInterval": 0, "dryRun": False,
         "healthzBindAddress": "0.0.0.0:10251", "metricsBindAddress": "0.0.0.0:10251",
     }
+
+
+def test_without_a_file_pods_migrate_without_reservations():
+    (profile,) = config.default().profiles
+    assert profile.args == {"MigrationController": {"defaultJobMode": "EvictDirectly"}}
+    (of_empty_file,) = read("").profiles
+    assert replace(profile, args={}, configured=()) == replace(of_empty_file, args={}, configured=())
 
 
 def test_the_example_is_read_and_its_arguments_are_in_internal_form():
