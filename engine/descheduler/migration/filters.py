@@ -42,6 +42,7 @@ class MigrationFilter:
         self._workloads = workloads
         self._evictable = evictable
         self._arbitrating = arbitrating
+        self._unavailable: dict[tuple[str, str], frozenset[str]] = {}
 
     def refusal(self, pod: Json) -> Refusal | None:
         """Return why no migration of the pod may be asked for, or None."""
@@ -135,7 +136,10 @@ class MigrationFilter:
             return _over("maxMigratingPerWorkload", len(migrating), most, " of its workload")
         if skips_unavailable:
             return None
-        missing = migrating | {_key(each) for each in found.pods if not is_available(each)}
+        place = (_namespace(pod), controller)
+        if place not in self._unavailable:
+            self._unavailable[place] = frozenset(_key(each) for each in found.pods if not is_available(each))
+        missing = migrating | self._unavailable[place]
         most = workload_limit(found.replicas, self._settings.max_unavailable_per_workload)
         if len(missing) < most:
             return None
