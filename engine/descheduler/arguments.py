@@ -7,9 +7,9 @@ The rules are Koordinator's (pkg/descheduler/apis/config), including the unusual
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from koordpolicy.engine.documents import parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode
@@ -18,31 +18,7 @@ from koordpolicy.engine.source import Span
 
 from . import koordinator_args as others
 from .anomaly import AnomalyCondition
-
-Fault: TypeAlias = tuple[tuple[str | int, ...], str]
-"""A path below the arguments and the fault there."""
-
-
-class ArgumentError(ValueError):
-    """Invalid arguments; `faults` are all of them, with paths below the arguments."""
-
-    def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("; ".join(fault_text(each) for each in self.faults))
-
-
-def refuse(faults: Iterable[Fault]) -> None:
-    """Raise `ArgumentError` if there is a fault."""
-    found = tuple(faults)
-    if found:
-        raise ArgumentError(found)
-
-
-def fault_text(fault: Fault) -> str:
-    """Return a fault as text: its path, if it is not about the arguments as a whole, and its message."""
-    path, message = field_path(fault[0]), fault[1]
-    return message if not path or message.startswith(f"{path}:") else f"{path}: {message}"
-
+from .argument_faults import Fault, refuse
 
 DEFAULT_POOL: Final = "__default_node_pool__"
 
@@ -277,14 +253,6 @@ def complete(plugin: str, args: Mapping[str, Any]) -> dict[str, Any]:
     internal = kind.convert(kind.default(args))
     refuse(kind.check(internal))
     return internal
-
-
-def field_path(path: tuple[str | int, ...]) -> str:
-    """Return a path as text: `nodePools[0].lowThresholds.cpu`."""
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
-    return text
 
 
 def place_of(node: YamlNode | None, path: Sequence[str | int]) -> Span | None:

@@ -20,7 +20,8 @@ from koordpolicy.engine.documents.validation import has_schema, validate, valida
 from koordpolicy.engine.kubernetes.selectors import check_selector
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
-from .arguments import DEFAULT_POOL, KINDS, Fault, field_path, place_of
+from .argument_faults import Fault, field_path
+from .arguments import DEFAULT_POOL, KINDS, place_of
 from .ignored_fields import warnings_of
 from .limits import CycleLimits
 from .profile import DeschedulerProfileSpec

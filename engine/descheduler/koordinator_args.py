@@ -9,12 +9,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from koordpolicy.engine.kubernetes.label_syntax import selector_faults
 
-if TYPE_CHECKING:
-    from .arguments import Fault
+from .argument_faults import Fault
 
 BEST_EFFORT: Final = "BestEffort"
 DRAIN_NODE: Final = "DrainNode"

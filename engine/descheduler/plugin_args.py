@@ -16,7 +16,7 @@ from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.kubernetes.label_syntax import selector_faults
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
-from .arguments import Fault, refuse
+from .argument_faults import Fault, refuse
 from .pods import labels_of
 
 

@@ -20,7 +20,8 @@ from koordpolicy.engine.framework.points import Enforcement, Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Span, did_you_mean
 
-from .arguments import ArgumentError, fault_text, place_of
+from .argument_faults import ArgumentError, fault_text
+from .arguments import place_of
 from .documents import DocumentPlugin, SourceStreaks
 
 

@@ -588,7 +588,7 @@ def unit_of(path: tuple[str, ...]) -> str:
     if path[:1] in (("podInfo",), ("existingPodInfo",)) and path[1:2] in (("requests",), ("limits",)):
         path = path[1:]
     unit = _UNITS.get(path[0], "")
-    if unit != _AMOUNT_UNIT:
+    if unit not in {_AMOUNT_UNIT, _GROUP_UNIT}:
         return unit
     return unit_of_resource(path[-1]) if len(path) > 1 else ""
 

@@ -28,12 +28,12 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.anomaly import AnomalyCondition, Detector, Detectors
+from koordpolicy.engine.descheduler.argument_faults import field_path
 from koordpolicy.engine.descheduler.arguments import (
     NodePool,
     check_low_node_load,
     complete,
     default_low_node_load,
-    field_path,
     read_low_node_load,
 )
 from koordpolicy.engine.descheduler.config import read_plain

@@ -19,7 +19,8 @@ from koordpolicy.builtin_plugins.descheduler.scale_down_bin_pack.ranking import 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount, resource_list
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.descheduler.arguments import KINDS, refuse
+from koordpolicy.engine.descheduler.argument_faults import refuse
+from koordpolicy.engine.descheduler.arguments import KINDS
 from koordpolicy.engine.descheduler.evictor import CycleEvictor
 from koordpolicy.engine.descheduler.fitting_nodes import FittingNodes
 from koordpolicy.engine.descheduler.framework import select_rows

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from koordpolicy.engine.descheduler.arguments import Fault, refuse
+from koordpolicy.engine.descheduler.argument_faults import Fault, refuse
 from koordpolicy.engine.descheduler.migration.filters import GATES
 from koordpolicy.engine.descheduler.migration.jobs import EVICTION_POLICIES
 from koordpolicy.engine.descheduler.migration.settings import (

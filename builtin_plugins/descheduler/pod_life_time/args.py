@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordpolicy.engine.descheduler.arguments import Fault, refuse
+from koordpolicy.engine.descheduler.argument_faults import Fault, refuse
 from koordpolicy.engine.descheduler.criteria import status_fields
 from koordpolicy.engine.descheduler.plugin_args import PodSelection, check_label_selector, check_lists, decode
 

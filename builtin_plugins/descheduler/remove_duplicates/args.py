@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from koordpolicy.engine.descheduler.arguments import Fault, refuse
+from koordpolicy.engine.descheduler.argument_faults import Fault, refuse
 from koordpolicy.engine.descheduler.plugin_args import check_lists, decode
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from koordpolicy.builtin_plugins.descheduler.custom_priority.plugin import CustomPriority, check_args, read_args
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.descheduler.arguments import ArgumentError
+from koordpolicy.engine.descheduler.argument_faults import ArgumentError
 from tests.balance_cycles import Json, Server, evicted, kept, node, pod, run
 
 ORDER = [

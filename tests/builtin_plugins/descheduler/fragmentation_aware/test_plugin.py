@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from koordpolicy.builtin_plugins.descheduler.fragmentation_aware.imbalance import imbalance, imbalances, requests_of
 from koordpolicy.builtin_plugins.descheduler.fragmentation_aware.plugin import FragmentationAware, check_args, read_args
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.descheduler.arguments import ArgumentError
+from koordpolicy.engine.descheduler.argument_faults import ArgumentError
 from koordpolicy.engine.testing.kit import FakeEvictor
 from tests.balance_cycles import Json, evicted, kept, node, pod, run
 

@@ -8,7 +8,7 @@ from koordpolicy.builtin_plugins.descheduler.migration_controller.args import ch
 from koordpolicy.builtin_plugins.descheduler.migration_controller.plugin import MigrationController
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.descheduler.arguments import ArgumentError
+from koordpolicy.engine.descheduler.argument_faults import ArgumentError
 from koordpolicy.engine.descheduler.evictor import CycleEvictor
 from koordpolicy.engine.descheduler.limits import CycleLimits, EvictionLimiter
 from koordpolicy.engine.descheduler.migration.settings import SECOND, MigrationSettings, ObjectLimit

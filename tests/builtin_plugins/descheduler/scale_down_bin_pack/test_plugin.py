@@ -8,7 +8,7 @@ import pytest
 from koordpolicy.builtin_plugins.descheduler.scale_down_bin_pack.args import check_args
 from koordpolicy.builtin_plugins.descheduler.scale_down_bin_pack.ranking import BinPackNode, rank_pods
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.descheduler.arguments import ArgumentError
+from koordpolicy.engine.descheduler.argument_faults import ArgumentError
 from tests.balance_cycles import Json, Server, evicted, kept, node, pod, run
 
 COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -31,7 +31,7 @@ class Plugin:
 
 
 def profile(*plugins):
-    return SimpleNamespace(having=lambda capability: [SimpleNamespace(ask=each) for each in plugins])
+    return SimpleNamespace(having=lambda capability: [SimpleNamespace(instance=each) for each in plugins])
 
 
 def test_controllers_run_when_they_are_due_and_are_asked_for_once():

@@ -85,14 +85,14 @@ def test_answers_are_told_in_a_few_words(kit, answer, words):
         cluster, kit.live(Plugin("P", Framework.SCHEDULER, (Point.PERMIT,), lambda args, handle: Permits(), "", "1")),
     )
     profile = traced(scheduler.profile_of(kit.pod()), found.append, timer=Timer())
-    assert profile.at[Point.PERMIT][0].ask.permit(None, None, None, 0) == answer
+    assert profile.at[Point.PERMIT][0].instance.permit(None, None, None, 0) == answer
     assert found == [PluginCall("P", "permit", words, pytest.approx(1e-6))]
 
 
 def test_a_traced_plugin_has_the_methods_of_the_plugin_and_no_others(kit):
     scheduler = Scheduler(kit.cluster("a"), kit.live(kit.plugin("F", kit.refuses())))
-    ask = traced(scheduler.profile_of(kit.pod()), lambda _: None).filters[0].ask
-    assert (hasattr(ask, "filter"), hasattr(ask, "score"), ask.message) == (True, False, "no")
+    plugin = traced(scheduler.profile_of(kit.pod()), lambda _: None).filters[0].instance
+    assert (hasattr(plugin, "filter"), hasattr(plugin, "score"), plugin.message) == (True, False, "no")
 
 
 def test_the_scheduler_writes_the_trace_to_its_log_where_that_is_switched_on(kit, caplog):

@@ -267,7 +267,7 @@ spec:
     profile = scheduler.profiles[0]
     counted = {
         each.rule: (each.evaluated, each.failed)
-        for document in (profile.filters[0].ask, profile.scores[0].ask)
+        for document in (profile.filters[0].instance, profile.scores[0].instance)
         for each in document.evaluations.values()
     }
     assert counted == {"large": (NODES + 1, 0), "empty": (large + 1, 0), "pods": (NODES + 1 + 2 * large, 0)}
