@@ -54,10 +54,11 @@ def test_states_are_those_of_the_own_node(api: ObjectServer, kubelet: FakeKubele
 
 def test_without_a_node_slo_it_is_synced_and_there_is_none(api: ObjectServer, kubelet: FakeKubelet):
     api.put(node())
-    with informed(api, kubelet) as states:
+    with informed(api, kubelet, started=False) as states:
         assert (states.synced, states.pods_age, states.age("NodeSLO"), states.pods_stale) == (
             False, math.inf, math.inf, True)
         kubelet.answer = lambda: pod_list(pod())
+        states.start()
         until(lambda: states.synced)
         assert states.node_slo is None
         assert states.object("NodeSLO") is None
