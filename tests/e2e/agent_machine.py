@@ -322,7 +322,8 @@ class WriteWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(0.02):
-            with contextlib.suppress(BlockingIOError):
+            # Nothing more to read, or a file that is gone since it was written: the kernel has dropped that event.
+            with contextlib.suppress(OSError):
                 while True:
                     self._note(os.read(self._descriptor, 65536))
 
@@ -332,8 +333,10 @@ class WriteWatch:
             length, _, _, _, _, file, pid = self._EVENT.unpack_from(events, at)
             at += length
             if file >= 0:
-                self._written.setdefault(pid, set()).add(str(Path(f"/proc/self/fd/{file}").readlink()))
-                os.close(file)
+                try:
+                    self._written.setdefault(pid, set()).add(str(Path(f"/proc/self/fd/{file}").readlink()))
+                finally:
+                    os.close(file)
 
 
 def settings_outside() -> dict[str, str]:

@@ -278,7 +278,7 @@ def test_suppression_follows_a_rise_within_two_intervals_and_gives_back_in_steps
     busy = [each for each in rounds if each.time < ended]
     assert [each.used > 100 for each in busy[1:3]] == [True, True]
     for each in rounds:
-        target = int((CPUS * 10 * threshold - each.used - each.system) * 100)
+        target = max(int((CPUS * 10 * threshold - each.used - each.system) * 100), LEAST)
         assert abs(each.quota - min(target, each.before + STEP)) <= CPUS * PERIOD // 100 + 200, each
     rises = [each.quota - each.before for each in rounds if each.quota > each.before]
     assert 0 < max(rises) <= STEP

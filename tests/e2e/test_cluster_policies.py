@@ -21,6 +21,7 @@ import yaml
 from koordpolicy.engine.documents.crd import definitions
 from koordpolicy.engine.documents.objects import PLURALS
 
+from . import roles
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
 from .scheduler_process import until
 
@@ -366,12 +367,12 @@ def test_the_roles_separate_authors_and_suffice_for_the_server(
     if not isinstance(cluster, ControlPlane):
         pytest.skip("makes cluster roles and the namespace koordinator-system")
     manifests = list(yaml.safe_load_all((ROOT / "deploy" / "policies" / "rbac.yaml").read_text()))
-    space = "koordinator-system"
-    kinds.create("/api/v1/namespaces", {"metadata": {"name": space}})
-    kinds.create(f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": "koord-policy"}})
+    space = roles.NAMESPACE
+    # Tests of deployments make the namespace too.
+    roles.create(kinds, {"kind": "Namespace", "metadata": {"name": space}})
+    roles.create(kinds, {"kind": "ServiceAccount", "metadata": {"name": "koord-policy"}})
     for each in manifests:
-        inside = f"/namespaces/{space}" if each["metadata"].get("namespace") else ""
-        kinds.create(f"{RBAC}{inside}/{each['kind'].lower()}s", each)
+        roles.create(kinds, each)
     for author in ("scheduling", "eviction"):
         kinds.create(f"{RBAC}/clusterrolebindings", {
             "metadata": {"name": f"{author}-author"},
