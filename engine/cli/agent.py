@@ -12,9 +12,7 @@ import argparse
 import copy
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +23,7 @@ from . import delegation, reloading
 from .agent_observing import Observed, check_serving
 from .composition import LIVE_CLUSTER, add_policies, check_enabled, context_of, need_file
 from .durations import seconds
-from .ending import Ending
+from .ending import end_at_signals
 from .exits import Exit, Stop
 from .logs import add_format_argument, start_server_logs
 from .qos import gates_from_option, read_gates
@@ -164,9 +162,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     start_server_logs(options.log_format)
     loaded = _load(options, builtins, own)
     agent = loaded.agent
-    ending = Ending(_StopFlag(agent.stop), _GRACE_S)
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: ending())
+    end_at_signals(agent.stop, _GRACE_S)
     try:
         loaded.begin()
         agent.run(lambda: _say_ready(agent, loaded.registry()), seconds=options.seconds or float("inf"))
@@ -176,21 +172,6 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         sys.stdout.flush()
         os.execv(sys.executable, [*sys.orig_argv, "--cgroup-driver", agent.driver])  # noqa: S606 - this command
     return Exit.OK
-
-
-class _StopFlag:
-    """The flag that a signal sets; implements `ending.Stoppable`."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._set = threading.Event()
-
-    def is_set(self) -> bool:
-        return self._set.is_set()
-
-    def set(self) -> None:
-        self._set.set()
-        self._stop()
 
 
 class _Loaded:

@@ -116,13 +116,9 @@ def check_serving(options: argparse.Namespace) -> None:
     _access_of(options)
 
 
-def _protects(options: argparse.Namespace) -> bool:
-    return options.tls_cert is not None or options.authentication_kubeconfig is not None
-
-
 def _access_of(options: argparse.Namespace) -> DelegatedAccess | None:
     """Return who decides about requests; nothing is imported unless the options ask for it."""
-    if not _protects(options):
+    if not delegation.protects(options):
         return delegation.access_of(options)
     from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415
 

@@ -41,6 +41,11 @@ def add_arguments(group: argparse._ArgumentGroup) -> None:
         group.add_argument(f"--{name.replace('_', '-')}", metavar="TIME", type=seconds, help=f"{text} (default: 10s)")
 
 
+def protects(options: argparse.Namespace) -> bool:
+    """Return whether a server authenticates its readers: their tokens are encrypted on their way, or it is demanded."""
+    return options.tls_cert is not None or options.authentication_kubeconfig is not None
+
+
 def access_of(
     options: argparse.Namespace, connect: Callable[[], Connection] | None = None,
 ) -> DelegatedAccess | None:

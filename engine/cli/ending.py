@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import sys
 import threading
 import time
@@ -55,6 +56,28 @@ class Ending:
             self.timer.start()
         elif self._clock() - self._since >= _SAME_SIGNAL_SECONDS:
             self._give_up("a second signal came")
+
+
+class _StopFlag:
+    """The flag of a server that is stopped by a function."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._set = threading.Event()
+
+    def is_set(self) -> bool:
+        return self._set.is_set()
+
+    def set(self) -> None:
+        self._set.set()
+        self._stop()
+
+
+def end_at_signals(stop: Callable[[], None], grace: float) -> None:
+    """Call `stop` at SIGTERM and SIGINT, and end the process if the server takes longer than `grace` seconds then."""
+    ending = Ending(_StopFlag(stop), grace)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: ending())
 
 
 def _give_up(why: str) -> None:

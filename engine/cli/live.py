@@ -6,7 +6,6 @@ import argparse
 import logging
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +14,7 @@ from . import delegation
 from .client_options import LEASE_OPTIONS, LIMIT_OPTIONS, add_lease_arguments, add_limit_arguments, lease_of
 from .composition import DEFAULT_PROFILE, check_enabled, choice_of, need_file, report_idle
 from .durations import seconds
-from .ending import Ending, leave
+from .ending import end_at_signals, leave
 from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs
 from .observing import Observing, observing_of, recorded_reads
@@ -85,8 +84,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     check_paths(options)
     connect = partial(load_connection, options.cluster.partition(":")[2] or None)
     tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
-    operations = Operations(counters=Counters(), access=delegation.access_of(options, connect) if _protects(options)
-                            else None)
+    operations = Operations(
+        counters=Counters(),
+        access=delegation.access_of(options, connect) if delegation.protects(options) else None)
     _start_logs(options, operations)
     loaded = load_vetted(options, partial(_load, options, builtins, operations, connect))
     server = loaded.server
@@ -98,10 +98,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             rollback.add_to(app)
 
     listeners = listen(add_to, (("--bind", options.bind, tls), ("--health-bind", options.health_bind, None)))
-    stop = _StopFlag(server.stop)
-    ending = Ending(stop, _GRACE_S)
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: ending())
+    end_at_signals(server.stop, _GRACE_S)
     signal.signal(signal.SIGUSR2, lambda *_: server.scheduler.request_dump())
     interval = sys.getswitchinterval()
     # Requests and watches wait for a decision that computes this long, instead of 5 ms.
@@ -123,21 +120,6 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK
 
 
-class _StopFlag:
-    """The flag that a signal sets; implements `ending.Stoppable`."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._set = threading.Event()
-
-    def is_set(self) -> bool:
-        return self._set.is_set()
-
-    def set(self) -> None:
-        self._set.set()
-        self._stop()
-
-
 class _Loaded:
     """The server, and what keeps its policies up to date."""
 
@@ -152,11 +134,6 @@ class _Loaded:
         if self._vetter is not None:
             self._vetter.close()
         self.reloader.close()
-
-
-def _protects(options: argparse.Namespace) -> bool:
-    """Return whether readers are authenticated: where tokens are encrypted on their way, or it is demanded."""
-    return options.tls_cert is not None or options.authentication_kubeconfig is not None
 
 
 def _load(

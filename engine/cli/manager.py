@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import ssl
 import sys
-import threading
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -22,7 +19,7 @@ from . import delegation
 from .client_options import add_lease_arguments, add_limit_arguments, lease_of
 from .composition import LIVE_CLUSTER
 from .durations import seconds
-from .ending import Ending, leave
+from .ending import end_at_signals, leave
 from .exits import Exit, Stop
 from .logs import add_format_argument, start_server_logs
 from .serving import address, listen, start_listener, tls_of
@@ -97,8 +94,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         raise Stop("`--webhook-bind` needs `--tls-cert` and `--tls-key`: the API server calls webhooks over https only")
     start_server_logs(options.log_format)
     connect = partial(load_connection, context or None)
-    protects = options.tls_cert is not None or options.authentication_kubeconfig is not None
-    operations = ManagerOperations(access=delegation.access_of(options, connect) if protects else None)
+    operations = ManagerOperations(
+        access=delegation.access_of(options, connect) if delegation.protects(options) else None)
     settings = ManagerSettings(
         namespace=options.namespace, config_map=options.config_map,
         lease=lease_of(options, name=_LEASE_NAME, namespace=options.namespace),
@@ -107,9 +104,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     server = ManagerServer(connect, settings, requests=operations.requests, ready=lambda: _say_ready(server))
     operations.follow(server)
     listeners = _listen(options, operations, server, tls)
-    ending = Ending(_StopFlag(server.stop), _GRACE_S)
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: ending())
+    end_at_signals(server.stop, _GRACE_S)
     try:
         ended = server.run()
     finally:
@@ -120,21 +115,6 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         logging.getLogger(__name__).error("the Lease was lost: another manager may lead now")
         leave(Exit.UNEXPECTED)
     return Exit.OK
-
-
-class _StopFlag:
-    """The flag that a signal sets; implements `ending.Stoppable`."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-        self._set = threading.Event()
-
-    def is_set(self) -> bool:
-        return self._set.is_set()
-
-    def set(self) -> None:
-        self._set.set()
-        self._stop()
 
 
 def _listen(
