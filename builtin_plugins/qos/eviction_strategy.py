@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.agent.qos_manager.evictions import (
     LEAVING_FOR,
     EvictionCandidate,
     EvictionTask,
     ExecutionResult,
+    PriorityOrder,
+    ReleaseTarget,
     eviction_id,
     execute_tasks,
     is_terminating,
+    request_contribution,
+    requested_up_to,
 )
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
@@ -29,6 +33,8 @@ from koordpolicy.engine.framework.qos import Adjustment, Readings
 NOT_CONFIGURED: Final = "ResourceThresholdStrategy not config"
 MOST_PRIORITY: Final = 7999
 """The largest priority of the band koord-mid: pods above are never evicted for their requests."""
+RequestRelease: TypeAlias = Callable[[Mapping[str, int], Mapping[str, Any], int, int], dict[str, int]]
+"""Returns the requests to release by resource, of requested and allocatable amounts, threshold and lower bound."""
 _SECOND: Final = 1_000_000_000
 _ARGUMENTS: Final = ("intervalSeconds", "coolTimeSeconds", "features", "hardThresholdPercent")
 
@@ -133,6 +139,29 @@ def check_usage_priority(section: ThresholdSection) -> int:
     return threshold
 
 
+def read_request_bounds(section: ThresholdSection, resource: str, feature: str, least: str) -> tuple[int, int, int]:
+    """Return threshold and lower bound of requests, in percent, and the priority up to which pods count.
+
+    The settings are named by the `resource`, in koordlet's errors by the `feature`; `least` is its word for a bound
+    of 0.
+
+    Raises:
+        SettingError: they are invalid.
+    """
+    if not section.present:
+        raise SettingError(NOT_CONFIGURED)
+    threshold = section.number(f"{resource}AllocatableEvictThresholdPercent")
+    if threshold is None:
+        raise SettingError(f"{feature}ThresholdPercent not config")
+    if threshold < 0:
+        raise SettingError(f"threshold percent({threshold}) should {least} than 0")
+    lower = section.number(f"{resource}AllocatableEvictLowerPercent")
+    if lower is None:
+        raise SettingError(f"{feature}LowerPercent not config")
+    check_lower(lower, threshold)
+    return threshold, lower, check_request_priority(section)
+
+
 @dataclass(slots=True)
 class NodeCooling:
     """The latest evictions of a strategy on a node, and the time that its cool-down counts from; in nanoseconds."""
@@ -192,6 +221,24 @@ class EvictionStrategy(ABC):
     @abstractmethod
     def node_percent(self, readings: Readings, capacity: int) -> int:
         """Return the node's usage in whole percent of its capacity; raise `EvaluationError` if it is unknown."""
+
+    def task_by_requests(
+        self, feature: str, readings: Readings, bounds: tuple[int, int, int], release_of: RequestRelease,
+        usage_factor: int = 1,
+    ) -> EvictionTask | None:
+        """Return the task of a feature that evicts for requests, or None if nothing is to be released.
+
+        `bounds` are threshold, lower bound and priority; `usage_factor` multiplies the usage of candidates.
+        """
+        threshold, lower, priority = bounds
+        allocatable = (readings.node.get("status") or {}).get("allocatable") or {}
+        release = release_of(requested_up_to(readings.pods, self.resource, priority), allocatable, threshold, lower)
+        if not release:
+            return None
+        order = PriorityOrder(feature, self.resource, priority, ReleaseTarget.REQUESTS, usage_factor)
+        return EvictionTask(
+            reason_of(feature), order.candidates(readings), release, ReleaseTarget.REQUESTS,
+            request_contribution(self.resource, release), feature)
 
     def adjust(self, readings: Readings) -> Sequence[Adjustment]:
         """Return the evictions of this round."""
@@ -305,6 +352,11 @@ class EvictionStrategy(ABC):
         """Return whether the node's usage reaches the hard threshold, if there is one."""
         hard = self.args.hard_threshold
         return hard is not None and self.node_percent(readings, capacity) >= hard
+
+
+def reason_of(feature: str) -> str:
+    """Return koordlet's reason for the evictions of a feature."""
+    return f"trigger by koordlet feature {feature}"
 
 
 def node_name(readings: Readings) -> str:

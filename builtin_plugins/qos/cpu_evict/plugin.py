@@ -20,8 +20,6 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
     allocatable_release,
     batch_cpu_of,
     eviction_allowed,
-    request_contribution,
-    requested_up_to,
     usage_percent,
     usage_release,
     used_or_none,
@@ -38,8 +36,9 @@ from ..eviction_strategy import (
     SettingError,
     ThresholdSection,
     check_lower,
-    check_request_priority,
     check_usage_priority,
+    read_request_bounds,
+    reason_of,
 )
 
 BE_CPU_EVICT: Final = "BECPUEvict"
@@ -164,23 +163,8 @@ def usage_bounds(section: ThresholdSection) -> tuple[int, int, int]:
 
 
 def request_bounds(section: ThresholdSection) -> tuple[int, int, int]:
-    """Return threshold and lower bound of requests, in percent, and the priority up to which pods count.
-
-    Raises:
-        SettingError: they are invalid.
-    """
-    if not section.present:
-        raise SettingError(NOT_CONFIGURED)
-    threshold = section.number("cpuAllocatableEvictThresholdPercent")
-    if threshold is None:
-        raise SettingError("CPUAllocatableEvictThresholdPercent not config")
-    if threshold < 0:
-        raise SettingError(f"threshold percent({threshold}) should equal or greater than 0")
-    lower = section.number("cpuAllocatableEvictLowerPercent")
-    if lower is None:
-        raise SettingError("CPUAllocatableEvictLowerPercent not config")
-    check_lower(lower, threshold)
-    return threshold, lower, check_request_priority(section)
+    """Return threshold, lower bound and priority of CPUAllocatableEvict; see `read_request_bounds`."""
+    return read_request_bounds(section, "cpu", CPU_ALLOCATABLE_EVICT, "equal or greater")
 
 
 def check_settings(feature: str, section: ThresholdSection) -> None:
@@ -245,7 +229,7 @@ class CPUEvict(EvictionStrategy):
 
     def task(self, feature: str, section: ThresholdSection, readings: Readings, capacity: int) -> EvictionTask | None:
         """Return the feature's task, or None if nothing is to be released."""
-        reason = f"trigger by koordlet feature {feature}"
+        reason = reason_of(feature)
         if feature == BE_CPU_EVICT:
             amount = _satisfaction_release(section, readings)
             if not amount:
@@ -254,15 +238,7 @@ class CPUEvict(EvictionStrategy):
                 reason, best_effort_candidates(readings), {BATCH_CPU: amount}, ReleaseTarget.REQUESTS,
                 lambda candidate: {BATCH_CPU: batch_cpu_of(candidate.pod)}, feature)
         if feature == CPU_ALLOCATABLE_EVICT:
-            threshold, lower, priority = request_bounds(section)
-            allocatable = (readings.node.get("status") or {}).get("allocatable") or {}
-            release = request_release(requested_up_to(readings.pods, "cpu", priority), allocatable, threshold, lower)
-            if not release:
-                return None
-            order = PriorityOrder(feature, "cpu", priority, ReleaseTarget.REQUESTS)
-            return EvictionTask(
-                reason, order.candidates(readings), release, ReleaseTarget.REQUESTS,
-                request_contribution("cpu", release), feature)
+            return self.task_by_requests(feature, readings, request_bounds(section), request_release)
         threshold, lower, priority = usage_bounds(section)
         amount = usage_release(_node_usage(readings), capacity, threshold, lower)
         if not amount:

@@ -18,9 +18,7 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
     ReleaseTarget,
     allocatable_release,
     eviction_allowed,
-    request_contribution,
     request_of,
-    requested_up_to,
     usage_percent,
     usage_release,
     used_or_none,
@@ -29,14 +27,14 @@ from koordpolicy.engine.framework.qos import Readings
 from koordpolicy.engine.kubernetes.vocabulary import BE, raw_qos_class
 
 from ..eviction_strategy import (
-    NOT_CONFIGURED,
     EvictionArgs,
     EvictionStrategy,
     SettingError,
     ThresholdSection,
     check_lower,
-    check_request_priority,
     check_usage_priority,
+    read_request_bounds,
+    reason_of,
 )
 
 BE_MEMORY_EVICT: Final = "BEMemoryEvict"
@@ -69,23 +67,8 @@ def usage_bounds(section: ThresholdSection, feature: str) -> tuple[int, int]:
 
 
 def request_bounds(section: ThresholdSection) -> tuple[int, int, int]:
-    """Return threshold and lower bound of requests, in percent, and the priority up to which pods count.
-
-    Raises:
-        SettingError: they are invalid.
-    """
-    if not section.present:
-        raise SettingError(NOT_CONFIGURED)
-    threshold = section.number("memoryAllocatableEvictThresholdPercent")
-    if threshold is None:
-        raise SettingError("MemoryAllocatableEvictThresholdPercent not config")
-    if threshold < 0:
-        raise SettingError(f"threshold percent({threshold}) should greater than 0")
-    lower = section.number("memoryAllocatableEvictLowerPercent")
-    if lower is None:
-        raise SettingError("MemoryAllocatableEvictLowerPercent not config")
-    check_lower(lower, threshold)
-    return threshold, lower, check_request_priority(section)
+    """Return threshold, lower bound and priority of MemoryAllocatableEvict; see `read_request_bounds`."""
+    return read_request_bounds(section, "memory", MEMORY_ALLOCATABLE_EVICT, "greater")
 
 
 def check_settings(feature: str, section: ThresholdSection) -> None:
@@ -149,18 +132,8 @@ class MemoryEvict(EvictionStrategy):
 
     def task(self, feature: str, section: ThresholdSection, readings: Readings, capacity: int) -> EvictionTask | None:
         """Return the feature's task, or None if nothing is to be released."""
-        reason = f"trigger by koordlet feature {feature}"
         if feature == MEMORY_ALLOCATABLE_EVICT:
-            threshold, lower, priority = request_bounds(section)
-            allocatable = (readings.node.get("status") or {}).get("allocatable") or {}
-            release = request_release(
-                requested_up_to(readings.pods, "memory", priority), allocatable, threshold, lower)
-            if not release:
-                return None
-            order = PriorityOrder(feature, "memory", priority, ReleaseTarget.REQUESTS, _USAGE_FACTOR)
-            return EvictionTask(
-                reason, order.candidates(readings), release, ReleaseTarget.REQUESTS,
-                request_contribution("memory", release), feature)
+            return self.task_by_requests(feature, readings, request_bounds(section), request_release, _USAGE_FACTOR)
         threshold, lower = usage_bounds(section, feature)
         amount = usage_release(readings.node_usage("memory"), capacity, threshold, lower)
         if not amount:
@@ -172,7 +145,7 @@ class MemoryEvict(EvictionStrategy):
                 feature, "memory", check_usage_priority(section), ReleaseTarget.USAGE, _USAGE_FACTOR)
             candidates = order.candidates(readings)
         return EvictionTask(
-            reason, candidates, {"memory": amount}, ReleaseTarget.USAGE,
+            reason_of(feature), candidates, {"memory": amount}, ReleaseTarget.USAGE,
             lambda candidate: {"memory": candidate.used}, feature, self.is_past_hard_threshold(readings, capacity))
 
 
