@@ -93,13 +93,16 @@ def refused(code: int, reason: str = "", headers: Mapping[str, str] | None = Non
     return json_answer(refusal(code, reason), code, headers)
 
 
-def watched(*frames: tuple[str, Json], then: str = "hang", after: float = 0.0) -> Any:
+def watched(*frames: tuple[str, Json], then: str = "hang", after: float = 0.0,
+            last_waits_for: asyncio.Event | None = None) -> Any:
     """The frames of a watch, which then hangs, ends ("close") or breaks ("reset")."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        for kind, each in frames:
+        for i, (kind, each) in enumerate(frames, 1):
+            if i == len(frames) and last_waits_for is not None:
+                await last_waits_for.wait()
             await response.write(json.dumps({"type": kind, "object": each}).encode() + b"\n")
         await asyncio.sleep(after)
         if then == "hang":

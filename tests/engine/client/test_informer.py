@@ -193,8 +193,7 @@ def test_after_a_streamed_list_that_breaks_the_next_is_none_older_than_what_was_
         async with api_server(watched(("ADDED", pod("a", 5)), then="close", after=0.01),
                               watched(("ADDED", pod("b", 6)), bookmark(9, initial_end=True))) as fake, \
                 informer(fake, seen, streaming=True) as made:
-            await until(lambda: len(seen) == 3)
-            assert made.view.lists == 1
+            await until(lambda: made.view.lists == 1)
         assert [query["resourceVersion"] for query in fake.queries] == ["", "5"]
         assert seen == [("a", "5", False, None), ("b", "6", False, None), ("a", None, True, None)]
 
@@ -303,11 +302,15 @@ def test_a_version_that_is_awaited_does_not_replace_a_list_that_was_requested_ju
 
 def test_a_version_that_is_awaited_during_a_streamed_list_is_awaited_by_a_short_watch():
     async def run() -> None:
-        listed = watched(("ADDED", pod("a", 5)), bookmark(10), bookmark(10, initial_end=True))
+        seen, awaited = Seen(), asyncio.Event()
+        listed = watched(("ADDED", pod("a", 5)), bookmark(10, initial_end=True), last_waits_for=awaited)
         async with api_server(watched(bookmark(10, initial_end=True), ("ERROR", refusal(410, "Expired"))), listed,
-                              watched(bookmark(30))) as fake, informer(fake, Seen(), streaming=True) as made:
-            await until(lambda: made.view.lists == 1 and not made._watching)
-            await made.reach(30)
+                              watched(bookmark(30))) as fake, informer(fake, seen, streaming=True) as made:
+            await until(lambda: seen)
+            reached = asyncio.create_task(made.reach(30))
+            await asyncio.sleep(0)
+            awaited.set()
+            await reached
         assert [int(query["timeoutSeconds"]) < 10 for query in fake.queries[-1:]] == [True]
         assert len(fake.queries) == 3
 
