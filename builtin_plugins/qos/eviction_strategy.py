@@ -25,6 +25,8 @@ from koordpolicy.engine.agent.qos_manager.evictions import (
     request_contribution,
     requested_up_to,
 )
+from koordpolicy.engine.agent.qos_manager.node_slo import node_name, node_slo
+from koordpolicy.engine.agent.qos_manager.rounds import read_seconds, refuse_unknown
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.explanation import Finding
@@ -58,10 +60,7 @@ class EvictionArgs:
         Raises:
             ValueError: an unknown argument or feature, or a value out of range.
         """
-        unknown = sorted(set(args) - set(_ARGUMENTS))
-        if unknown:
-            names = ", ".join(f"`{name}`" for name in _ARGUMENTS)
-            raise ValueError(f"unknown argument `{unknown[0]}`: known are {names}")
+        refuse_unknown(args, _ARGUMENTS)
         features = args.get("features", [])
         if not isinstance(features, (list, tuple)) or not all(isinstance(each, str) for each in features):
             raise ValueError("`features` must be a list of names")
@@ -72,17 +71,9 @@ class EvictionArgs:
         if hard is not None and (type(hard) is not int or not 0 < hard <= 100):
             raise ValueError("`hardThresholdPercent` must be a whole number from 1 to 100")
         return EvictionArgs(
-            _nanoseconds(args, "intervalSeconds", 1), _nanoseconds(args, "coolTimeSeconds", cool_seconds, zero=True),
+            read_seconds(args, "intervalSeconds", 1), read_seconds(args, "coolTimeSeconds", cool_seconds, zero=True),
             frozenset(features), hard,
         )
-
-
-def _nanoseconds(args: Mapping[str, Any], name: str, default: float, *, zero: bool = False) -> int:
-    seconds = args.get(name, default)
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < float("inf")
-    if not number or (int(seconds * _SECOND) == 0 and not (zero and seconds == 0)):
-        raise ValueError(f"`{name}` must be a number {'of 0 or more' if zero else 'above 0'}, in seconds")
-    return int(seconds * _SECOND)
 
 
 class SettingError(ValueError):
@@ -359,21 +350,14 @@ def reason_of(feature: str) -> str:
     return f"trigger by koordlet feature {feature}"
 
 
-def node_name(readings: Readings) -> str:
-    """Return the node's name."""
-    return str((readings.node.get("metadata") or {}).get("name", ""))
-
-
 def read_section(readings: Readings) -> ThresholdSection:
     """Return the thresholds of the node's NodeSLO.
 
     Raises:
         EvaluationError: there is no NodeSLO, or it does not say whether the thresholds are enabled.
     """
-    slo = readings.object("NodeSLO")
-    if slo is None:
-        raise EvaluationError(f"node `{node_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
-    section = ThresholdSection((slo.get("spec") or {}).get("resourceUsedThresholdWithBE"))
+    thresholds = node_slo(readings).sub("resourceUsedThresholdWithBE")
+    section = ThresholdSection(None if thresholds is None else thresholds.values)
     if not isinstance(section.enabled, bool):
         raise EvaluationError(
             f"the NodeSLO of `{node_name(readings)}` does not say `resourceUsedThresholdWithBE.enable`")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from koordpolicy.engine.agent.cpuset import format_cpuset
 from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.qos_manager.documents import RoundReport
 from koordpolicy.engine.agent.qos_manager.manager import Manager
@@ -20,7 +21,6 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     CPUSET_FILE,
     QUOTA_FILE,
     UNLIMITED,
-    format_cpuset,
     read_processors,
 )
 from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReadings

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from koordpolicy.engine.agent.qos_manager.memory_qos import is_active
 from koordpolicy.engine.agent.qos_manager.reconciling import (
+    INTERVAL_SECONDS,
     FileReconciler,
     WantedFile,
-    interval_of,
     started_containers,
 )
+from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.cluster.objects.pods import PodInfo, canonical_amount
 from koordpolicy.engine.framework.qos import Adjustment, Readings
 from koordpolicy.engine.kubernetes.vocabulary import (
@@ -71,7 +72,7 @@ class BatchResource:
     name = "BatchResource"
 
     def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
-        self._interval = interval_of(args)
+        self._interval = read_interval(args, default=INTERVAL_SECONDS)
         self._files = FileReconciler("batchResource")
 
     @property
@@ -138,7 +139,7 @@ def _amounts(container: Mapping[str, Any]) -> tuple[int, int, int]:
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments; raise `ValueError` if they are invalid."""
-    interval_of(args)
+    read_interval(args, default=INTERVAL_SECONDS)
     return args
 
 

@@ -9,7 +9,6 @@ are made in `engine.agent.qos_manager.block_io`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -35,7 +34,7 @@ class BlkIOReconcile:
 
     def __init__(self, args: Mapping[str, Any], handle: Any = None) -> None:
         self._interval = read_interval(args)
-        self._warnings = WarningLog(getattr(handle, "log", None) or logging.getLogger(f"koordpolicy.qos.{self.name}"))
+        self._warnings = WarningLog.of(handle, self.name)
         self._limited: dict[tuple[str, str], str] = {}
         """The subject of each directory that was limited, by node and directory."""
 

@@ -24,6 +24,8 @@ from koordpolicy.engine.agent.qos_manager.memory_qos import (
     pod_settings,
     tier_files,
 )
+from koordpolicy.engine.agent.qos_manager.node_slo import node_name, node_slo_object
+from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.agent.resource_executor.levels import levelled_writes
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -65,8 +67,7 @@ class CgroupReconcile:
     name = "CgroupReconcile"
 
     def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
-        check_args(args)
-        self._interval = int(args.get("intervalSeconds", 1) * _SECOND)
+        self._interval = read_interval(args)
         self._nodes: dict[str, _NodeState] = {}
 
     @property
@@ -96,7 +97,7 @@ class CgroupReconcile:
 
     def recover(self, readings: Readings) -> Sequence[Adjustment]:
         """Restore the texts that the files had before their first change."""
-        node = self._nodes.pop(_name(readings), None)
+        node = self._nodes.pop(node_name(readings), None)
         if node is None:
             return ()
         host = readings.host
@@ -122,7 +123,7 @@ class CgroupReconcile:
 
     def _update(self, readings: Readings, classes: Mapping[str, Settings]) -> _NodeState:
         """Return the node's state, with an entry for the current version of each active pod."""
-        node = self._nodes.setdefault(_name(readings), _NodeState())
+        node = self._nodes.setdefault(node_name(readings), _NodeState())
         allocatable = ((readings.node.get("status") or {}).get("allocatable") or {}).get("memory")
         if node.classes != classes or node.allocatable != allocatable:
             node.classes, node.allocatable, node.entries = classes, allocatable, {}
@@ -162,7 +163,7 @@ class CgroupReconcile:
     ) -> tuple[Adjustment, ...]:
         """Return writes as adjustments of pods, and of the node for its tiers, in the same order."""
         def subject(write: tuple[str, str]) -> str:
-            return node.owners.get(_pod_directory(write[0]), _name(readings))
+            return node.owners.get(_pod_directory(write[0]), node_name(readings))
 
         return tuple(
             Adjustment("memoryQOS", owner, reason, writes=tuple(group), recovers=recovers)
@@ -172,12 +173,7 @@ class CgroupReconcile:
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments; raise `ValueError` if they are invalid."""
-    unknown = sorted(set(args) - {"intervalSeconds"})
-    if unknown:
-        raise ValueError(f"unknown argument `{unknown[0]}`: known is `intervalSeconds`")
-    seconds = args.get("intervalSeconds", 1)
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
-        raise ValueError("`intervalSeconds` must be a number above 0")
+    read_interval(args)
     return args
 
 
@@ -186,14 +182,8 @@ def make(args: Mapping[str, Any], handle: object) -> CgroupReconcile:
     return CgroupReconcile(args, handle)
 
 
-def _name(readings: Readings) -> str:
-    return str((readings.node.get("metadata") or {}).get("name", ""))
-
-
 def _classes(readings: Readings) -> Mapping[str, Settings] | None:
-    slo = readings.object("NodeSLO")
-    if slo is None:
-        raise EvaluationError(f"node `{_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
+    slo = node_slo_object(readings)
     try:
         return memory_classes(slo)
     except ValueError as error:

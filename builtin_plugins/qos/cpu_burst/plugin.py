@@ -26,6 +26,8 @@ from koordpolicy.engine.agent.qos_manager.bursting import (
     recover_writes,
     shared_usage,
 )
+from koordpolicy.engine.agent.qos_manager.node_slo import node_name, node_slo
+from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.agent.qos_manager.suppression import Writes
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -61,15 +63,10 @@ class CPUBurstArgs:
         Raises:
             ValueError: an unknown argument, or one out of range.
         """
-        unknown = sorted(set(args) - {"intervalSeconds", "seed"})
-        if unknown:
-            raise ValueError(f"unknown argument `{unknown[0]}`: known are `intervalSeconds`, `seed`")
-        seconds, seed = args.get("intervalSeconds", 1), args.get("seed", 0)
-        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
-            raise ValueError("`intervalSeconds` must be a number above 0")
+        interval, seed = read_interval(args, ("seed",)), args.get("seed", 0)
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ValueError("`seed` must be a whole number")  # noqa: TRY004 - a complaint about content
-        return CPUBurstArgs(int(seconds * _SECOND), seed)
+        return CPUBurstArgs(interval, seed)
 
 
 @dataclass(slots=True)
@@ -150,7 +147,7 @@ class CPUBurst:
             Adjustment("cpuBurst", pod.key, reason, writes=writes, recovers=True)
             for pod in readings.pods if may_burst(pod) and (writes := recover_writes(pod, readings))
         ]
-        self._nodes.pop(_name(readings), None)
+        self._nodes.pop(node_name(readings), None)
         return found
 
     def explain_round(self, readings: Readings) -> Sequence[Finding]:
@@ -175,7 +172,7 @@ class CPUBurst:
 
     def _update(self, readings: Readings, section: Mapping[str, Any]) -> _NodeState:
         """Return the node's state, with an entry for the current version of each pod."""
-        name = _name(readings)
+        name = node_name(readings)
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = _NodeState(BurstLimiters(self._args.seed))
@@ -207,19 +204,12 @@ def make(args: Mapping[str, Any], handle: object) -> CPUBurst:
     return CPUBurst(args, handle)
 
 
-def _name(readings: Readings) -> str:
-    return str((readings.node.get("metadata") or {}).get("name", ""))
-
-
 def _section(readings: Readings) -> Mapping[str, Any] | None:
     """Return the node's settings with koordlet's defaults; None if the NodeSLO has none."""
-    slo = readings.object("NodeSLO")
-    if slo is None:
-        raise EvaluationError(f"node `{_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
-    section = (slo.get("spec") or {}).get("cpuBurstStrategy")
+    section = node_slo(readings).sub("cpuBurstStrategy")
     if section is None:
         return None
-    found = {**DEFAULTS, **{name: value for name, value in section.items() if value is not None}}
+    found = {**DEFAULTS, **{name: value for name, value in section.values.items() if value is not None}}
     try:
         BurstConfig.of(found)
     except ValueError as error:

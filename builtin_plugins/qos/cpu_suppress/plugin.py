@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from koordpolicy.engine.agent.cpuset import parse_cpuset
 from koordpolicy.engine.agent.qos_manager.node_slo import SLOSection, node_name, node_slo
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.agent.qos_manager.suppression import (
@@ -18,7 +19,6 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     Writes,
     best_effort_cpus,
     choose_best_effort_cpus,
-    parse_cpuset,
     read_annotation,
     recover_cpus,
     recover_quota,

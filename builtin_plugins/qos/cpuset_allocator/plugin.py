@@ -15,11 +15,12 @@ from typing import Any, Final
 from koordpolicy.engine.agent.cpuset import format_cpuset, parse_cpuset
 from koordpolicy.engine.agent.qos_manager.memory_qos import is_active
 from koordpolicy.engine.agent.qos_manager.reconciling import (
+    INTERVAL_SECONDS,
     FileReconciler,
     WantedFile,
-    interval_of,
     started_containers,
 )
+from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.agent.qos_manager.suppression import read_annotation
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -117,7 +118,7 @@ class CPUSetAllocator:
     name = "CPUSetAllocator"
 
     def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
-        self._interval = interval_of(args)
+        self._interval = read_interval(args, default=INTERVAL_SECONDS)
         self._files = FileReconciler("cpuset")
 
     @property
@@ -155,7 +156,7 @@ def _wanted(pod: PodInfo, node: NodeCPUs, readings: Readings) -> Iterator[Wanted
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments; raise `ValueError` if they are invalid."""
-    interval_of(args)
+    read_interval(args, default=INTERVAL_SECONDS)
     return args
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from koordpolicy.engine.agent.qos_manager.memory_qos import is_active
+from koordpolicy.engine.agent.qos_manager.node_slo import node_name, node_slo
 from koordpolicy.engine.agent.qos_manager.reconciling import (
+    INTERVAL_SECONDS,
     FileReconciler,
     WantedFile,
-    interval_of,
-    node_name,
-    node_slo,
 )
+from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Adjustment, Readings
@@ -70,7 +70,7 @@ class GroupIdentity:
     name = "GroupIdentity"
 
     def __init__(self, args: Mapping[str, Any], handle: object = None) -> None:  # noqa: ARG002 - factories take a handle
-        self._interval = interval_of(args)
+        self._interval = read_interval(args, default=INTERVAL_SECONDS)
         self._files = FileReconciler("groupIdentity")
 
     @property
@@ -80,7 +80,7 @@ class GroupIdentity:
 
     def adjust(self, readings: Readings) -> Sequence[Adjustment]:
         """Set the group identities of tiers, pods and host applications."""
-        slo = node_slo(readings)
+        slo = node_slo(readings).values
         strategy = slo.get("resourceQOSStrategy")
         if strategy is None:
             return ()
@@ -117,7 +117,7 @@ def _wanted(readings: Readings, slo: Mapping[str, Any], values: Mapping[str, int
 
 def check_args(args: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments; raise `ValueError` if they are invalid."""
-    interval_of(args)
+    read_interval(args, default=INTERVAL_SECONDS)
     return args
 
 

@@ -7,7 +7,6 @@ of the cache is refused, as the kernel would refuse it. The arithmetic is in `en
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +38,7 @@ class RdtResctrl:
 
     def __init__(self, args: Mapping[str, Any], handle: Any = None) -> None:
         self._interval = read_interval(args)
-        self._warnings = WarningLog(getattr(handle, "log", None) or logging.getLogger(f"koordpolicy.qos.{self.name}"))
+        self._warnings = WarningLog.of(handle, self.name)
         self._changed: set[tuple[str, str]] = set()
         self._schedule = TaskSchedule()
 

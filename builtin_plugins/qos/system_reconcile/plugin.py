@@ -7,7 +7,6 @@ removed and when the strategy goes.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -54,7 +53,7 @@ class SystemConfig:
 
     def __init__(self, args: Mapping[str, Any], handle: Any = None) -> None:
         self._interval = read_interval(args)
-        self._warnings = WarningLog(getattr(handle, "log", None) or logging.getLogger(f"koordpolicy.qos.{self.name}"))
+        self._warnings = WarningLog.of(handle, self.name)
         self._originals = OriginalTexts()
         self._features: dict[tuple[str, str], bool] = {}
         """The original state of each scheduler feature that was changed, by node and name."""

@@ -68,12 +68,17 @@ class SLOSection:
         return [SLOSection(each, f"{self.path}.{name}[{number}]") for number, each in enumerate(value)]
 
 
-def node_slo(readings: Readings) -> SLOSection:
-    """Return the spec of the node's NodeSLO; raise `EvaluationError` (reason `NoNodeSLO`) if there is none."""
+def node_slo_object(readings: Readings) -> Mapping[str, Any]:
+    """Return the node's NodeSLO; raise `EvaluationError` (reason `NoNodeSLO`) if there is none."""
     slo = readings.object("NodeSLO")
     if slo is None:
         raise EvaluationError(f"node `{node_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
-    spec = slo.get("spec") or {}
+    return slo
+
+
+def node_slo(readings: Readings) -> SLOSection:
+    """Return the spec of the node's NodeSLO; raise `EvaluationError` (reason `NoNodeSLO`) if there is none."""
+    spec = node_slo_object(readings).get("spec") or {}
     if not isinstance(spec, Mapping):
         raise EvaluationError(f"`spec` must be an object, not {spec!r}")
     return SLOSection(spec)
@@ -85,6 +90,11 @@ class WarningLog:
 
     log: logging.Logger
     _reported: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, handle: Any, strategy: str) -> WarningLog:
+        """Return one for the log of a strategy's handle, or for the strategy's own log without a handle."""
+        return cls(getattr(handle, "log", None) or logging.getLogger(f"koordpolicy.qos.{strategy}"))
 
     def update(self, node: str, found: Mapping[str, str]) -> None:
         """Log the messages of a round by subject; subjects without one are good again."""

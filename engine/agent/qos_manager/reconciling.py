@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Adjustment, Readings
 
 from ..resource_executor.levels import levelled_writes
 from .memory_qos import levels_of
+from .node_slo import node_name
 
 INTERVAL_SECONDS: Final = 10
 """koordlet's default interval between two reconciliations."""
@@ -82,37 +82,9 @@ class FileReconciler:
         )
 
 
-def node_name(readings: Readings) -> str:
-    """Return the node's name."""
-    return str((readings.node.get("metadata") or {}).get("name", ""))
-
-
-def node_slo(readings: Readings) -> Mapping[str, Any]:
-    """Return the spec of the node's NodeSLO; raise `EvaluationError` with reason `NoNodeSLO` without one."""
-    slo = readings.object("NodeSLO")
-    if slo is None:
-        raise EvaluationError(f"node `{node_name(readings)}` has no NodeSLO", reason="NoNodeSLO")
-    return slo.get("spec") or {}
-
-
 def started_containers(pod: PodInfo) -> tuple[Mapping[str, Any], ...]:
     """Return the containers of a pod's spec that have an id."""
     ids = {each.get("name") for each in (pod.object.get("status") or {}).get("containerStatuses") or ()
            if each.get("containerID")}
     containers = (pod.object.get("spec") or {}).get("containers") or ()
     return tuple(each for each in containers if each.get("name") in ids)
-
-
-def interval_of(args: Mapping[str, Any]) -> int:
-    """Return the interval of a reconciler's arguments, in nanoseconds.
-
-    Raises:
-        ValueError: an unknown argument, or one out of range.
-    """
-    unknown = sorted(set(args) - {"intervalSeconds"})
-    if unknown:
-        raise ValueError(f"unknown argument `{unknown[0]}`: known is `intervalSeconds`")
-    seconds = args.get("intervalSeconds", INTERVAL_SECONDS)
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds <= 0:
-        raise ValueError("`intervalSeconds` must be a number above 0")
-    return int(seconds * _SECOND)

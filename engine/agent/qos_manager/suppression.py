@@ -25,8 +25,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     raw_qos_class,
 )
 
-from ..cpuset import format_cpuset as format_cpuset  # noqa: PLC0414 - exported again
-from ..cpuset import parse_cpuset as parse_cpuset  # noqa: PLC0414 - exported again
+from ..cpuset import format_cpuset, parse_cpuset
 
 Writes: TypeAlias = tuple[tuple[str, str], ...]
 """Control group files to write, in order, each with its text."""
