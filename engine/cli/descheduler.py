@@ -90,6 +90,11 @@ def _show(result: CycleResult) -> None:
         table(["pod", "node", "plugin", "rule", "reason"], [
             [each.pod, each.node, each.plugin, each.rule, each.reason] for each in result.evicted
         ])
+    if result.requested:
+        heading("moved by other components")
+        table(["pod", "node", "plugin", "rule", "reason", "state"], [
+            [each.pod, each.node, each.plugin, each.rule, each.reason, each.message] for each in result.requested
+        ])
     if result.kept:
         heading("candidates that stay")
         kept: dict[tuple[str, str, str, str], list[str]] = {}

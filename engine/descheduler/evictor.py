@@ -8,10 +8,20 @@ from typing import Any, Final
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived, sound
-from koordpolicy.engine.framework.descheduler import EvictionFilter, PlanEviction, PreEvictionFilter
+from koordpolicy.engine.framework.descheduler import (
+    ChoosesEviction,
+    EvictionChoice,
+    EvictionFilter,
+    EvictionResult,
+    EvictOptions,
+    EvictWithOptions,
+    PlanEviction,
+    PreEvictionFilter,
+)
 from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.framework.points import Enforcement, Refusal
 
+from .background import BackgroundEvictions
 from .limits import EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
 from .results import CycleRecord, DeschedulerFailure, EvictionOutcome, NodeNote, ObjectChange
@@ -25,9 +35,11 @@ class CycleEvictor:
 
     def __init__(
         self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
-        client: Client | None = None,
+        client: Client | None = None, *, background: BackgroundEvictions | None = None,
     ) -> None:
         self._client = client
+        self._background = background or BackgroundEvictions()
+        self._in_background = {pod.key for pod in self._background.pods(snapshot)}
         self._profile = profile
         self._snapshot = snapshot
         self._limiter = limiter
@@ -38,6 +50,9 @@ class CycleEvictor:
         # Looked up once: the check of a protocol takes longer than most filters.
         self._filters = tuple(each for each in profile.filters if isinstance(each.instance, EvictionFilter))
         self._pre_filters = tuple(each for each in profile.filters if isinstance(each.instance, PreEvictionFilter))
+        self._choosers = tuple(
+            each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
+        )
 
     def hand_to(self, plugin: RunningPlugin) -> CycleEvictor:
         """Return this evictor for calls by that plugin."""
@@ -53,7 +68,10 @@ class CycleEvictor:
         return self._ask(pod, self._pre_filters, lambda each: each.pre_eviction_filter(pod, self._snapshot))
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
-        """Evict the pod unless a limit stops it; in a dry run it only counts."""
+        """Evict the pod unless a limit stops it; in a dry run it only counts.
+
+        Returns True also if another component was requested to remove the pod, now or in an earlier cycle.
+        """
         if self._enforcement is not Enforcement.ENFORCE:
             message = f"would be evicted: {reason}"
             self._note(pod, rule=rule, by="enforcement", stopped_rule=self._enforcement.value, message=message)
@@ -66,11 +84,18 @@ class CycleEvictor:
         if other is not None and other != (self._profile.name, self._plugin):
             self._note(pod, rule=rule, by=other[1], stopped_rule="evicted", message="evicted already in this cycle")
             return False
+        if pod.key in self._in_background:
+            self._requested(pod, EvictionChoice(), rule, reason, "another component moves it already")
+            return True
         over = self._limiter.refusal(pod.node_name, pod.namespace)
         if over:
             self._note(pod, rule=rule, by="limits", stopped_rule="", message=over)
             return False
+        choice = self._choice(pod, rule)
         evictor = self._profile.evict
+        if choice is None or (evictor is not None and not self._can_carry_out(evictor, choice, pod, rule)):
+            return False
+        result = EvictionResult.EVICTED
         if self._record.dry_run:
             if evictor is not None and other is None and not self._planned(evictor, pod, rule):
                 return False
@@ -78,14 +103,62 @@ class CycleEvictor:
             if evictor is None:
                 self._note(pod, rule=rule, by="evict", stopped_rule="", message="no evict plugin is enabled")
                 return False
-            if not self._evicted_by(evictor, pod, reason, rule):
+            result = self._evicted_by(evictor, pod, EvictOptions(
+                reason, self._profile.name, self._plugin, rule, choice,
+            ))
+            if result is EvictionResult.FAILED:
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
                 return False
         self._limiter.done(pod.node_name, pod.namespace)
+        if result is EvictionResult.REQUESTED:
+            self._background.request(pod, self._snapshot.now)
+            self._in_background.add(pod.key)
+            self._requested(pod, choice, rule, reason, "another component removes it")
+            return True
         self._record.put(EvictionOutcome(
             pod.key, pod.node_name, self._profile.name, self._plugin, evicted=True, rule=rule, reason=reason,
+            mode=_mode(choice),
         ))
         return True
+
+    def _requested(self, pod: PodInfo, choice: EvictionChoice, rule: str, reason: str, message: str) -> None:
+        self._record.put(EvictionOutcome(
+            pod.key, pod.node_name, self._profile.name, self._plugin, evicted=False, rule=rule, reason=reason,
+            message=message, requested=True, mode=_mode(choice),
+        ))
+
+    def _choice(self, pod: PodInfo, rule: str) -> EvictionChoice | None:
+        """Return how the filters choose to evict the pod, or None after a failure of one, which keeps the pod."""
+        found = EvictionChoice()
+        for each in self._choosers:
+            try:
+                given: EvictionChoice = each.instance.choose_eviction(pod, self._snapshot)
+                found = EvictionChoice(
+                    given.mode if found.mode is None else found.mode,
+                    given.grace_period_s if found.grace_period_s is None else found.grace_period_s,
+                )
+            except BaseException as error:
+                must_be_survived(error)
+                message = str(error) or type(error).__name__
+                self._record.failures.append(
+                    DeschedulerFailure(self._profile.name, each.name, message, subject=pod.key),
+                )
+                self._note(pod, rule=rule, by=each.name, stopped_rule="eviction", message=message)
+                return None
+        return found
+
+    def _can_carry_out(self, evictor: RunningPlugin, choice: EvictionChoice, pod: PodInfo, rule: str) -> bool:
+        if choice == EvictionChoice():
+            return True
+        instance = evictor.instance
+        if isinstance(instance, EvictWithOptions):
+            if choice.mode is None or choice.mode in instance.eviction_modes:
+                return True
+            message = f"it cannot evict by `{choice.mode}`, only by {', '.join(sorted(instance.eviction_modes))}"
+        else:
+            message = "it takes no mode and no grace period of an eviction"
+        self._note(pod, rule=rule, by=evictor.name, stopped_rule="eviction", message=message)
+        return False
 
     def _planned(self, evictor: RunningPlugin, pod: PodInfo, rule: str) -> bool:
         """Let the evict plugin count an eviction of a dry run; return whether it would carry it out."""
@@ -146,15 +219,23 @@ class CycleEvictor:
         """Return the keys of all pods that any plugin evicted in this cycle."""
         return self._record.leaving()
 
-    def _evicted_by(self, evictor: RunningPlugin, pod: PodInfo, reason: str, rule: str) -> bool:
+    def _evicted_by(self, evictor: RunningPlugin, pod: PodInfo, options: EvictOptions) -> EvictionResult:
+        instance, message = evictor.instance, ""
         try:
-            return bool(evictor.instance.evict(pod, reason))
+            takes_options = isinstance(instance, EvictWithOptions)
+            result = instance.evict_with_options(pod, options) if takes_options else instance.evict(pod, options.reason)
+            if isinstance(result, EvictionResult):
+                return result
+            if isinstance(result, bool):
+                return EvictionResult.EVICTED if result else EvictionResult.FAILED
+            message = f"the answer must be a bool or an EvictionResult, not {type(result).__name__}"
         except BaseException as error:
             must_be_survived(error)
-            self._record.failures.append(
-                DeschedulerFailure(self._profile.name, evictor.name, str(error) or type(error).__name__, rule, pod.key),
-            )
-            return False
+            message = str(error) or type(error).__name__
+        self._record.failures.append(
+            DeschedulerFailure(self._profile.name, evictor.name, message, options.rule, pod.key),
+        )
+        return EvictionResult.FAILED
 
     def _ask(
         self, pod: PodInfo, filters: Iterable[RunningPlugin], call: Callable[[Any], Refusal | None],
@@ -190,6 +271,10 @@ def _key_of(item: Mapping[str, Any]) -> str:
     metadata = item["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def _mode(choice: EvictionChoice) -> str:
+    return "" if choice.mode is None else choice.mode.value
 
 
 def _counts(plugin: RunningPlugin) -> bool:

@@ -17,6 +17,7 @@ from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
+from .background import BackgroundEvictions
 from .evictor import CycleEvictor
 from .limits import CycleLimits, EvictionLimiter
 from .profile import DeschedulerProfile, lacks_of
@@ -35,10 +36,12 @@ def run_cycle(
     node_selector: Mapping[str, Any] | None = None,
     generation: int = 0,
     client: Client | None = None,
+    background: BackgroundEvictions | None = None,
 ) -> CycleResult:
     """Run one cycle over a snapshot, at the snapshot's time.
 
     Changes of plugins besides evictions are written by the `client`; without one they fail, except in a dry run.
+    `background` remembers from cycle to cycle which pods other components were requested to remove.
 
     A plugin that raises does not stop the others of its point; but then the cycle ends after its profile, so that no
     balancing follows an incomplete descheduling.
@@ -47,10 +50,13 @@ def run_cycle(
     if len(rows) < 2:
         return CycleResult(generation, dry_run, len(rows), error=TOO_SMALL)
     limiter, record = EvictionLimiter(limits), CycleRecord(dry_run=dry_run)
+    background = background or BackgroundEvictions()
+    for pod in background.pods(snapshot):
+        limiter.done(pod.node_name, pod.namespace)
     error = ""
     for point in ("deschedule", "balance"):
         for profile in profiles:
-            evictor = CycleEvictor(profile, snapshot, limiter, record, client)
+            evictor = CycleEvictor(profile, snapshot, limiter, record, client, background=background)
             error = run_plugins(profile, point, snapshot, select_rows(snapshot, rows, profile.node_selector), evictor)
             if error:
                 break

@@ -47,4 +47,4 @@ class EvictionLimiter:
 
     def node_limit_exceeded(self, node: str) -> bool:
         """Return whether the node's limit is used up."""
-        return self._limits.per_node is not None and self.per_node.get(node, 0) == self._limits.per_node
+        return self._limits.per_node is not None and self.per_node.get(node, 0) >= self._limits.per_node

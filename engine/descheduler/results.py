@@ -27,12 +27,17 @@ class EvictionOutcome:
     stopped_by: str = ""
     stopped_rule: str = ""
     message: str = ""
+    requested: bool = False
+    """True if another component was requested to remove the pod, which is not evicted yet."""
+    mode: str = ""
+    """The mode of the eviction, if a filter chose one."""
 
     def to_json(self) -> dict[str, object]:
         """Return the outcome as plain data; fields that do not apply are omitted."""
         head = {"pod": self.pod, "node": self.node, "profile": self.profile, "plugin": self.plugin}
         rest = {"rule": self.rule, "reason": self.reason, "stoppedBy": self.stopped_by,
-                "stoppedRule": self.stopped_rule, "message": self.message}
+                "stoppedRule": self.stopped_rule, "message": self.message, "requested": self.requested,
+                "mode": self.mode}
         return {**head, "evicted": self.evicted, **{key: value for key, value in rest.items() if value}}
 
 
@@ -110,9 +115,14 @@ class CycleResult:
         return tuple(outcome for outcome in self.outcomes if outcome.evicted)
 
     @property
+    def requested(self) -> tuple[EvictionOutcome, ...]:
+        """The pods that another component was requested to remove."""
+        return tuple(outcome for outcome in self.outcomes if outcome.requested)
+
+    @property
     def kept(self) -> tuple[EvictionOutcome, ...]:
         """The candidates that stay."""
-        return tuple(outcome for outcome in self.outcomes if not outcome.evicted)
+        return tuple(outcome for outcome in self.outcomes if not (outcome.evicted or outcome.requested))
 
     def to_json(self) -> dict[str, object]:
         """Return the result as plain data."""
@@ -120,6 +130,7 @@ class CycleResult:
             "generation": self.generation, "dryRun": self.dry_run, "nodes": self.nodes,
             "evicted": [outcome.to_json() for outcome in self.evicted],
             "kept": [outcome.to_json() for outcome in self.kept],
+            **({"requested": [outcome.to_json() for outcome in self.requested]} if self.requested else {}),
             "failures": [failure.to_json() for failure in self.failures],
             "nodeNotes": [note.to_json() for note in self.node_notes],
             **({"changes": [change.to_json() for change in self.changes]} if self.changes else {}),
@@ -142,17 +153,17 @@ class CycleRecord:
     def put(self, outcome: EvictionOutcome) -> None:
         """Record an outcome."""
         key = (outcome.profile, outcome.plugin, outcome.pod)
-        if outcome.evicted:
+        if outcome.evicted or outcome.requested:
             self._evicted.setdefault(outcome.pod, (outcome.profile, outcome.plugin))
         known = self.outcomes.pop(key, None)
-        self.outcomes[key] = known if known is not None and known.evicted else outcome
+        self.outcomes[key] = known if known is not None and (known.evicted or known.requested) else outcome
 
     def evicted_by(self, pod: str) -> tuple[str, str] | None:
-        """Return profile and plugin that evicted the pod in this cycle, if any did."""
+        """Return profile and plugin that evicted the pod in this cycle, or requested it, if any did."""
         return self._evicted.get(pod)
 
     def leaving(self) -> Collection[str]:
-        """Return the keys of all evicted pods."""
+        """Return the keys of all pods that were evicted, or will be by request."""
         return self._evicted.keys()
 
     def audit(self, profile: str, plugin: str, pod: str, refusal: Refusal) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -12,6 +14,49 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.snapshot import Snapshot
 
     from .points import Refusal
+
+
+class EvictionMode(StrEnum):
+    """The way in which a pod leaves its node."""
+
+    EVICTION = "Eviction"
+    """Through the eviction subresource, which respects disruption budgets."""
+    DELETE = "Delete"
+    """A deletion, past disruption budgets."""
+    SOFT_EVICTION = "SoftEviction"
+    """An annotation of the pod; another component removes it."""
+    MIGRATION_JOB = "MigrationJob"
+    """A PodMigrationJob, which the migration controller works off."""
+
+
+class EvictionResult(StrEnum):
+    """The result of one eviction."""
+
+    EVICTED = "Evicted"
+    REQUESTED = "Requested"
+    """Another component removes the pod later. Counts against all limits."""
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionChoice:
+    """How a pod is evicted; None leaves it to the next filter, and then to the evict plugin."""
+
+    mode: EvictionMode | None = None
+    grace_period_s: int | None = None
+    """Seconds until its containers are killed, at least 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictOptions:
+    """Why a pod is evicted, by which plugin, and how."""
+
+    reason: str
+    profile: str
+    plugin: str
+    rule: str = ""
+    """The criterion or the phase that chose the pod."""
+    choice: EvictionChoice = EvictionChoice()
 
 
 class Evictor(Protocol):
@@ -111,8 +156,32 @@ class PreEvictionFilter(Protocol):
 class Evict(Protocol):
     """Carries out evictions; a profile has exactly one."""
 
-    def evict(self, pod: PodInfo, reason: str) -> bool:
-        """Evict the pod and return whether that succeeded; runs no filter."""
+    def evict(self, pod: PodInfo, reason: str) -> EvictionResult | bool:
+        """Evict the pod; True is `EVICTED`, False is `FAILED`. Runs no filter.
+
+        An exception is recorded as this plugin's failure, and the eviction counts as failed.
+        """
+        ...
+
+
+@runtime_checkable
+class EvictWithOptions(Evict, Protocol):
+    """An evict plugin that takes options."""
+
+    eviction_modes: Collection[EvictionMode]
+    """The modes that it can carry out; a pod for which a filter chose another one stays."""
+
+    def evict_with_options(self, pod: PodInfo, options: EvictOptions) -> EvictionResult | bool:
+        """Evict the pod as the options say; called in place of `evict`."""
+        ...
+
+
+@runtime_checkable
+class ChoosesEviction(Protocol):
+    """A filter that chooses how pods are evicted."""
+
+    def choose_eviction(self, pod: PodInfo, snapshot: Snapshot) -> EvictionChoice:
+        """Return how the pod is evicted; an exception keeps the pod. Called once per eviction."""
         ...
 
 

@@ -53,10 +53,16 @@ from koordpolicy.engine.explanation import (
 )
 from koordpolicy.engine.framework.descheduler import (
     Balance,
+    ChoosesEviction,
     Deschedule,
     Evict,
+    EvictionChoice,
     EvictionFilter,
+    EvictionMode,
+    EvictionResult,
+    EvictOptions,
     Evictor,
+    EvictWithOptions,
     PreEvictionFilter,
 )
 from koordpolicy.engine.framework.discovery import (
@@ -209,6 +215,7 @@ __all__ = [
     "Cacheable",
     "CallbackTarget",
     "Changed",
+    "ChoosesEviction",
     "Client",
     "Closeable",
     "Code",
@@ -228,7 +235,12 @@ __all__ = [
     "Event",
     "Events",
     "Evict",
+    "EvictOptions",
+    "EvictWithOptions",
+    "EvictionChoice",
     "EvictionFilter",
+    "EvictionMode",
+    "EvictionResult",
     "Evictions",
     "Evictor",
     "EvictsPods",

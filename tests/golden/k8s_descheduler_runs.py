@@ -26,10 +26,12 @@ from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.descheduler.background import may_move_in_background
 from koordpolicy.engine.descheduler.framework import run_cycle
 from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.descheduler.results import CycleResult, EvictionOutcome
+from koordpolicy.engine.framework.descheduler import EvictionResult
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.kubernetes.selectors import matches_labels, parse_selector
@@ -110,11 +112,14 @@ class _ApiServer:
     refused: list[str] = field(default_factory=list)
     used: Counter[str] = field(default_factory=Counter)
 
-    def evict(self, pod: PodInfo, _: str) -> bool:
-        allowed = pod.key not in self.evacuating and self._allowed(pod)
-        if not allowed:
-            self.refused.append(pod.key)
-        return allowed
+    def evict(self, pod: PodInfo, _: str) -> EvictionResult:
+        if pod.key in self.evacuating:
+            if may_move_in_background(pod):
+                return EvictionResult.REQUESTED
+        elif self._allowed(pod):
+            return EvictionResult.EVICTED
+        self.refused.append(pod.key)
+        return EvictionResult.FAILED
 
     def _allowed(self, pod: PodInfo) -> bool:
         if (pod.object.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Pending"):

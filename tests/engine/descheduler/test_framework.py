@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.descheduler.background import IN_PROGRESS, REQUEST_ONLY, BackgroundEvictions
 from koordpolicy.engine.descheduler.framework import TOO_SMALL, aggregate, run_cycle
 from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.plugin import EvictionChoice, EvictionMode, EvictionResult, Framework, Point, python_plugin
 
 from .conftest import evicted, kept, node, pod
 from .fake_plugins import OBJECTS, REGISTRY, Everyone
@@ -111,3 +116,94 @@ def test_a_cluster_of_one_node_is_left_alone():
 
 def test_errors_are_told_together_and_each_once():
     assert [aggregate(each) for each in ([], ["a"], ["a", "b", "a"])] == ["", "a", "[a, b]"]
+
+
+class Server:
+    """Evicts with options; a mover takes the pod `x`."""
+
+    eviction_modes = frozenset({EvictionMode.EVICTION, EvictionMode.DELETE})
+
+    def __init__(self, args, handle):
+        self.calls = []
+
+    def evict(self, pod, reason):
+        raise AssertionError
+
+    def evict_with_options(self, pod, options):
+        self.calls.append((pod.name, options))
+        return EvictionResult.REQUESTED if pod.name == "x" else pod.name != "y"
+
+
+class Chooses:
+    """Chooses a mode by the name of the pod."""
+
+    def __init__(self, args, handle):
+        pass
+
+    def eviction_filter(self, pod, snapshot):
+        return None
+
+    def choose_eviction(self, pod, snapshot):
+        if pod.name == "y":
+            raise ValueError("no choice")
+        return EvictionChoice(EvictionMode.SOFT_EVICTION if pod.name == "z" else EvictionMode.DELETE, 30)
+
+
+def serve(*specs, objects=OBJECTS, extra=(), **given):
+    server = Server({}, None)
+    registry = Registry.of([
+        *REGISTRY.plugins.values(), *extra,
+        python_plugin("Server", Framework.DESCHEDULER, lambda *_: server, points=[Point.EVICTION_FILTER]),
+        python_plugin("Chooses", Framework.DESCHEDULER, Chooses, points=[Point.EVICTION_FILTER]),
+    ], generation=1)
+    profiles = build_profiles(specs, registry, dry_run=False)
+    return server, run_cycle(profiles, Cluster(objects).snapshot(), dry_run=False, **given)
+
+
+def test_a_requested_eviction_counts_against_limits_and_is_not_requested_again():
+    spec = DeschedulerProfileSpec("p", deschedule=("Everyone", "Second"), evict=("Server",))
+    background = BackgroundEvictions()
+    server, result = serve(spec, limits=CycleLimits(total=2), background=background)
+    assert [(pod, options.plugin, options.reason, options.rule) for pod, options in server.calls] == [
+        ("web", "Everyone", "because", "all"), ("x", "Everyone", "because", "all")]
+    assert (evicted(result), [(each.pod, each.message) for each in result.requested]) == (
+        ["web"], [("d/x", "another component removes it")])
+    assert {each.message for each in result.kept} == {"at most 2 pods per cycle", "evicted already in this cycle"}
+    server, result = serve(spec, limits=CycleLimits(total=2), background=background)
+    assert [pod for pod, _ in server.calls] == ["web"]
+    assert [(each.pod, each.message) for each in result.requested] == [("d/x", "another component moves it already")]
+
+
+def test_a_pod_whose_eviction_is_in_progress_counts_from_the_start_of_the_cycle():
+    moving = pod("v", "b", metadata={"annotations": {REQUEST_ONLY: "", IN_PROGRESS: ""}})
+    spec = DeschedulerProfileSpec("p", deschedule=("Everyone",), evict=("Server",))
+    server, result = serve(spec, objects=[*OBJECTS, moving], limits=CycleLimits(per_node=1))
+    assert [each for each, _ in server.calls] == ["web"]
+    assert [each.pod for each in result.requested] == ["d/v"]
+
+
+def test_a_requested_eviction_is_forgotten_after_ten_minutes_and_when_its_pod_is_another_one():
+    now = 10_000 * 1_000_000_000
+    background, cluster = BackgroundEvictions(), Cluster(OBJECTS)
+    pods = {each.name: each for each in cluster.snapshot(now).pods(0)}
+    background.request(pods["x"], now)
+    background.request(replace(pods["y"], uid="former"), now)
+
+    def names(seconds):
+        return [each.name for each in background.pods(cluster.snapshot(now + seconds * 1_000_000_000))]
+
+    assert [names(0), names(599), names(600), names(0)] == [["x"], ["x"], [], []]
+
+
+def test_filters_choose_the_mode_and_a_mode_that_nobody_carries_out_keeps_the_pod():
+    spec = DeschedulerProfileSpec("p", deschedule=("Everyone",), filter=("Chooses",), evict=("Server",))
+    server, result = serve(spec)
+    assert [(name, options.choice) for name, options in server.calls] == [
+        ("web", EvictionChoice(EvictionMode.DELETE, 30)), ("x", EvictionChoice(EvictionMode.DELETE, 30))]
+    assert [(each.pod, each.mode) for each in result.evicted] == [("d/web", "Delete")]
+    assert [(each.pod, each.stopped_by, each.stopped_rule, each.message) for each in result.kept] == [
+        ("d/y", "Chooses", "eviction", "no choice"),
+        ("e/z", "Server", "eviction", "it cannot evict by `SoftEviction`, only by Delete, Eviction"),
+    ]
+    result = run(DeschedulerProfileSpec("p", deschedule=("Everyone",), filter=("KeepsWeb",), evict=("Babbles",)))
+    assert evicted(result) == ["x", "y", "z"]
