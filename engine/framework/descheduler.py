@@ -40,7 +40,7 @@ class EvictionResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvictionChoice:
-    """How a pod is evicted; None leaves it to the next filter, and then to the evict plugin."""
+    """The mode and grace period of an eviction; None leaves it to the next filter, and then to the evict plugin."""
 
     mode: EvictionMode | None = None
     grace_period_s: int | None = None
@@ -49,7 +49,7 @@ class EvictionChoice:
 
 @dataclass(frozen=True, slots=True)
 class EvictOptions:
-    """Why a pod is evicted, by which plugin, and how."""
+    """The plugin that evicts a pod, its reason, and the choice of the filters."""
 
     reason: str
     profile: str
