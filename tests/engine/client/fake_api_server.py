@@ -115,6 +115,20 @@ def watched(*frames: tuple[str, Json], then: str = "hang", after: float = 0.0,
     return answer
 
 
+def skip(seconds: float) -> None:
+    """Let the running loop believe that so much time has passed: what is due by then happens now."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    loop.time = lambda: time() + seconds  # type: ignore[method-assign]
+
+
+async def never(_request: web.Request) -> web.StreamResponse:
+    """Do not answer, and let an hour pass once the request has come."""
+    skip(3600.0)
+    await asyncio.sleep(3600)
+    raise AssertionError
+
+
 def bookmark(version: int, *, initial_end: bool = False) -> tuple[str, Json]:
     annotations = {"annotations": {"k8s.io/initial-events-end": "true"}} if initial_end else {}
     return "BOOKMARK", {"metadata": {"resourceVersion": str(version), **annotations}}

@@ -47,11 +47,11 @@ class ObjectServer:
 
     def __enter__(self) -> Self:
         self._io.start()
-        self._io.submit(self._start()).result(10)
+        self._io.submit(self._start()).result(60)
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._io.close(10)
+        self._io.close(60)
 
     @property
     def connection(self) -> Connection:
@@ -61,15 +61,15 @@ class ObjectServer:
 
     def put(self, item: Json) -> Json:
         """Create an object or replace it; return it with its version."""
-        return self._io.submit(self._put(copy.deepcopy(item))).result(10)
+        return self._io.submit(self._put(copy.deepcopy(item))).result(60)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object by `namespace/name` or `name`."""
-        self._io.submit(self._delete(kind, name)).result(10)
+        self._io.submit(self._delete(kind, name)).result(60)
 
     def break_watches(self, *, compact: bool = False) -> None:
         """End all watches; with `compact` they cannot go on where they were."""
-        self._io.submit(self._break(compact)).result(10)
+        self._io.submit(self._break(compact)).result(60)
 
     def objects(self, kind: str) -> dict[str, Json]:
         """Return all objects of a kind by `namespace/name` or `name`."""

@@ -381,7 +381,7 @@ def test_other_threads_record_while_the_loop_writes():
             thread.start()
         for thread in threads:
             await asyncio.to_thread(thread.join)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len({body["reason"] for method, _, body in scene.sent if method == "POST"}) < 4:
                 await asyncio.sleep(0.001)
         task.cancel()
@@ -408,7 +408,7 @@ def test_events_about_several_objects_are_written_at_the_same_time():
         waiting += 1
         if waiting == 3:
             together.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await together.wait()
         return web.json_response({"kind": "Event"})
 

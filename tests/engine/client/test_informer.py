@@ -15,7 +15,7 @@ from aiohttp import web
 from koordpolicy.engine.client.informer import Change, Informer
 from koordpolicy.engine.client.pacing import Backoff
 from koordpolicy.engine.client.resources import BY_KIND
-from koordpolicy.engine.client.transport import Transport
+from koordpolicy.engine.client.transport import WATCH_SILENCE_S, Transport
 
 from .fake_api_server import (
     FakeApiServer,
@@ -27,6 +27,7 @@ from .fake_api_server import (
     recorded,
     refusal,
     refused,
+    skip,
     watched,
 )
 
@@ -42,12 +43,13 @@ class Seen(list[tuple[Any, ...]]):
 
 @asynccontextmanager
 async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool = False, delays: list[float] | None = None,
-                   clock: Any = None, **more: Any) -> AsyncIterator[Informer]:
+                   **more: Any) -> AsyncIterator[Informer]:
+    """Run an informer by whose clock each watch ends in the instant in which it began."""
     recorded_delays, sleep = recorded()
     async with Transport(fake.connection, rate=0, sleep=sleep) as transport:
-        backoff = Backoff(jitter=lambda: 0.0)
+        backoff = Backoff(clock=lambda: 0.0, jitter=lambda: 0.0)
         made = Informer(transport, BY_KIND["Pod"], seen.deliver, streaming=streaming, backoff=backoff, sleep=sleep,
-                        **({"clock": clock} if clock else {}), **more)
+                        clock=lambda: 0.0, **more)
         task = asyncio.create_task(made.run())
         try:
             yield made
@@ -276,7 +278,6 @@ def test_a_list_that_is_requested_during_a_pause_does_not_wait_for_its_end():
                             listed=lambda: listed.append(1))
             task = asyncio.create_task(made.run())
             await until(lambda: listed)
-            await asyncio.sleep(0.01)
             made.relist()
             await until(lambda: len(listed) == 2)
             assert made.view.absent
@@ -343,15 +344,11 @@ def test_l11_a_deletion_and_a_creation_that_were_missed_are_one_change_with_two_
     asyncio.run(run())
 
 
-def test_l15_a_watch_on_which_nothing_arrives_is_started_again(monkeypatch: pytest.MonkeyPatch):
+def test_l15_a_watch_on_which_nothing_arrives_is_started_again():
     async def run() -> None:
-        stream = Transport.stream
-
-        def impatient(self: Transport, path: str, *, query: Any) -> Any:
-            return stream(self, path, query=query, silence=0.05)
-
-        monkeypatch.setattr(Transport, "stream", impatient)
-        async with api_server(pods(10), watched(bookmark(12)), watched()) as fake, informer(fake, Seen()):
+        async with api_server(pods(10), watched(bookmark(12)), watched()) as fake, informer(fake, Seen()) as made:
+            await until(lambda: made._version == "12")
+            skip(WATCH_SILENCE_S)
             await fake.until(3)
         assert [query["resourceVersion"] for query in fake.queries] == ["0", "10", "12"]
 

@@ -19,7 +19,7 @@ async def _thread_name() -> str:
 
 def test_coroutines_run_on_the_named_daemon_thread() -> None:
     with IoThread("io-test") as io:
-        assert io.submit(_thread_name()).result(10) == "io-test"
+        assert io.submit(_thread_name()).result(60) == "io-test"
         assert [thread.daemon for thread in threading.enumerate() if thread.name == "io-test"] == [True]
     assert not io.running
 
@@ -29,7 +29,7 @@ def test_an_exception_of_a_coroutine_is_that_of_its_future() -> None:
         raise ValueError("no")
 
     with IoThread() as io:
-        assert str(io.submit(fail()).exception(10)) == "no"
+        assert str(io.submit(fail()).exception(60)) == "no"
 
 
 def test_an_exception_of_a_call_is_logged_and_the_loop_goes_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -38,7 +38,7 @@ def test_an_exception_of_a_call_is_logged_and_the_loop_goes_on(caplog: pytest.Lo
 
     with IoThread("io-test") as io, caplog.at_level(logging.ERROR):
         io.call_soon(fail)
-        assert io.submit(_thread_name()).result(10) == "io-test"
+        assert io.submit(_thread_name()).result(60) == "io-test"
     assert [record.message for record in caplog.records] == ["a call on the event loop failed"]
 
 
@@ -65,8 +65,8 @@ def test_close_cancels_tasks_first_and_then_closes_the_last_registered_first() -
     closer("first")
     closer("second")
     future = io.submit(wait())
-    assert begun.wait(10)
-    assert io.close(10)
+    assert begun.wait(60)
+    assert io.close(60)
     assert seen == ["task", "second", "first"]
     with pytest.raises(CancelledError):
         future.result(0)
@@ -99,7 +99,7 @@ def test_a_failure_that_nobody_awaits_is_logged_with_its_purpose(caplog: pytest.
         cancelled = io.spawn(wait(), "to wait")
         cancelled.cancel()
         with pytest.raises(LookupError):
-            io.spawn(fail(), "to read the node of default/web").result(10)
+            io.spawn(fail(), "to read the node of default/web").result(60)
     assert [(record.message, str(record.exc_info[1])) for record in caplog.records if record.exc_info] == [
         ("to read the node of default/web failed", "no")]
 
@@ -109,15 +109,15 @@ def test_close_gives_up_after_its_time_limit_and_succeeds_later() -> None:
 
     def block() -> None:
         begun.set()
-        release.wait(10)
+        release.wait(60)
 
     io = IoThread()
     io.start()
     io.call_soon(block)
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert not io.close(0.01)
     release.set()
-    assert io.close(10)
+    assert io.close(60)
 
 
 def test_work_is_refused_before_the_start_and_after_the_close() -> None:
@@ -126,8 +126,8 @@ def test_work_is_refused_before_the_start_and_after_the_close() -> None:
     with pytest.raises(RuntimeError, match="`io-test` is not running"):
         io.submit(_thread_name())
     io.start()
-    assert io.close(10)
-    assert io.close(10)
+    assert io.close(60)
+    assert io.close(60)
     with pytest.raises(RuntimeError, match="`io-test` is not running"):
         io.submit(_thread_name())
     with pytest.raises(RuntimeError, match="`io-test` is not running"):

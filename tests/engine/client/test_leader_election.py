@@ -316,7 +316,7 @@ def test_an_attempt_does_not_wait_as_the_server_asks():
                     Transport(fake.connection, rate=0, sleep=other_sleep) as transport):
             elector = LeaderElector(transport, settings(), sleep=sleep, jitter=lambda: 0.5)
             task = asyncio.create_task(elector.run())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not elector.leads():
                     await asyncio.sleep(0)
             task.cancel()
@@ -378,10 +378,10 @@ def test_an_election_on_its_thread_leads_and_releases():
                 on_stopped=lambda: said.append(threading.current_thread().name))
             assert election.stop()
             election.start()
-            assert await asyncio.to_thread(started.wait, 10)
+            assert await asyncio.to_thread(started.wait, 60)
             assert election.leads()
             assert election.state.leading
-            assert await asyncio.to_thread(election.stop, 10)
+            assert await asyncio.to_thread(election.stop, 60)
             assert not election.leads()
             assert election.stop()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,7 +16,8 @@ from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.client.writes import ClusterWriter, PodCondition, WriteResult, WriteStatus, pod_status_patch
 from koordpolicy.engine.source import PolicyError, Problem
 
-from .fake_api_server import api_server, json_answer, recorded, refusal, refused, text_answer, watched
+from ...ports import reserved_port
+from .fake_api_server import api_server, json_answer, never, recorded, refusal, refused, text_answer
 
 POD = pod_reference("default", "a", "uid-a")
 PATH = "/api/v1/namespaces/default/pods/a"
@@ -109,9 +109,8 @@ def test_a_binding_is_repeated_where_the_server_says_when():
 def to_nowhere(write: Callable[[ClusterWriter], Awaitable[WriteResult]]) -> tuple[WriteResult, list[float]]:
     async def run() -> tuple[WriteResult, list[float]]:
         delays, sleep = recorded()
-        with socket.socket() as bound:
-            bound.bind(("127.0.0.1", 0))
-            async with Transport(Connection(f"http://127.0.0.1:{bound.getsockname()[1]}")) as transport:
+        with reserved_port() as port:
+            async with Transport(Connection(f"http://127.0.0.1:{port}")) as transport:
                 return await write(ClusterWriter(transport, sleep=sleep, jitter=lambda: 0.0)), delays
 
     return asyncio.run(run())
@@ -165,15 +164,10 @@ def test_l17_a_status_patch_is_repeated_four_times_in_less_than_half_a_second(an
 
 @pytest.mark.parametrize("answer", [
     refused(404, "NotFound"), refused(403, "Forbidden"), refused(422, "Invalid"), text_answer("busy", 429),
-    conflict("Precondition failed: UID in precondition: x, UID in object meta: y"), watched(),
+    conflict("Precondition failed: UID in precondition: x, UID in object meta: y"), never,
 ])
 def test_what_does_not_pass_quickly_is_not_repeated(answer: Any):
-    async def write(writer: ClusterWriter) -> WriteResult:
-        request = writer._transport.request
-        writer._transport.request = lambda *a, **more: request(*a, **more, timeout=0.05)  # type: ignore[method-assign]
-        return await writer.patch_pod_status(POD, condition=CONDITION)
-
-    result, sent, delays = written(write, answer)
+    result, sent, delays = written(lambda writer: writer.patch_pod_status(POD, condition=CONDITION), answer)
     assert (result.done, result.attempts, len(sent), delays) == (False, 1, 1, [])
 
 

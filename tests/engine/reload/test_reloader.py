@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -134,7 +135,7 @@ def test_what_is_in_memory_is_settled_after_each_set_that_is_activated_and_after
     refused = reloader.status().failures
     write(policies, a="odd")
     while reloader.status().failures == refused:
-        pass
+        sleep(0.001)
     reloader.close()
     assert generations == [(2, True)]
 

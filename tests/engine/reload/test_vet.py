@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from time import sleep
 
 import pytest
 from hypothesis import given
@@ -56,8 +57,16 @@ def vetter():
 
 @pytest.fixture
 def odd():
-    """A worker whose loader does what texts say, with little time and memory."""
-    vetter = Vetter(seconds=1.0, memory=1 << 28, command=COMMAND)
+    """A worker whose loader does what texts say, with little memory."""
+    vetter = Vetter(seconds=60.0, memory=1 << 28, command=COMMAND)
+    yield vetter
+    vetter.close()
+
+
+@pytest.fixture
+def hurried():
+    """A worker whose loader does what texts say, in little time."""
+    vetter = Vetter(seconds=1.0, command=COMMAND)
     yield vetter
     vetter.close()
 
@@ -98,23 +107,23 @@ def test_problems_are_the_same_after_they_were_plain_data(found):
 
 
 @pytest.mark.parametrize("do", ["wait", "spin"])
-def test_a_file_that_does_not_end_is_refused_by_name_and_the_next_set_has_a_new_worker(odd, do):
-    odd.vet([file("a")])
-    before = odd.pid
-    assert refusal(odd, file("a"), file("b", do=do)) == [
+def test_a_file_that_does_not_end_is_refused_by_name_and_the_next_set_has_a_new_worker(hurried, do):
+    hurried.vet([file("a")])
+    before = hurried.pid
+    assert refusal(hurried, file("a"), file("b", do=do)) == [
         ("checking `b.yaml` took longer than 1 s", "b.yaml:1:1", "vetting"),
     ]
-    assert odd.pid not in (None, before)
-    odd.vet([file("a"), file("b")])
+    assert hurried.pid not in (None, before)
+    hurried.vet([file("a"), file("b")])
 
 
-def test_what_was_refused_for_its_limits_is_refused_at_once_until_it_changes(odd):
+def test_what_was_refused_for_its_limits_is_refused_at_once_until_it_changes(hurried):
     hanging = file("b", do="wait")
-    refused = refusal(odd, file("a"), hanging)
-    before = odd.pid
-    assert refusal(odd, file("a"), file("b", do="wait"), file("c")) == refused
-    assert odd.pid == before, "no worker had to be ended for it"
-    odd.vet([file("a"), file("b"), file("c")])
+    refused = refusal(hurried, file("a"), hanging)
+    before = hurried.pid
+    assert refusal(hurried, file("a"), file("b", do="wait"), file("c")) == refused
+    assert hurried.pid == before, "no worker had to be ended for it"
+    hurried.vet([file("a"), file("b"), file("c")])
 
 
 def test_a_file_that_takes_too_much_memory_is_refused_by_name(odd):
@@ -133,12 +142,12 @@ def test_a_worker_that_somebody_kills_is_replaced_without_anybody_noticing(odd, 
     assert not marker.exists()
 
 
-def test_a_worker_that_somebody_stops_is_replaced(odd):
-    odd.vet([file("a")])
-    before = odd.pid
+def test_a_worker_that_somebody_stops_is_replaced(hurried):
+    hurried.vet([file("a")])
+    before = hurried.pid
     os.kill(before, signal.SIGSTOP)
-    odd.vet([file("a"), file("b")])
-    assert odd.pid != before
+    hurried.vet([file("a"), file("b")])
+    assert hurried.pid != before
 
 
 def test_a_file_that_kills_every_worker_is_refused_by_name(odd):
@@ -183,9 +192,9 @@ def test_who_waits_for_a_worker_is_let_go_when_it_is_closed(tmp_path: Path):
     asking = threading.Thread(target=ask)
     asking.start()
     while marker.exists():  # it is gone once the worker waits
-        pass
+        sleep(0.001)
     vetter.close()
-    asking.join(20)
+    asking.join(60)
     assert ([each.code for each in raised], vetter.pid) == ([UNAVAILABLE], None)
     assert refusal(vetter, file("a")) == [("policies cannot be checked: the server ends", "None", UNAVAILABLE)]
 
@@ -195,7 +204,7 @@ def test_a_worker_ends_with_the_process_that_started_it():
     vetter.vet([file("a")])
     worker = vetter._worker
     worker._connection.close()  # as the end of the process does
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(60) == 0
     vetter.close()
 
 

@@ -8,6 +8,8 @@ import pytest
 import trustme
 import yaml
 
+from tests.ports import reserved_port
+
 from ..conftest import node
 from .serving import TOKEN, document, serving
 
@@ -53,6 +55,12 @@ def certificates(tmp_path_factory):
         return made
 
     return folder, context, clients, strangers
+
+
+@pytest.fixture
+def port():
+    with reserved_port() as port:
+        yield port
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import extender, scheduler
+from koordpolicy.engine.reload import Mount
 from tests.output_schemas import check_part
 
 from ..conftest import pod
@@ -65,8 +66,8 @@ class Client:
         return 0
 
     def until(self, fulfils, path="/status"):
-        """Ask until the answer is as wished, for at most 20 seconds."""
-        end = time.monotonic() + 20
+        """Ask until the answer is as wished, for at most a minute."""
+        end = time.monotonic() + 60
         while time.monotonic() < end:
             status, answer = self("GET", path)
             if status == 200 and fulfils(answer):
@@ -96,8 +97,8 @@ def running(server, *, ready=True, context=None):
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        assert bound.wait(30)
-        assert not ready or loaded.wait(30)
+        assert bound.wait(60)
+        assert not ready or loaded.wait(60)
         if not faults:
             client = Client(urls[0], context)
             try:
@@ -143,10 +144,23 @@ def document(threshold=100, name="small-enough"):
     ).replace("allocatable.cpu / 100}\n", 'allocatable.cpu / 100"}\n')
 
 
+def edit(file, text):
+    """Write a policy as an editor does, beside its folder and then renamed: no server reads a half of it."""
+    beside = file.parent.with_name("beside.yaml")
+    beside.write_text(text)
+    beside.rename(file)
+
+
 def question(*names, uid="u1", name="p", **rest):
     asked = pod(name, "1")
     asked["metadata"]["uid"] = uid
     return {"Pod": asked, "Nodes": None, "NodeNames": list(names)} | rest
+
+
+def shadow_holds(folder):
+    """Return a condition: the shadow runs exactly what its folder has by now."""
+    digest = Mount(folder).read().version.digest
+    return lambda status: status["shadow"]["policies"]["sources"][0]["digest"] == digest
 
 
 def decide(client, *names, count=1):

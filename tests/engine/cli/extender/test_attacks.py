@@ -109,16 +109,13 @@ def test_bodies_that_are_much_in_little_are_refused(client, body):
     assert asks(client) == (200, ["one"])
 
 
-def test_probes_answer_from_their_own_thread_while_the_event_loop_is_busy(words):
+def test_probes_answer_from_their_own_thread_while_the_event_loop_is_busy(words, port):
     blocked, go_on = threading.Event(), threading.Event()
-
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     server = Server(extender.loader(arguments(*words), builtins), health=("127.0.0.1", port))
 
     async def stuck(request):
         blocked.set()
-        go_on.wait(30)
+        go_on.wait(60)
         return web.Response()
 
     server._services = stuck
@@ -126,9 +123,9 @@ def test_probes_answer_from_their_own_thread_while_the_event_loop_is_busy(words)
         held = Client(client.url)
         asking = threading.Thread(target=held, args=("GET", "/apis/v1/x"))
         asking.start()
-        assert blocked.wait(30)
+        assert blocked.wait(60)
         try:
-            probe = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            probe = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
             found = []
             for path in ("/healthz", "/readyz", "/metrics"):
                 probe.request("GET", path)

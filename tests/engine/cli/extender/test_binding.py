@@ -65,7 +65,7 @@ def test_a_binding_that_hangs_is_seen_in_metrics_and_status(policies, dump):
 
     def bind(binding):
         entered.set()
-        assert gate.wait(20)
+        assert gate.wait(60)
 
     def seen(client):
         status = client("GET", "/status")[1]
@@ -78,11 +78,11 @@ def test_a_binding_that_hangs_is_seen_in_metrics_and_status(policies, dump):
         other = Client(client.url)
         caller = threading.Thread(target=other, args=("POST", "/bind", body))
         caller.start()
-        assert entered.wait(20)
+        assert entered.wait(60)
         time.sleep(0.01)
         assert seen(client) == (1, 1, [True, True])
         gate.set()
-        caller.join(20)
+        caller.join(60)
         other.connection.close()
 
 

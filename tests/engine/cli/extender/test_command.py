@@ -94,7 +94,7 @@ def test_the_command_says_where_it_listens_and_ends_on_a_signal(policies, dump, 
             assert client("POST", "/filter", question("one"))[1]["NodeNames"] == ["one"]
             client.connection.close()
             process.send_signal(number)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=60)
         except BaseException:
             process.kill()
             raise

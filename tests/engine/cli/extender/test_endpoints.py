@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 
 import pytest
@@ -11,7 +10,7 @@ from aiohttp import web
 from koordpolicy.engine.cli.status import describe
 from koordpolicy.engine.serving.listeners import ListenerThread
 
-from .serving import TOKEN, compared, decide, document, question, serving
+from .serving import TOKEN, compared, decide, document, edit, question, serving, shadow_holds
 
 
 @pytest.fixture
@@ -20,15 +19,10 @@ def server(policies, dump, token):
         yield client
 
 
-def edit(client, policies, text, generation):
-    (policies / "policy.yaml").write_text(text)
-    client.until(lambda status: status["policies"]["generation"] == generation)
-
-
-def unused():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+@pytest.fixture
+def nowhere(port):
+    """The URL of a server that does not run."""
+    return f"http://127.0.0.1:{port}"
 
 
 def test_the_hash_of_a_directory_is_what_status_and_reload_know_it_by(run, server, policies, tmp_path):
@@ -57,15 +51,14 @@ def test_hashes_of_nothing_are_refused(run, tmp_path):
 
 
 def test_reload_waits_until_the_change_is_in_force(run, server, policies):
-    (policies / "policy.yaml").write_text(document(9000))
+    edit(policies / "policy.yaml", document(9000))
     done = run("reload", "--wait-for", policies, "--endpoints", server.url, "--timeout", "20s")
     assert done.exit == 0
     assert server("POST", "/filter", question("eight"))[1]["NodeNames"] == ["eight"]
 
 
-def test_reload_names_the_servers_that_do_not_run_it_and_why(run, server, policies):
-    nowhere = unused()
-    (policies / "policy.yaml").write_text(document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
+def test_reload_names_the_servers_that_do_not_run_it_and_why(run, server, policies, nowhere):
+    edit(policies / "policy.yaml", document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
     server.until(lambda status: not status["policies"]["healthy"])
     done = run("reload", "--wait-for", policies, "--endpoints", f"{server.url},{nowhere}", "--timeout", "0")
     digest = run("hash", policies).out.strip()
@@ -91,25 +84,24 @@ def test_a_server_without_a_status_is_said_to_have_none(run):
         "it has no /status"])
 
 
-def test_status_shows_what_runs_and_its_exit_code_whether_that_is_well(run, server, policies):
+def test_status_shows_what_runs_and_its_exit_code_whether_that_is_well(run, server, policies, nowhere):
     done = run("status", "--endpoints", server.url, "--expressions", "--history")
     assert done.exit == 0
     assert f"{server.url}\ngeneration 1, hash " in done.out
     assert f"{policies}: {run('hash', policies).out[:12]} since 20" in done.out
     assert "small-enough  filter  cores" in done.out
-    (policies / "policy.yaml").write_text("kind: [")
+    edit(policies / "policy.yaml", "kind: [")
     server.until(lambda status: not status["policies"]["healthy"])
     done = run("status", "--endpoints", server.url)
     assert (
         done.exit, "NOT HEALTHY" in done.out, f"  {policies}/policy.yaml:1:7: error: " in done.out,
     ) == (6, True, True)
-    found = run("status", "--endpoints", f"{server.url},{unused()}", "-o", "json")
+    found = run("status", "--endpoints", f"{server.url},{nowhere}", "-o", "json")
     assert (found.exit, [each["error"] for each in found.json]) == (6, [None, "cannot be reached: connection refused"])
     assert found.json[0]["status"]["policies"]["generation"] == 1
 
 
-def test_a_promotion_names_the_server_that_does_not_answer(run):
-    nowhere = unused()
+def test_a_promotion_names_the_server_that_does_not_answer(run, nowhere):
     done = run("promote", "--endpoint", nowhere)
     assert (done.exit, done.out) == (5, f"not promoted: {nowhere}: cannot be reached: connection refused\n")
 
@@ -122,7 +114,8 @@ def test_other_priorities_are_described_by_the_best_nodes():
 
 
 def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, token):
-    edit(server, policies, document(9000), 2)
+    edit(policies / "policy.yaml", document(9000))
+    server.until(lambda status: status["policies"]["generation"] == 2)
     done = run("rollback", "--endpoint", server.url, "--token-file", token)
     assert (
         done.exit, done.out.startswith(f"{server.url}: generation 1 is active again, as generation 3 ("),
@@ -137,7 +130,7 @@ def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, tok
 def test_a_promotion_says_why_not_and_then_promotes(run, shadowed, shadow, policies, token):
     words = ("--endpoint", shadowed.url, "--token-file", token)
     assert run("promote", *words).exit == 0  # both are the same
-    (shadow / "policy.yaml").write_text(document(1500))
+    edit(shadow / "policy.yaml", document(1500))
     shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
     done = run("promote", *words)
     assert (done.exit, done.out) == (
@@ -160,7 +153,7 @@ def test_promotions_and_rollbacks_are_told_to_programs(run, shadowed, shadow, po
     words = ("--endpoint", shadowed.url, "--token-file", token, "-o", "json")
     same = run("promote", *words).json
     assert (same["promoted"], same["inForce"], same["answer"]["code"]) == (False, True, "in-force")
-    (shadow / "policy.yaml").write_text(document(1500))
+    edit(shadow / "policy.yaml", document(1500))
     shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
     decide(shadowed)
     compared(shadowed, 2)
@@ -177,7 +170,7 @@ def test_promotions_and_rollbacks_are_told_to_programs(run, shadowed, shadow, po
 def test_where_the_directory_cannot_be_written_the_commands_are_printed(run, shadowed, shadow, policies, token):
     (shadow / "deep").mkdir()
     (shadow / "deep" / "more.yaml").write_text(document(9000, name="more"))
-    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    shadowed.until(shadow_holds(shadow))
     (policies / "deep").write_text("in the way")
     decide(shadowed)
     compared(shadowed, 2)
@@ -223,7 +216,7 @@ def test_values_that_mean_nothing_are_usage_errors(run, words):
 
 
 def test_a_shadow_that_is_not_valid_is_told_with_the_reason(run, shadowed, shadow):
-    (shadow / "policy.yaml").write_text("kind: [")
+    edit(shadow / "policy.yaml", "kind: [")
     shadowed.until(lambda status: not status["shadow"]["policies"]["healthy"])
     lines = run("status", "--endpoint", shadowed.url).out.splitlines()
     at = next(index for index, line in enumerate(lines) if line.startswith("shadow "))

@@ -6,15 +6,13 @@ import json
 
 import pytest
 
-from .serving import document, question, serving
+from .serving import document, edit, question, serving
 
 
 def test_an_edit_is_in_force_for_the_next_pod_and_not_between_the_calls_of_one(client, policies):
     best = {"NodeNames": ["one", "two"]}
     assert client("POST", "/filter", question("one", "two", "eight"))[1]["NodeNames"] == best["NodeNames"]
-    beside = policies.parent / "beside.yaml"
-    beside.write_text(document(9000))
-    beside.rename(policies / "policy.yaml")
+    edit(policies / "policy.yaml", document(9000))
     client.until(lambda status: status["policies"]["generation"] == 2)
     assert client(
         "POST", "/filter", question("one", "two", "eight", uid="u2"),
@@ -30,7 +28,7 @@ def test_an_edit_is_in_force_for_the_next_pod_and_not_between_the_calls_of_one(c
 
 
 def test_an_invalid_edit_leaves_what_runs_and_is_told(client, policies):
-    (policies / "policy.yaml").write_text(document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
+    edit(policies / "policy.yaml", document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
     status = client.until(lambda status: not status["policies"]["healthy"])
     assert "cpuu" in status["policies"]["sources"][0]["problems"][0]["message"]
     assert client("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one"]
@@ -41,7 +39,7 @@ def test_an_invalid_edit_leaves_what_runs_and_is_told(client, policies):
 def test_status_shows_what_is_in_force_before_any_decision_is_made_under_it(policies, dump):
     with serving("--policies", policies, "--cluster", dump, "--allow-empty") as client:
         (policies / "policy.yaml").rename(policies / "policy.txt")
-        status = client.until(lambda status: status["policies"]["generation"] == 2)
+        status = client.until(lambda status: status["policies"]["generation"] == status["generation"] == 2)
     assert (status["generation"], status["profiles"]) == (
         2, [{"name": "default-scheduler", "generation": 2, "preFilters": [], "filters": [], "scores": []}])
     assert status["policies"]["sources"][0]["warnings"] == [f"`{policies}` holds no policy files"]
@@ -49,10 +47,10 @@ def test_status_shows_what_is_in_force_before_any_decision_is_made_under_it(poli
 
 def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(policies, dump):
     other = policies / "other.yaml"
-    other.write_text(document(8000, name="other"))
+    edit(other, document(8000, name="other"))
     with serving("--policies", policies, "--cluster", dump, "--reload-unit", "file") as client:
-        (policies / "policy.yaml").write_text(document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
-        other.write_text(document(1000, name="other"))
+        edit(policies / "policy.yaml", document(4000).replace("allocatable.cpu <=", "allocatable.cpuu <="))
+        edit(other, document(1000, name="other"))
         status = client.until(lambda status: status["policies"]["generation"] == 2)["policies"]
         assert (
             status["healthy"], status["sources"][0]["mixed"], len(status["sources"][0]["problems"]),
@@ -63,7 +61,7 @@ def test_with_files_as_the_unit_only_the_wrong_file_stays_behind(policies, dump)
 
 def test_every_call_is_answered_while_policies_are_reloaded(client, policies):
     for number in range(1, 6):
-        (policies / "policy.yaml").write_text(document(4000 + number))
+        edit(policies / "policy.yaml", document(4000 + number))
         answers = set()
 
         def in_force(status, wanted=number + 1, answers=answers):
@@ -82,7 +80,7 @@ def test_the_last_good_policies_are_taken_where_that_is_asked_for(policies, dump
     )
     with serving(*options) as client:
         assert client("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one"]
-    (policies / "policy.yaml").write_text("kind: Nonsense\n")
+    edit(policies / "policy.yaml", "kind: Nonsense\n")
     with serving(*options) as client:
         assert client("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one"]
         assert client("GET", "/status")[1]["policies"]["sources"][0]["lastGood"] is True
@@ -103,7 +101,7 @@ def test_emptied_policies_stay_in_force_and_the_server_is_not_ready(policies, te
         assert client.metric("koord_policy_active_policies", kind="QoSPlugin") == 0
         good = [each.read_text() for each in policies.iterdir()]
         for each in policies.iterdir():
-            each.write_text(text)
+            edit(each, text)
         found = client.until(lambda status: status["policies"]["sources"][0]["problems"])
         assert [each["message"] for each in found["policies"]["sources"][0]["problems"]] == [
             f"`{policies}` holds no policy",
@@ -118,7 +116,7 @@ def test_emptied_policies_stay_in_force_and_the_server_is_not_ready(policies, te
             client.metric("koord_policy_ready"), client.metric("koord_policy_active_policies", kind="SchedulerPlugin"),
         ) == (0, 1)
         for each, was in zip(policies.iterdir(), good, strict=True):
-            each.write_text(was)
+            edit(each, was)
         client.until(lambda status: not status["policies"]["sources"][0]["problems"])
         assert client("GET", "/readyz")[0] == 200
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from .serving import TOKEN, compared, decide, document, question, serving
+from .serving import TOKEN, compared, decide, document, edit, question, serving, shadow_holds
 
 
 def post(client, path, body=None, token=TOKEN):
@@ -31,7 +31,7 @@ def test_a_shadow_that_agrees_is_counted(shadowed):
 
 
 def test_a_shadow_that_differs_changes_no_answer_and_says_where(shadowed, shadow):
-    (shadow / "policy.yaml").write_text(document(1500))
+    edit(shadow / "policy.yaml", document(1500))
     shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
     assert shadowed("POST", "/filter", question("one", "two", "eight"))[1]["NodeNames"] == ["one", "two"]
     found = compared(shadowed, 1)
@@ -43,7 +43,7 @@ def test_a_shadow_that_differs_changes_no_answer_and_says_where(shadowed, shadow
 
 
 def test_a_shadow_that_scores_otherwise_differs(shadowed, shadow):
-    (shadow / "policy.yaml").write_text(document(9000))
+    edit(shadow / "policy.yaml", document(9000))
     shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
     assert shadowed("POST", "/prioritize", question("one", "two"))[0] == 200
     example, = compared(shadowed, 1)["examples"]
@@ -60,17 +60,15 @@ def test_an_invalid_shadow_keeps_nobody_from_deciding(policies, tmp_path, dump, 
         status, answer = post(client, "/promote")
         assert (status, answer["code"]) == (409, "shadow-invalid")
         nothing.mkdir()
-        (nothing / "policy.yaml").write_text(document(1500))
+        edit(nothing / "policy.yaml", document(1500))
         client.until(lambda status: status["shadow"]["ready"])
 
 
 def test_a_shadow_that_agrees_long_enough_is_promoted_and_in_force(shadowed, shadow, policies):
-    (shadow / "policy.yaml").write_text(document(4001))
-    (shadow / "second.yaml").write_text(
-        document(9000, name="second").replace("  score:\n", "").split('  - {name: cores, expression: "9000')[0],
-    )
-    found = shadowed.until(lambda status: status["shadow"]["policies"]["generation"] >= 2
-                           and status["shadow"]["policies"]["healthy"])
+    edit(shadow / "policy.yaml", document(4001))
+    second = document(9000, name="second").replace("  score:\n", "").split('  - {name: cores, expression: "9000')[0]
+    edit(shadow / "second.yaml", second)
+    found = shadowed.until(shadow_holds(shadow))
     assert found["policies"]["digest"] != found["shadow"]["hash"]
     decide(shadowed, count=2)
     compared(shadowed, 4)
@@ -89,7 +87,7 @@ def test_a_shadow_that_agrees_long_enough_is_promoted_and_in_force(shadowed, sha
 
 def test_a_shadow_that_differs_too_often_is_not_promoted(shadowed, shadow, policies):
     before = (policies / "policy.yaml").read_text()
-    (shadow / "policy.yaml").write_text(document(1500))
+    edit(shadow / "policy.yaml", document(1500))
     shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
     decide(shadowed, count=2)
     compared(shadowed, 4)
@@ -148,7 +146,7 @@ def test_a_large_body_is_refused(shadowed):
 
 
 def test_a_rollback_holds_until_the_directory_changes(shadowed, policies):
-    (policies / "policy.yaml").write_text(document(9000))
+    edit(policies / "policy.yaml", document(9000))
     shadowed.until(lambda status: status["policies"]["generation"] == 2)
     status, answer = post(shadowed, "/rollback")
     assert (status, answer["restored"], answer["generation"]) == (200, 1, 3)
@@ -157,7 +155,7 @@ def test_a_rollback_holds_until_the_directory_changes(shadowed, policies):
     assert (held["healthy"], held["restored"], held["sources"][0]["problems"][0]["code"]) == (False, 1, "held")
     assert [each["generation"] for each in held["history"]] == [3, 2, 1]
     assert shadowed.metric("koord_policy_restored_generation") == 1
-    (policies / "policy.yaml").write_text(document(8500))
+    edit(policies / "policy.yaml", document(8500))
     shadowed.until(lambda status: status["policies"]["healthy"])
     assert shadowed("POST", "/filter", question("one", "eight"))[1]["NodeNames"] == ["one", "eight"]
     assert post(shadowed, "/rollback", {"to": "nothing"})[1]["code"] == "no-such-generation"
@@ -199,10 +197,10 @@ def test_what_only_audits_is_compared_as_if_it_was_enforced(policies, dump):
 
 
 def test_a_directory_that_cannot_be_written_is_told_and_nothing_changes(shadowed, shadow, policies):
-    (shadow / "policy.yaml").write_text(document(4001))
+    edit(shadow / "policy.yaml", document(4001))
     (shadow / "deep").mkdir()
     (shadow / "deep" / "more.yaml").write_text("# nothing\n")
-    shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
+    shadowed.until(shadow_holds(shadow))
     (policies / "deep").write_text("in the way")
     decide(shadowed)
     compared(shadowed, 2)
@@ -214,9 +212,8 @@ def test_a_directory_that_cannot_be_written_is_told_and_nothing_changes(shadowed
 
 
 def test_metrics_keep_the_conventions_and_are_all_documented(shadowed, policies):
-    (policies / "audit.yaml").write_text(
-        document(1500, name="stricter").replace("spec:\n", "spec:\n  enforcement: Audit\n"),
-    )
+    edit(policies / "audit.yaml",
+         document(1500, name="stricter").replace("spec:\n", "spec:\n  enforcement: Audit\n"))
     shadowed.until(lambda status: status["policies"]["generation"] == 2)
     decide(shadowed)
     text = shadowed("GET", "/metrics")[1]
@@ -251,9 +248,9 @@ def test_a_shadow_within_what_is_in_force_is_refused(run, policies):
 
 
 def test_a_version_that_is_refused_is_not_overwritten(shadowed, shadow, policies):
-    (shadow / "policy.yaml").write_text(document(4001))
+    edit(shadow / "policy.yaml", document(4001))
     shadowed.until(lambda status: status["shadow"]["policies"]["generation"] == 2)
-    (policies / "policy.yaml").write_text("kind: [")
+    edit(policies / "policy.yaml", "kind: [")
     shadowed.until(lambda status: not status["policies"]["healthy"])
     decide(shadowed)
     compared(shadowed, 2)

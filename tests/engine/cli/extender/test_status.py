@@ -159,7 +159,7 @@ def test_health_is_answered_and_readiness_is_not_while_policies_and_cluster_are_
     go_on, found = threading.Event(), []
 
     def load():
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         raise OSError("it was only a test")
 
     def meet():
@@ -216,7 +216,7 @@ def test_health_is_answered_while_a_decision_is_made(policies, dump):
 
         def answer(self, verb, body):
             entered.set()
-            assert go_on.wait(30)
+            assert go_on.wait(60)
             return self.asked.answer(verb, body)
 
     def slowly():
@@ -228,7 +228,7 @@ def test_health_is_answered_while_a_decision_is_made(policies, dump):
         other = Client(client.url)
         asking = threading.Thread(target=lambda: answers.append(other("POST", "/filter", question("one"))[0]))
         asking.start()
-        assert entered.wait(30)
+        assert entered.wait(60)
         assert client("GET", "/healthz")[0] == 200
         assert client("GET", "/readyz")[0] == 200
         go_on.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 
 import pytest
@@ -33,10 +32,8 @@ def test_with_a_client_ca_only_its_clients_get_in(policies, dump, certificates):
         assert client("GET", "/healthz")[0] == 200
 
 
-def test_probes_without_a_certificate_have_an_address_of_their_own(policies, dump, certificates):
+def test_probes_without_a_certificate_have_an_address_of_their_own(policies, dump, certificates, port):
     folder, context, clients, _ = certificates
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     options = ("--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key", "--client-ca", folder / "ca.crt",
                "--health-bind", f"127.0.0.1:{port}")
     with serving("--policies", policies, "--cluster", dump, *options, context=context(clients)) as client:

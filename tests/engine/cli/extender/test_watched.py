@@ -13,7 +13,7 @@ from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.scheduler.extender.server import Server
 
 from ..conftest import node
-from .serving import arguments, document, question, running, serving
+from .serving import arguments, document, edit, question, running, serving
 
 
 class Watched:
@@ -129,13 +129,11 @@ def test_each_kind_that_a_reload_reads_and_the_source_lacks_is_warned_of_once(po
         return [record.getMessage() for record in caplog.records if "does not contain" in record.getMessage()]
 
     def edited(text, generation):
-        beside = policies.parent / "beside.yaml"
-        beside.write_text(text)
-        beside.rename(policies / "policy.yaml")
+        edit(policies / "policy.yaml", text)
         client.until(lambda status: status["policies"]["generation"] == status["generation"] == generation)
 
     def warned(count):
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while len(warnings()) < count and time.monotonic() < end:
             time.sleep(0.01)
         return warnings()

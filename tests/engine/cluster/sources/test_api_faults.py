@@ -17,6 +17,7 @@ import yaml
 from koordpolicy.engine.client.faults import of_exception, of_status
 from koordpolicy.engine.cluster.sources.api import load
 from koordpolicy.engine.source import PolicyError
+from tests.ports import reserved_port
 
 
 class Server:
@@ -144,9 +145,8 @@ def test_what_is_no_list_is_no_api_server(tmp_path, body):
 
 
 def test_nobody_who_listens_is_told(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    message, advice = complaint(kubeconfig(tmp_path, f"http://127.0.0.1:{port}"))
+    with reserved_port() as port:
+        message, advice = complaint(kubeconfig(tmp_path, f"http://127.0.0.1:{port}"))
     assert message == f"the cluster at http://127.0.0.1:{port} cannot be reached: nobody listens there"
     assert advice.startswith("is the API server running")
 

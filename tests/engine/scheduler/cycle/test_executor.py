@@ -12,7 +12,7 @@ import pytest
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.scheduler.cycle.executor import InlineExecutor, WorkerExecutor
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Workers(WorkerExecutor):
@@ -183,7 +183,7 @@ def test_a_process_ends_though_a_worker_hangs():
 def completed(executor, count):
     """Return so many results, in the order of their completion."""
     found = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while len(found) < count:
         assert time.monotonic() < deadline
         found += [job.error or job.result for job in executor.completed()]
@@ -232,17 +232,17 @@ def test_many_coroutines_under_way_begin_the_next_one_when_one_ends_or_the_owner
         for number in range(8):
             executor.submit_async(coroutine(number))
         executor.hand_over()
-        io.submit(asyncio.sleep(0)).result(10)
+        io.submit(asyncio.sleep(0)).result(WAIT_S)
         executor.submit_async(coroutine(8))
-        io.submit(asyncio.sleep(0.02)).result(10)
+        io.submit(asyncio.sleep(0.02)).result(WAIT_S)
         assert begun == list(range(8))
         io.call_soon(gates[0].set)
         assert completed(executor, 1) == [0]
-        io.submit(asyncio.sleep(0)).result(10)
+        io.submit(asyncio.sleep(0)).result(WAIT_S)
         assert begun == list(range(9))
         executor.submit_async(coroutine(9))
         executor.hand_over()
-        io.submit(asyncio.sleep(0)).result(10)
+        io.submit(asyncio.sleep(0)).result(WAIT_S)
         assert begun == list(range(10))
         for gate in gates:
             io.call_soon(gate.set)
@@ -263,7 +263,7 @@ def test_coroutines_that_wait_when_the_executor_is_closed_never_begin():
         executor = WorkerExecutor(io=io)
         for number in range(8):
             executor.submit_async(coroutine(number))
-        io.submit(asyncio.sleep(0.02)).result(10)
+        io.submit(asyncio.sleep(0.02)).result(WAIT_S)
         executor.submit_async(coroutine(8))
         executor.close()
     assert begun == list(range(8))  # not even when the others were cancelled
@@ -279,14 +279,14 @@ def test_a_coroutine_that_is_abandoned_runs_to_its_end_and_a_queued_one_never():
     with IoThread("loop") as io:
         executor = WorkerExecutor(io=io)
         running = executor.submit_async(wait)
-        io.submit(asyncio.sleep(0)).result(10)
+        io.submit(asyncio.sleep(0)).result(WAIT_S)
         assert executor.abandon(running) is True
 
         async def abandon_at_once():  # in the loop's own thread: it cannot have begun
             return executor.abandon(executor.submit_async(wait))
 
-        assert io.submit(abandon_at_once()).result(10) is False
+        assert io.submit(abandon_at_once()).result(WAIT_S) is False
         io.call_soon(gate.set)
         assert completed(executor, 1) == ["done"]
-        io.submit(asyncio.sleep(0.01)).result(10)
+        io.submit(asyncio.sleep(0.01)).result(WAIT_S)
         assert list(executor.completed()) == []

@@ -41,8 +41,8 @@ def at_work():
     """A decider at work on a task of 3 seconds, its clock, and what lets it go on."""
     clock, begun, go_on = Clock(), threading.Event(), threading.Event()
     decider = Decider(clock=clock)
-    decider.assign("filter", 3.0, lambda: (begun.set(), go_on.wait(30)))
-    assert begun.wait(10)
+    decider.assign("filter", 3.0, lambda: (begun.set(), go_on.wait(60)))
+    assert begun.wait(60)
     yield decider, clock, go_on
     go_on.set()
     decider.shutdown()
@@ -69,7 +69,7 @@ def test_a_task_that_returns_is_overdue_no_more(at_work):
     clock.now = 200.0
     assert (watchdog.look() is None, watchdog.lost is None) == (False, False)
     go_on.set()
-    decider.submit(lambda: None).result(10)
+    decider.submit(lambda: None).result(60)
     assert (watchdog.look(), watchdog.lost) == (None, None)
 
 
@@ -85,8 +85,8 @@ def test_a_process_is_lost_only_some_time_after_a_task_became_overdue(at_work):
 def test_what_may_take_any_time_is_never_overdue():
     clock, begun, go_on = Clock(), threading.Event(), threading.Event()
     decider = Decider(clock=clock)
-    decider.submit(lambda: (begun.set(), go_on.wait(30)))
-    assert begun.wait(10)
+    decider.submit(lambda: (begun.set(), go_on.wait(60)))
+    assert begun.wait(60)
     clock.now = 1e9
     assert Watchdog(decider, last=1.0).look() is None
     go_on.set()

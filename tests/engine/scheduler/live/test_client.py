@@ -61,7 +61,7 @@ class Scene:
         self.client = LiveClient(io, self.transport, self.recorder, clock=FakeClock(), wake=self.woken.set, **more)
 
     def bind(self, **more):
-        return self.io.submit(self.client.bind_async(POD, "one", more)).result(10)
+        return self.io.submit(self.client.bind_async(POD, "one", more)).result(60)
 
     def answer(self, request, *answers):
         self.transport.answers[request] = list(answers)
@@ -91,7 +91,7 @@ def on(node, uid=POD.uid):
 
 
 def until(condition):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -171,7 +171,7 @@ def test_a_status_that_is_being_written_arrives_before_the_binding_and_a_queued_
     time.sleep(0.02)
     assert scene.transport.sent == [STATUS]
     scene.io.call_soon(gate.set)
-    binding.result(10)
+    binding.result(60)
     assert scene.transport.sent == [STATUS, BIND]
 
 
@@ -248,7 +248,7 @@ def test_l36_a_victim_is_marked_and_deleted_and_one_that_is_gone_is_no_failure(s
 def test_a_victim_that_cannot_be_deleted_is_returned_and_wakes_the_scheduler_up(scene):
     scene.answer(DELETE, refused(403, "you may not"))
     cluster = preempted(scene)
-    assert scene.woken.wait(10)
+    assert scene.woken.wait(60)
     (failed,) = scene.client.take_failed_preemptions()
     assert (failed.victim.key, failed.preemptor.key) == ("default/a", "default/big")
     assert cluster.object("Pod", "default/a") is failed.marked
@@ -284,7 +284,7 @@ def test_a_failed_preemption_is_undone_in_what_the_cluster_has_by_then(scene):
     scene.answer(DELETE, refused(403, "you may not"))
     cluster = preempted(scene)
     marked = cluster.object("Pod", "default/a")
-    assert scene.woken.wait(10)
+    assert scene.woken.wait(60)
     plain = {**marked, "metadata": {name: value for name, value in marked["metadata"].items()
                                     if name != "deletionTimestamp"}, "status": {"phase": "Running"}}
     later = scene.client.revise(plain)

@@ -100,5 +100,5 @@ def test_an_object_that_is_gone_does_not_count_as_one_without_the_subresource(cl
 def test_in_the_deciding_thread_a_patch_is_only_queued(client, transport):
     client.own(Cluster())
     assert client.patch(QUOTA, used("1")) is None
-    assert transport.answered.acquire(timeout=20)
+    assert transport.answered.acquire(timeout=60)
     assert [path for path, _ in transport.sent] == [f"{PATH}/status"]

@@ -148,9 +148,14 @@ class Scene:
             assert time.monotonic() < deadline
             time.sleep(0.002)
 
+    def look_again(self):
+        """Wait until the deciding thread has looked for work twice: at least once from the start to the end."""
+        before = self.feed.rounds
+        self.until(lambda: self.feed.rounds > before + 1 or self.live.wake())
+
     def stop(self):
         self.live.stop()
-        self._thread.join(10)
+        self._thread.join(60)
         return self.ended
 
 
@@ -189,14 +194,14 @@ def test_nothing_is_decided_before_the_barrier_of_a_new_leadership_is_passed(sce
     made.feed.passes = False
     made.start(node("one"), waiting("a"))
     made.until(lambda: made.feed.barriers)
-    time.sleep(0.02)
+    made.look_again()
     assert made.client.bound == []
     made.feed.passes = True
     made.live.wake()
     made.until(lambda: made.client.bound)
     made.leading = False
     made.put(waiting("b"))
-    time.sleep(0.02)
+    made.look_again()
     made.leading = True
     made.live.wake()
     made.until(lambda: len(made.client.bound) == 2)
@@ -253,7 +258,7 @@ def test_a_stale_pod_is_neither_reported_nor_tried_again_until_a_watchdog_finds_
     made.start(node("one"), waiting("a"))
     made.until(lambda: made.client.bound and not made.live.loop.scheduler.in_flight)
     made.pass_time(30)
-    time.sleep(0.02)
+    made.look_again()
     assert (len(made.client.bound), made.client.reports, len(made.live.loop.queue)) == (1, [], 0)
     made.until(lambda: len(made.client.bound) > 1 or made.pass_time(1))
     made.until(lambda: made.live.view.lost_pods == 1 or made.pass_time(1))
@@ -292,17 +297,13 @@ def test_l33_a_parked_pod_is_tried_again_after_five_minutes_without_an_event(sce
     made.until(lambda: len(made.client.reports) == 2)
     closed.opened = True
 
-    def rounds(number):
-        before = made.feed.rounds
-        made.until(lambda: made.feed.rounds >= before + number or made.live.wake())
-
     def flushed():
         line = next(line for line in measured[0].registry.text().decode().splitlines()
                     if line.startswith("scheduler_pod_scheduled_after_flush_total"))
         return float(line.split()[-1])
 
     made.pass_time(299)
-    rounds(3)
+    made.look_again()
     assert (closed.calls, made.client.bound, flushed()) == (1, [], 0)
     made.pass_time(31)  # after 5.5 minutes at the latest
     made.until(lambda: made.client.bound)
@@ -391,7 +392,7 @@ def test_at_most_so_many_pods_are_bound_at_once(scene):
     made.client.hold = asyncio.Event()
     made.start(node("one"), *(waiting(f"p{number}") for number in range(5)))
     made.until(lambda: len(made.client.bound) == 2)
-    time.sleep(0.02)
+    made.look_again()
     assert len(made.client.bound) == 2
     made.live._executor._io.call_soon(made.client.hold.set)
     made.until(lambda: len(made.client.bound) == 5)
