@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from koordpolicy.__main__ import builtins
+from koordpolicy.builtin_plugins import qos
 from koordpolicy.engine import cli
+from koordpolicy.engine.agent.qos_manager import configuration
+from koordpolicy.engine.agent.qos_manager.manager import Manager
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
+from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import Source
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +56,19 @@ def test_a_documented_command_line_works(page: str, line: str, capsys: pytest.Ca
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(("page", "block"), [each for each in blocks("yaml") if "policy.koordinator.sh/" in each[1]])
+DOCUMENTS = [each for each in blocks("yaml") if "policy.koordinator.sh/" in each[1]]
+QOS_CONFIGURATION = f"kind: {configuration.KIND}\n"
+
+
+@pytest.mark.parametrize(("page", "block"), [each for each in DOCUMENTS if QOS_CONFIGURATION in each[1]])
+def test_a_documented_configuration_of_strategies_is_valid(page: str, block: str):
+    args = configuration.read(Source(page, block), [each.name for each in qos.PLUGINS])
+    assert args
+    manager = Manager(enable=frozenset(args), args=args)
+    manager.use(Registry.of(qos.PLUGINS, generation=1))
+
+
+@pytest.mark.parametrize(("page", "block"), [each for each in DOCUMENTS if QOS_CONFIGURATION not in each[1]])
 def test_a_documented_document_is_valid(page: str, block: str):
     loaded = load([Source(page, block)])
     assert loaded.documents

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder
@@ -56,6 +56,9 @@ from .states_informer.settings import FROM_KUBELET, StatesSettings
 from .states_informer.state_store import StateStore
 from .states_informer.states_informer import StatesInformer
 
+if TYPE_CHECKING:
+    from .qos_manager.configuration import StrategyArgs
+
 _LOG: Final = logging.getLogger(__name__)
 
 JOURNAL: Final = "journal.jsonl"
@@ -78,6 +81,8 @@ class NodeAgentSettings:
     interval: float = 1.0
     gates: Mapping[str, bool] = field(default_factory=dict)
     enable: frozenset[str] = frozenset()
+    args: Mapping[str, StrategyArgs] = field(default_factory=dict)
+    """The arguments of strategies in Python, by name."""
     only: frozenset[str] | None = None
     """The strategies that may run beside a koordlet; None for all."""
     agent: AgentSettings = field(default_factory=AgentSettings)
@@ -156,7 +161,7 @@ class NodeAgent:
             self.io, ClusterWriter(self._transport), pods=lambda: self.states.pods,
             pods_age_s=lambda: self.states.pods_age, events=self.recorder, on_attempt=on_attempt,
             options=EvictorOptions(dry_run=settings.agent.dry_run, pods_age_s=self.states.pods_max_age))
-        self.manager = Manager(settings.gates, settings.enable, on_node=True, only=settings.only)
+        self.manager = Manager(settings.gates, settings.enable, settings.args, on_node=True, only=settings.only)
         self.agent = Agent(
             AgentParts(
                 node=settings.node, host=self.host, states=self.states, usage=self.cache, files=self.tree.view,

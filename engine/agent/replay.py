@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from koordpolicy.engine.cel.values.values import Timestamp
 from koordpolicy.engine.explanation import plain_or_cut
@@ -26,6 +27,9 @@ from .qos_manager.evictions import EvictionMemory, eviction_id
 from .qos_manager.manager import Manager, Writers
 from .recorded_files import apply_writes
 from .recording import MetricsRecording, RecordedReadings, load
+
+if TYPE_CHECKING:
+    from .qos_manager.configuration import StrategyArgs
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +88,20 @@ def replay(
     *,
     gates: Mapping[str, bool] | None = None,
     enable: Iterable[str] = (),
+    args: Mapping[str, StrategyArgs] | None = None,
     changes: Mapping[int, Registry] | None = None,
 ) -> Iterator[ReplayedRound]:
     """Yield every round over a recording, in order of time, then of node, then of plugin.
 
-    `changes` activates other registries, by ns after the start of the recording.
+    `args` are those of strategies in Python. `changes` activates other registries, by ns after the start of the
+    recording.
 
     Raises:
         PolicyError: the file cannot be read, or a plugin cannot be activated.
     """
     recording = file if isinstance(file, MetricsRecording) else load(file)
-    manager = Manager(gates or {}, frozenset(enable), snapshot=lambda: recording.snapshot, now=recording.start)
+    manager = Manager(gates or {}, frozenset(enable), args or {}, snapshot=lambda: recording.snapshot,
+                      now=recording.start)
     manager.use(registry)
     return _rounds(recording, manager, sorted((changes or {}).items(), key=lambda each: each[0]))
 

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,7 @@ from .durations import seconds
 from .ending import end_at_signals
 from .exits import Exit, Stop
 from .logs import add_format_argument, start_server_logs
-from .qos import gates_from_option, read_gates
+from .qos import gates_from_option, read_gates, strategy_args
 from .terminal import warn, write
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ examples:
   koord-policy agent --node-name node-a --policies /etc/policies --dry-run
   koord-policy agent --policies configmap:koordinator-system/qos --http 9316
   koord-policy agent --enable '*' --feature-gates BECPUEvict=true,BEMemoryEvict=true
+  koord-policy agent --config qos.yaml --feature-gates BEMemoryEvict=true   # with arguments, as docs/agent.md has them
   koord-policy agent --policies policies/qos --pods-from api --for 60s --record metrics.jsonl
   koord-policy agent --own-strategies my-suppression --policies policies/qos   # beside a koordlet
 
@@ -69,6 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feature-gates", metavar="NAME=true|false,...", default="",
                         help="gates that differ from koordlet's defaults; a gate that is set to true also enables the "
                              "built-in strategy that it is of")
+    parser.add_argument("--config", metavar="FILE", type=Path,
+                        help="a QoSManagerConfiguration: the arguments of strategies in Python")
     parser.add_argument("--qos-extension-plugins", metavar="NAME=true|false,...", default="",
                         help="run these extensions of installed distributions (default: none)")
     parser.add_argument("--own-strategies", metavar="NAME,...",
@@ -210,14 +214,16 @@ def _load(options: argparse.Namespace, builtins: Builtins, own: frozenset[str] |
     check_enabled((name for name in options.enable if name != "*"), plugins, Framework.QOS)
     enable = _enabled(options.enable, gates, plugins)
 
+    args = strategy_args(options.config, plugins)
+
     def check(registry: Registry) -> None:
-        Manager(gates, enable, on_node=True, only=own).use(registry)
+        Manager(gates, enable, args, on_node=True, only=own).use(registry)
 
     with gates_from_option():
         reloader = policies.begin(plugins, check)
         check(policies.live.registry)
     check_extension_gates(extensions, [each.name for each in plugins_at(policies.live.registry, Point.EXTENSION)])
-    settings = _settings(options, gates, enable, own, extensions)
+    settings = replace(_settings(options, gates, enable, own, extensions), args=args)
     raise_descriptor_limit()  # files of control groups stay open
     observed = Observed(options)
     agent = NodeAgent(lambda: load_connection(context_of(options.cluster)), policies.live, settings,

@@ -16,7 +16,7 @@ from koordpolicy.engine.agent.recording import load
 from koordpolicy.engine.agent.replay import ReplayedRound, replay
 from koordpolicy.engine.cluster.kinds import lacking
 from koordpolicy.engine.documents import format_duration
-from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.source import PolicyError
 
 from .composition import add_policies, check_enabled, need_file, registry_of, warn_of_lacks, warn_of_settings
@@ -24,9 +24,11 @@ from .exits import Exit, Stop
 from .terminal import add_output, table, warn, write, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from koordpolicy.engine.agent.qos_manager.configuration import StrategyArgs
     from koordpolicy.engine.framework.qos import Adjustment
+    from koordpolicy.engine.framework.registry import Plugin
 
     from . import Builtins
 
@@ -49,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="enable a built-in plugin that is not active by default; may be repeated")
     parser.add_argument("--feature-gates", metavar="NAME=true|false,...", default="",
                         help="gates that differ from koordlet's defaults")
+    parser.add_argument("--config", metavar="FILE", type=Path,
+                        help="a QoSManagerConfiguration: the arguments of strategies in Python")
     parser.add_argument("--all", action="store_true", help="show also the rounds without actions and errors")
     add_output(parser)
 
@@ -59,12 +63,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     gates = dict(read_gates(options.feature_gates))
     registry = registry_of(options.policies, builtins)
     check_enabled(options.enable, registry.plugins.values(), Framework.QOS)
+    args = strategy_args(options.config, registry.plugins.values())
     recording = load(options.replay)
     documents = {plugin.name: plugin.reads for plugin in registry.of_framework(Framework.QOS) if plugin.enabled}
     lacks = warn_of_lacks(lacking(documents, recording.snapshot.cluster))
     with gates_from_option():
         warn_of_settings(recording.settings, (registry,), gates, options.enable)
-        rounds = list(replay(recording, registry, gates=gates, enable=options.enable))
+        rounds = list(replay(recording, registry, gates=gates, enable=options.enable, args=args))
     if not rounds:
         warn("no plugin ran: name documents with `--policies`, or a built-in plugin with `--enable`")
     shown = rounds if options.all else [each for each in rounds if each.eventful]
@@ -83,6 +88,22 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         write()
     write(f"{actions} actions and {errors} errors in {len(rounds)} rounds")
     return Exit.OK
+
+
+def strategy_args(path: Path | None, plugins: Iterable[Plugin]) -> Mapping[str, StrategyArgs]:
+    """Return the arguments in the file of `--config`, if there is one.
+
+    Raises:
+        PolicyError: the file is not valid, or names no QoS strategy in Python.
+        Stop: there is no such file.
+    """
+    if path is None:
+        return {}
+    from koordpolicy.engine.agent.qos_manager.configuration import load as load_configuration  # noqa: PLC0415
+
+    need_file(path, "`--config` takes a QoSManagerConfiguration")
+    return load_configuration(path, [each.name for each in plugins if each.framework is Framework.QOS
+                                     and Point.STRATEGY in each.points and not each.enabled])
 
 
 def read_gates(text: str) -> Iterator[tuple[str, bool]]:

@@ -30,6 +30,8 @@ from .written_files import written_part
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.snapshot import Snapshot
 
+    from .configuration import StrategyArgs
+
 GATES: Final[Mapping[str, bool]] = {
     "BECPUSuppress": True, "BECPUManager": False, "BECPUEvict": False, "CPUAllocatableEvict": False, "CPUEvict": False,
     "BEMemoryEvict": False, "MemoryAllocatableEvict": False, "MemoryEvict": False, "CPUBurst": True,
@@ -77,6 +79,8 @@ class Manager:
     """Feature gates that differ from their defaults."""
     enable: frozenset[str] = frozenset()
     """Plugins that run although they are not active by default."""
+    args: Mapping[str, StrategyArgs] = field(default_factory=dict)
+    """The arguments of plugins in Python, by name."""
     memory: StrategyState = field(default_factory=StrategyState)
     snapshot: Callable[[], Snapshot] = _empty
     """Returns the current nodes and pods, for the plugins' handle."""
@@ -150,8 +154,17 @@ class Manager:
         self._running, self.idle = running, idle
 
     def _make(self, plugin: Plugin) -> RunningStrategy:
-        given: dict[str, Any] = {"features": list(filter(self._is_on, plugin.gates))} if plugin.gates else {}
-        args: Mapping[str, Any] = plugin.check_args(given) if plugin.check_args is not None else given
+        configured = self.args.get(plugin.name)
+        given: dict[str, Any] = {} if configured is None else dict(configured.values)
+        if plugin.gates:
+            given["features"] = list(filter(self._is_on, plugin.gates))
+        try:
+            args: Mapping[str, Any] = plugin.check_args(given) if plugin.check_args is not None else given
+        except ValueError as error:
+            if configured is None:
+                raise
+            problem = Problem(f"strategy `{plugin.name}`: {error}", configured.place, code="invalid-args")
+            raise PolicyError([problem]) from None
         # koordlet has no profiles.
         log = logging.getLogger(f"koordpolicy.qos.{plugin.name}")
         on = frozenset(filter(self._is_on, (*GATES, *self.gates)))

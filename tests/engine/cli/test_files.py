@@ -22,6 +22,7 @@ _MANAGER = ("manager", "--cluster", "kube")
 
 READ = {
     ("agent", "--policies"): (*_AGENT, "--policies", GONE),
+    ("agent", "--config"): (*_AGENT, "--config", GONE),
     ("agent", "--cgroup-root"): (*_AGENT, "--cgroup-root", GONE),
     ("agent", "--proc-root"): (*_AGENT, "--proc-root", GONE),
     ("agent", "--sys-root"): (*_AGENT, "--sys-root", GONE),
@@ -75,6 +76,7 @@ READ = {
     ("status", "--key"): ("status", *ENDPOINT, "--cert", GONE, "--key", GONE),
     ("qos", "--policies"): ("qos", "--replay", "examples/09-qos-replay/metrics.yaml", "--policies", GONE),
     ("qos", "--replay"): ("qos", "--replay", GONE),
+    ("qos", "--config"): ("qos", "--replay", "examples/09-qos-replay/metrics.yaml", "--config", GONE),
     ("dump", "--policies"): ("dump", "--cluster", "kube", "--out", GONE, "--policies", GONE),
     ("sweep", "--recorded"): ("sweep", "--recorded", GONE),
     ("replay", "--trace"): ("replay", "--trace", GONE),

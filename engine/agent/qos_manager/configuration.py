@@ -1,0 +1,65 @@
+"""The configuration file of the QoS manager: `QoSManagerConfiguration`, the arguments of strategies in Python.
+
+koordlet has no such file: its strategies have flags. What they do is set by the NodeSLO, here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from koordpolicy.engine.documents import configuration_in
+from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
+from koordpolicy.engine.documents.nodes import read as read_nodes
+from koordpolicy.engine.documents.validation import validate
+from koordpolicy.engine.source import PolicyError, Problem, Source, Span, did_you_mean
+
+KIND: Final = "QoSManagerConfiguration"
+_CODE: Final = "configuration"
+_FEATURES: Final = "features"
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyArgs:
+    """The arguments of a strategy as written, with their place."""
+
+    values: Mapping[str, Any]
+    place: Span
+
+
+def load(path: Path, names: Collection[str]) -> Mapping[str, StrategyArgs]:
+    """Return the arguments in a file by the name of the strategy, of which `names` are known.
+
+    Raises:
+        PolicyError: the file cannot be read or is no configuration, or it names an unknown strategy.
+    """
+    return read(read_file(path), names)
+
+
+def read(source: Source, names: Collection[str]) -> Mapping[str, StrategyArgs]:
+    """Return the arguments in a text; see `load`."""
+    source = configuration_in(source, KIND)
+    documents = read_nodes(source)
+    if len(documents) != 1:
+        raise PolicyError([Problem(
+            f"a configuration file holds one document, not {len(documents)}", source.span(0), code=_CODE)])
+    problems = list(_problems(documents[0], names))
+    if problems:
+        raise PolicyError(problems)
+    return {name: StrategyArgs(to_plain(node), node.place)
+            for name, node in documents[0].fields["strategies"].fields.items()}
+
+
+def _problems(document: YamlNode, names: Collection[str]) -> Iterator[Problem]:
+    invalid = list(validate(document, KIND))
+    yield from invalid
+    if invalid:
+        return
+    for name, node in document.fields["strategies"].fields.items():
+        if name not in names:
+            yield Problem(f"there is no strategy `{name}`", node.place, did_you_mean(name, names), code=_CODE)
+        elif _FEATURES in node.fields:
+            yield Problem(f"`{name}`: its features are chosen by feature gates", node.fields[_FEATURES].place,
+                          "set them by `--feature-gates`", code=_CODE)
