@@ -52,7 +52,8 @@ check: $(TOOLS) wheel lint-policies  ## Lint, check types and import directions,
 # Each is checked by itself: two examples may name a policy alike. That of 06-cel-function needs the plugin beside it.
 POLICY_SETS = policies $(filter-out examples/06-cel-function/%,$(wildcard examples/*/policy.yaml)) \
   $(wildcard examples/*/policies examples/*/base/policies examples/*/old examples/*/new)
-lint-policies: $(STAMP)  ## Lint the shipped policies and those of the examples, set by set
+lint-policies: $(STAMP)  ## Lint the shipped policies and those of the examples, set by set, and check their layout
+	$(BIN)/koord-policy fmt --check policies examples
 	@for set in $(POLICY_SETS); do echo "koord-policy lint --strict $$set"; $(BIN)/koord-policy lint --strict $$set || exit 1; done
 
 release: $(TOOLS)  ## Build wheel and source distribution into dist/ and try both in fresh environments; RELEASE="--tag vX.Y.Z" checks the tag

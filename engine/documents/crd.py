@@ -22,7 +22,7 @@ _LONGEST_NAME: Final = 63
 _COPIED: Final = frozenset((
     "description", "type", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems",
     "minProperties", "maxProperties", "required"))
-_DROPPED: Final = frozenset(("title", "$schema", "examples", "default", "x-wanted", "x-one-of"))
+_DROPPED: Final = frozenset(("title", "$schema", "examples", "default", "x-wanted", "x-one-of", "x-language"))
 _CONDITIONS: Final = frozenset(("if", "then", "else", "allOf", "oneOf"))
 _ANY: Final = "x-kubernetes-preserve-unknown-fields"
 _RESERVED: Final = frozenset((

@@ -1,7 +1,8 @@
 """Validation of nodes against JSON Schemas: every problem with its place in the file.
 
 The schemas are data under `schemas/<version>/<name>.json` (draft 2020-12); `definitions.json` beside them has their
-common definitions. `x-wanted` in a schema is the text for people if its `pattern` does not match.
+common definitions. `x-wanted` in a schema is the text for people if its `pattern` does not match; `x-language: cel`
+marks the text of an expression.
 """
 
 from __future__ import annotations
