@@ -345,7 +345,7 @@ class Living:
         self.context = context
 
     def run(self, stop: threading.Event) -> None:
-        self.go.wait(10)
+        self.go.wait(60)
         used = self.context.readings().node_usage("cpu")
         self.context.executor.apply([Adjustment("suppressCPU", "n", f"{used:g}", writes=((QUOTA, "7000"),))])
         for each in self.context.readings().pods:
@@ -375,7 +375,7 @@ def test_a_living_strategy_writes_and_evicts_by_its_context(world, dry_run):
     agent = world.agent(plugin("Living", Living), dry_run=dry_run)
     world.run(agent, 1)
     Living.made.go.set()
-    assert Living.made.done.wait(10)
+    assert Living.made.done.wait(60)
     assert world.executor.files[QUOTA] == ("-1" if dry_run else "7000")
     assert world.evictor.requested == ([] if dry_run else [("d/a", "memory")])
     agent.close()
@@ -412,7 +412,7 @@ def test_an_extension_runs_by_its_gate_and_grey_control_gives_pods_policies(worl
               of("Grey", Grey, Point.GREY_CONTROL)]
     agent = world.agent(plugin(make=Reading), *others, extension_gates={"On": True})
     world.run(agent, 1)
-    assert ran.wait(10)
+    assert ran.wait(60)
     assert seen == [[{"koordinator.sh/cpuBurst": '{"policy": "auto"}'}]]
     agent.close()
 
@@ -424,9 +424,9 @@ def test_run_ends_at_stop_and_gives_back(world):
     # The virtual clock stands still: one pass, and then the loop waits until it is woken.
     thread = threading.Thread(target=agent.run, args=(ready.set,))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     agent.stop()
-    thread.join(10)
+    thread.join(60)
     assert (thread.is_alive(), agent.stopped, world.executor.files[QUOTA]) == (False, True, "-1")
 
 

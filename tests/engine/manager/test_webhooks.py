@@ -33,7 +33,7 @@ class Server:
 
     def post(self, path: str, body: bytes, method: str = "POST") -> tuple[int, Any]:
         place = urlsplit(self.url)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port or 0, timeout=10)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port or 0, timeout=60)
         try:
             connection.request(method, path, body)
             answer = connection.getresponse()
@@ -121,7 +121,7 @@ def write_pair(authority: trustme.CA, directory: Path) -> trustme.LeafCert:
 
 def served(url: str) -> str:
     place = urlsplit(url)
-    return ssl.get_server_certificate((place.hostname or "", place.port or 0), timeout=10)
+    return ssl.get_server_certificate((place.hostname or "", place.port or 0), timeout=60)
 
 
 def test_a_renewed_certificate_is_served_without_a_restart_and_a_broken_one_is_left(tmp_path: Path, caplog: Any):

@@ -351,7 +351,7 @@ def test_the_thread_of_the_rounds_does_not_wait_for_the_server():
     returned, answered, told = threading.Event(), threading.Event(), []
 
     async def late(_request: web.Request) -> web.StreamResponse:
-        assert await asyncio.to_thread(returned.wait, 30)
+        assert await asyncio.to_thread(returned.wait, 60)
         return web.json_response({"kind": "Status", "status": "Success"}, status=201)
 
     def tell(attempt: EvictionAttempt) -> None:
@@ -369,13 +369,13 @@ def test_the_thread_of_the_rounds_does_not_wait_for_the_server():
                 await asyncio.to_thread(stop.wait, 60)
 
         serving = io.submit(serve())
-        assert ready.wait(30)
+        assert ready.wait(60)
         evictor = PodEvictor(io, holder[0], pods=lambda: [WEB], on_attempt=[tell])
         evictor.evict(WEB, eviction(WEB))
         assert evictor.evictions == Evictions(frozenset({"uid-web-1"}))
         returned.set()
-        assert answered.wait(30)
+        assert answered.wait(60)
         stop.set()
-        serving.result(30)
+        serving.result(60)
     evictor.evict(pod("later"), eviction(pod("later")))
     assert told == ["evicted", "paused"]

@@ -115,7 +115,7 @@ def test_each_kind_of_plugin_is_known_by_its_methods():
 def test_a_living_strategy_is_asked_set_up_run_and_stopped(threads):
     strategy = Living()
     assert threads.start("One", strategy, context())
-    assert strategy.started.wait(5)
+    assert strategy.started.wait(60)
     assert (strategy.log, threads.names) == (["enabled", "setup", "run"], ("One",))
     assert threads.stop(["One"]) == ()
     assert (strategy.ended.is_set(), threads.names) == (True, ())

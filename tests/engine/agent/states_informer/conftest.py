@@ -47,13 +47,13 @@ def of_kind(kind: str, **more: Any) -> dict[str, Any]:
 
 
 class Clock:
-    """Real time, and what a test adds to it."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
-        self.ahead = 0.0
+        self.start, self.ahead = time.monotonic(), 0.0
 
     def __call__(self) -> float:
-        return time.monotonic() + self.ahead
+        return self.start + self.ahead
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ class FakeKubelet:
 
     def __enter__(self) -> Self:
         self._io.start()
-        self._io.submit(self._start()).result(10)
+        self._io.submit(self._start()).result(60)
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._io.close(10)
+        self._io.close(60)
 
     async def _start(self) -> None:
         application = web.Application()

@@ -43,7 +43,7 @@ def reporting(
 
 
 def report(states: StatesInformer, reporter: NodeMetricReporter) -> WriteResult | None:
-    return states._io.submit(reporter.report()).result(30)
+    return states._io.submit(reporter.report()).result(60)
 
 
 @pytest.fixture(autouse=True)
@@ -59,9 +59,9 @@ def test_l57_the_first_report_comes_an_interval_after_the_start_and_then_one_eac
     with reporting(api, kubelet, interval=1.0) as (states, reporter):
         started = time.monotonic()
         states._io.spawn(reporter.run(), "reports")
-        until(lambda: reporter.counts.reported == 1)
+        until(lambda: reporter.counts.reported >= 1)
         assert time.monotonic() - started > 0.85
-        until(lambda: reporter.counts.reported == 2)
+        until(lambda: reporter.counts.reported >= 2)
         assert time.monotonic() - started > 1.7
         method, path, body = api.writes[0]
         assert (method, path, body.keys()) == ("PATCH", PATH, {"status"})

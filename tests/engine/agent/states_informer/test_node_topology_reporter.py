@@ -38,7 +38,7 @@ def reporting(
 
 
 def report(states: StatesInformer, reporter: NodeTopologyReporter) -> WriteResult | None:
-    return states._io.submit(reporter.report()).result(30)
+    return states._io.submit(reporter.report()).result(60)
 
 
 @pytest.fixture(autouse=True)

@@ -207,7 +207,7 @@ def test_a_claim_is_read_when_it_is_looked_up_and_again_until_it_is_bound(api: O
     with informed(api, kubelet) as states:
         claims = ClaimVolumes(states._transport, states._io.spawn, clock=clock)
         until(lambda: keys(states))
-        assert (claims.get(key), reads()) == (None, 0)
+        assert (reads(), claims.get(key)) == (0, None)
         until(lambda: reads() == 1)
         assert [claims.get(key) for _ in range(3)] == [None] * 3
         api.put({**claim, "spec": {"volumeName": "pv-1"}})
