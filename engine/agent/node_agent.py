@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.client.connection import Connection
-from koordpolicy.engine.client.event_recorder import EventRecorder
+from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import RequestObserver, Transport
 from koordpolicy.engine.client.writes import ClusterWriter
@@ -121,6 +121,8 @@ class NodeAgent:
         self.settings = settings
         self.outdated = False
         """True if `run` ended since the agent must be made anew: kubelet's driver is another one than was assumed."""
+        self._recorded: Future[object] | None = None
+        """The writing of events; None before `start`."""
         self._driver_known = False
         self.driver = settings.driver
         """kubelet's driver, empty as long as it is not known."""
@@ -234,7 +236,7 @@ class NodeAgent:
         self.io.start()
         self.io.on_close(self._transport.close)
         self.io.on_close(self._event_transport.close)
-        self.io.spawn(self.recorder.run(), "to record events")
+        self._recorded = self.io.spawn(self.recorder.run(), "to record events")
         self.states.start()
         for reporter in self._reporters:
             self.io.spawn(reporter.run(), f"to run {type(reporter).__name__}")
@@ -271,8 +273,10 @@ class NodeAgent:
         self.agent.stop()
 
     def close(self) -> None:
-        """End the I/O thread, and close the files."""
+        """Write the last events, end the I/O thread, and close the files."""
         self._ended.set()
+        if self._recorded is not None:
+            end_recording(self.io, self.recorder, self._recorded)
         self.io.close()
         self.executor.close()
         os.close(self._lock)

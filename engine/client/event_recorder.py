@@ -19,12 +19,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from koordpolicy.engine.kubernetes.times import rfc3339_micro
 from koordpolicy.engine.source import PolicyError
 
+from .io_thread import IoThread
 from .repeats import RepeatedFaults
 from .resources import ApiResource, ObjectReference
 from .transport import MERGE_PATCH, ApiError, ConnectionFailed, Transport
@@ -48,6 +51,7 @@ _RETRY_JITTER: Final = 0.25
 _REFRESH_S: Final = 30 * 60.0
 _FORGET_S: Final = 6 * 60.0
 _LOOK_S: Final = 60.0
+_FLUSH_S: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +345,22 @@ class EventRecorder:
         if state.count > 1:
             event["series"] = _of_series(state)
         return event
+
+
+def end_recording(io: IoThread, recorder: EventRecorder, running: Future[Any], seconds: float = _FLUSH_S) -> None:
+    """Cancel `running`, the future of `run`, and write what is due for `seconds` at most; not in the loop's thread."""
+    running.cancel()
+    try:
+        flushing = io.submit(recorder.flush())
+    except RuntimeError:
+        return  # the loop does not run any more
+    try:
+        flushing.result(seconds)
+    except FutureTimeoutError:
+        flushing.cancel()
+        _LOG.warning("not all events were written")
+    except Exception:
+        _LOG.exception("the last events were not written")
 
 
 def _of_series(state: _Series) -> dict[str, Any]:

@@ -36,6 +36,8 @@ _LOG: Final = logging.getLogger(__name__)
 LEASES: Final = ApiResource("Lease", "coordination.k8s.io", "v1", "leases")
 _JITTER: Final = 1.2
 _SHORTEST_TIMEOUT_S: Final = 1.0
+_TOLERANCE_S: Final = 20.0
+"""Seconds after the end of its Lease at which a leader is not healthy, as in kube-scheduler."""
 _FAILURES: Final = (ApiError, ConnectionFailed, PolicyError, TimeoutError, ValueError, TypeError, RecursionError)
 """Of a request, and of an answer that is no Lease."""
 
@@ -97,6 +99,17 @@ class Leadership:
     renewals: int = 0
     slow_paths: int = 0
     """Attempts that had to read the Lease first, as every attempt does that is no renewal."""
+
+
+def renewal_fault(lease: LeaseSettings | None, leadership: Leadership, now: float) -> str:
+    """Return why a leader is not healthy: its Lease ended more than 20 s ago; empty for all others.
+
+    `now` is the elector's clock in seconds; `lease` is None without an election.
+    """
+    if lease is None or not leadership.leading:
+        return ""
+    late = now - leadership.renewed_at - lease.lease_s
+    return f"failed election to renew leadership on lease {lease.name} for {late:.0f} s" if late > _TOLERANCE_S else ""
 
 
 class LeaderElector:

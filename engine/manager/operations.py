@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from prometheus_client.core import Metric
 
+from koordpolicy.engine.client.leader_election import renewal_fault
 from koordpolicy.engine.serving.access import Access
 from koordpolicy.engine.serving.client_metrics import ClientMetrics
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
@@ -16,7 +17,6 @@ from koordpolicy.engine.serving.instruments import MetricSpec, MetricsRegistry, 
 
 from .server import ManagerServer
 
-_LEASE_TOLERANCE_S: Final = 20.0
 _C: Final = MetricType.COUNTER
 _G: Final = MetricType.GAUGE
 
@@ -72,13 +72,9 @@ class ManagerOperations:
 
     def _lease(self) -> str:
         server = self._server
-        lease, election = (None, None) if server is None else (server.settings.lease, server.election)
-        if lease is None or election is None or not election.state.leading:
+        if server is None or server.election is None:
             return ""
-        late = self._clock() - election.state.renewed_at - lease.lease_s
-        if late <= _LEASE_TOLERANCE_S:
-            return ""
-        return f"failed election to renew leadership on lease {lease.name} for {late:.0f} s"
+        return renewal_fault(server.settings.lease, server.election.state, self._clock())
 
     def _sync(self) -> str:
         server = self._server

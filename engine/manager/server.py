@@ -15,12 +15,11 @@ import enum
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Final
 
 from koordpolicy.engine.client.connection import Connection
-from koordpolicy.engine.client.event_recorder import EventRecorder
+from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.informer import Change, Informer
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
@@ -45,7 +44,6 @@ SYNC_S: Final = 60.0
 """Seconds between two reconciliations of a node without news: measurements become stale without an event."""
 _NODE_KINDS: Final = frozenset({"Node", "NodeMetric", "NodeSLO", "NodeResourceTopology"})
 _FAULT_REASON: Final = "SLOCfgUnmarshalFailed"
-_FLUSH_S: Final = 1.5
 _RELEASE_S: Final = 3.0
 _CLOSE_S: Final = 2.0
 
@@ -142,9 +140,8 @@ class ManagerServer:
             recording = self.io.submit(self.recorder.run())
             self._stop.wait()
             work.cancel()
-            recording.cancel()
             if not self._lost:
-                self._flush()
+                end_recording(self.io, self.recorder, recording)
         finally:
             if self.election is not None and not self.election.stop(_RELEASE_S):
                 _LOG.warning("the Lease was not released in time")
@@ -252,13 +249,3 @@ class ManagerServer:
         if self.election is not None and not self.stopping:
             self._lost = True
             self._stop.set()
-
-    def _flush(self) -> None:
-        flushing = self.io.submit(self.recorder.flush())
-        try:
-            flushing.result(_FLUSH_S)
-        except FutureTimeoutError:
-            flushing.cancel()
-            _LOG.warning("not all events were written")
-        except Exception:
-            _LOG.exception("the last events were not written")

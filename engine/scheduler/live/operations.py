@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from prometheus_client.core import Metric
 
+from koordpolicy.engine.client.leader_election import renewal_fault
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.reload.reloader import Reloader
@@ -25,8 +26,6 @@ from ..profiles.profile import Profile
 from ..status import scheduler_status, views_status
 from .server import LiveServer
 
-_LEASE_TOLERANCE_S: Final = 20.0
-"""Seconds after the end of its Lease at which a leader is not healthy, as in kube-scheduler."""
 _STALE_S: Final = 60.0
 """Seconds without a round of the deciding thread after which the process is not alive."""
 
@@ -101,13 +100,9 @@ class Operations:
 
     def _lease(self) -> str:
         server = self._server
-        lease, election = (None, None) if server is None else (server.settings.lease, server.election)
-        if lease is None or election is None or not election.state.leading:
+        if server is None or server.election is None:
             return ""
-        late = self._clock() - election.state.renewed_at - lease.lease_s
-        if late <= _LEASE_TOLERANCE_S:
-            return ""
-        return f"failed election to renew leadership on lease {lease.name} for {late:.0f} s"
+        return renewal_fault(server.settings.lease, server.election.state, self._clock())
 
     def _deciding(self) -> str:
         view = None if self._server is None else self._server.scheduler.view

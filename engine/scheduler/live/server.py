@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Final
 
 from koordpolicy.engine.client.connection import Connection
-from koordpolicy.engine.client.event_recorder import EventRecorder
+from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
 from koordpolicy.engine.client.transport import RequestObserver, Transport
@@ -43,7 +42,6 @@ per decision of 1,000 nodes to follow the changed ones. Pods that all differ tak
 """
 _EVENTS: Final = 20_000
 """Events that wait to be written at most: each pod has one, and many may be bound at once."""
-_FLUSH_S: Final = 1.5
 _RELEASE_S: Final = 2.0
 _CLOSE_S: Final = 1.0
 _BIND_SHARE: Final = 0.9
@@ -148,9 +146,8 @@ class LiveServer:
         self._settle()  # lists are read without full collections
         try:
             ended = self.scheduler.run()
-            recording.cancel()
             if ended is Ended.STOPPED:
-                self._flush()
+                end_recording(self.io, self.recorder, recording)
             return ended
         finally:
             if self.election is not None and not self.election.stop(_RELEASE_S):
@@ -177,14 +174,3 @@ class LiveServer:
 
     def _wake(self) -> None:
         self.scheduler.wake()
-
-    def _flush(self) -> None:
-        """Write the events that are left, for a short time."""
-        flushing = self.io.submit(self.recorder.flush())
-        try:
-            flushing.result(_FLUSH_S)
-        except FutureTimeoutError:
-            flushing.cancel()
-            _LOG.warning("not all events were written")
-        except Exception:
-            _LOG.exception("the last events were not written")

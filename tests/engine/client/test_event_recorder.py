@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from koordpolicy.engine.client.event_recorder import EventRecorder, RecorderView
+from koordpolicy.engine.client.event_recorder import EventRecorder, RecorderView, end_recording
+from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.resources import BY_KIND, ObjectReference, pod_reference
 from koordpolicy.engine.client.transport import Transport
 
@@ -482,3 +483,48 @@ def test_a_series_that_ends_while_it_is_written_is_written_once_more():
             ("POST", None), ("PATCH", 3)]
 
     play(script)
+
+
+class Flushed(EventRecorder):
+    """A recorder whose `flush` ends, fails or hangs."""
+
+    def __init__(self, end: Awaitable[object] | Exception | None) -> None:
+        self.end = end
+        self.steps: list[str] = []
+
+    async def run(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.steps.append("run ended")
+
+    async def flush(self) -> None:
+        self.steps.append("flush")
+        if isinstance(self.end, Exception):
+            raise self.end
+        if self.end is not None:
+            await self.end
+
+
+@pytest.mark.parametrize(("end", "logged"), [
+    (None, []),
+    (ValueError("odd"), ["the last events were not written"]),
+    (asyncio.Event().wait(), ["not all events were written"]),
+])
+def test_the_last_events_are_written_for_a_short_time(end: Any, logged: list[str], caplog: pytest.LogCaptureFixture):
+    recorder = Flushed(end)
+    with IoThread() as io:
+        running = io.submit(recorder.run())
+        io.submit(asyncio.sleep(0)).result()  # it runs
+        end_recording(io, recorder, running, seconds=0.01 if logged else 60)
+    assert recorder.steps == ["run ended", "flush"]
+    assert [record.getMessage() for record in caplog.records] == logged
+
+
+def test_nothing_is_written_after_the_loop_has_ended():
+    recorder = Flushed(None)
+    io = IoThread()
+    with io:
+        running = io.submit(recorder.run())
+    end_recording(io, recorder, running)
+    assert "flush" not in recorder.steps
