@@ -105,7 +105,8 @@ class NodeReconciler:
         if node is None:
             for kind in ("NodeSLO", "NodeMetric"):
                 await self._delete(kind, name)
-            self._resources_at.pop(name, None)
+            for key in (name, _zones_of(name)):
+                self._resources_at.pop(key, None)
             self._degraded.discard(name)
             return
         await self._node_slo(name, node)
@@ -224,7 +225,7 @@ class NodeReconciler:
         self, name: str, topology: Mapping[str, Any], zones: Mapping[int, Mapping[str, int]] | None,
         strategy: Mapping[str, Any],
     ) -> None:
-        key = f"zones of {name}"
+        key = _zones_of(name)
         threshold = float(strategy.get("resourceDiffThreshold", 0.1))
         wanted = zones_with(topology, zones, threshold, exact=self._is_due(key, strategy))
         if wanted is None:
@@ -249,6 +250,10 @@ class NodeReconciler:
             self.figures = replace(self.figures, failed=self.figures.failed + 1)
             raise WriteRefused(f"cannot {what}: {result.message or result.status.value}")
         return result
+
+
+def _zones_of(node: str) -> str:
+    return f"zones of {node}"
 
 
 def spec_hash(spec: Mapping[str, Any]) -> str:

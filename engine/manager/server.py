@@ -131,15 +131,20 @@ class ManagerServer:
         self._stop.set()
 
     def run(self) -> Ended:
-        """Work until `stop` is called or the Lease is lost."""
+        """Work until `stop` is called or the Lease is lost.
+
+        Raises what ends the work: a process that led and did nothing would keep others from leading.
+        """
         self.io.start()
         try:
             for transport in self._transports:
                 self.io.on_close(transport.close)
             work = self.io.submit(self._work())
+            work.add_done_callback(lambda _: self._stop.set())
             recording = self.io.submit(self.recorder.run())
             self._stop.wait()
-            work.cancel()
+            if not work.cancel():
+                work.result()
             if not self._lost:
                 end_recording(self.io, self.recorder, recording)
         finally:

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+
+from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.manager.server import Ended, ManagerServer, ManagerSettings
+
+
+@pytest.fixture
+def server() -> ManagerServer:
+    return ManagerServer(lambda: Connection("http://127.0.0.1:9"), ManagerSettings())
+
+
+def test_an_error_that_ends_the_work_ends_the_process(server: ManagerServer, monkeypatch: pytest.MonkeyPatch):
+    async def run() -> NoReturn:
+        raise KeyError("odd")
+
+    monkeypatch.setattr(server.informers["Node"], "run", run)
+    with pytest.raises(ExceptionGroup) as raised:
+        server.run()
+    assert [repr(error) for error in raised.value.exceptions] == ["KeyError('odd')"]
+    assert not server.leads()
+
+
+def test_a_manager_that_is_stopped_ends(server: ManagerServer):
+    server.stop()
+    assert server.run() is Ended.STOPPED
