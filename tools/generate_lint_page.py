@@ -64,8 +64,9 @@ Faults of YAML, schema, names, types and cost limits cannot be ignored: such a d
 - `--fix` applies the fixes of rules that have one; comments and layout of the file are preserved.
 - `--changed-since REF` checks all files, since rules compare documents with each other, and reports the
   violations in files that differ from a commit, and violations elsewhere that involve such files.
-- `--config FILE` takes component configurations (`KubeSchedulerConfiguration`, `DeschedulerConfiguration`, the
-  `slo-controller-config` ConfigMap) into account: the plugins that their profiles name, and their thresholds.
+- `--config FILE` takes component configurations (`KubeSchedulerConfiguration`, `DeschedulerConfiguration`,
+  `DeschedulerPolicy`, the `slo-controller-config` ConfigMap) into account: the plugins that their profiles name, and
+  their thresholds.
 - `.pre-commit-hooks.yaml` and [the examples for GitHub and GitLab](../examples/{EXAMPLE}/README.md) run it in CI and
   before commits.
 

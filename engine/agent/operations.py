@@ -138,7 +138,7 @@ class AgentOperations:
 
     @property
     def protected(self) -> bool:
-        """True if somebody decides who reads what."""
+        """True if reads are authorized."""
         return self._endpoints.protected
 
     def listen(self, host: str, port: int, certificate: CertificateFiles | None = None) -> str:

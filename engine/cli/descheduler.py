@@ -1,8 +1,9 @@
 """Run one descheduling cycle over a cluster, and report the evictions, their criteria, and what stopped the others.
 
 All Deschedule plugins of all profiles run before all Balance plugins. `--config` defines the plugins and their
-arguments: a `DeschedulerConfiguration` of `descheduler/v1alpha2` as koord-descheduler reads it; without it one profile
-with the policy documents runs. The cycle is a dry run: no pod is evicted.
+arguments: a `DeschedulerConfiguration` of `descheduler/v1alpha2` as koord-descheduler reads it, or a
+`DeschedulerPolicy` of Kubernetes' descheduler; without it one profile with the policy documents runs. The cycle is a
+dry run: no pod is evicted.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     add_cluster(parser)
     add_policies(parser)
-    parser.add_argument("--config", metavar="FILE", type=Path, help="a DeschedulerConfiguration (descheduler/v1alpha2)")
+    parser.add_argument("--config", metavar="FILE", type=Path,
+                        help="a DeschedulerConfiguration or a DeschedulerPolicy (descheduler/v1alpha2)")
     parser.add_argument("--once", action="store_true", help="run one cycle and end (required: there is no loop yet)")
     parser.add_argument("--dry-run", action="store_true",
                         help="evict nothing, and report what would be evicted (required: there is no other mode yet)")

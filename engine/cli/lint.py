@@ -66,7 +66,7 @@ exit codes: 0 no errors (there may be warnings and notes), 2 usage, 3 errors, 6 
 _SECONDS: Final = 120.0
 STANDARD_INPUT: Final = "-"
 _STANDARD_INPUT_NAME: Final = "<stdin>"
-_CONFIGURATIONS: Final = frozenset(("KubeSchedulerConfiguration", "DeschedulerConfiguration"))
+_CONFIGURATIONS: Final = frozenset(("KubeSchedulerConfiguration", "DeschedulerConfiguration", "DeschedulerPolicy"))
 _MOST_ROUNDS: Final = 10
 """The maximum number of rounds of `--fix`, each of which checks the changed files again."""
 
@@ -81,8 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "documents inside, with places in the manifest")
     parser.add_argument("--config", metavar="FILE", action="append", default=[], type=Path,
                         help="a component configuration to compare with the policies (KubeSchedulerConfiguration, "
-                             "DeschedulerConfiguration, slo-controller-config): its plugins and thresholds; may be "
-                             "repeated")
+                             "DeschedulerConfiguration, DeschedulerPolicy, slo-controller-config): its plugins and "
+                             "thresholds; may be repeated")
     parser.add_argument("--settings", metavar="FILE", type=Path,
                         help=f"the linter's own settings (default: the nearest {FILE})")
     parser.add_argument("--strict", action="store_true", help="warnings are errors")

@@ -1,4 +1,4 @@
-"""The descheduler's configuration file: `DeschedulerConfiguration` of `descheduler/v1alpha2`.
+"""The descheduler's configuration file: `DeschedulerConfiguration` of `descheduler/v1alpha2`, or a `DeschedulerPolicy`.
 
 It is decoded strictly against `schemas/v1alpha2`, defaulted, converted, and validated against `schemas/internal`; every
 problem has its position in the file. Defaults and conversion are Koordinator's (pkg/descheduler/apis/config).
@@ -9,27 +9,33 @@ from __future__ import annotations
 import copy
 import ipaddress
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.engine.documents import configuration_in, parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
 from koordpolicy.engine.documents.nodes import read as read_nodes
-from koordpolicy.engine.documents.validation import has_schema, validate, validate_plain
+from koordpolicy.engine.documents.validation import validate, validate_plain
 from koordpolicy.engine.kubernetes.selectors import check_selector
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from .argument_faults import Fault, field_path
 from .arguments import DEFAULT_POOL, KINDS, place_of
+from .decoding import argument_problems, places_of_plugins, written_args
 from .ignored_fields import warnings_of
+from .kubernetes_policy import KIND as POLICY
+from .kubernetes_policy import KubernetesPolicy, read_policy
 from .limits import CycleLimits
 from .profile import DeschedulerProfileSpec
 
 API_VERSION: Final = "descheduler/v1alpha2"
 KIND: Final = "DeschedulerConfiguration"
 DEFAULT_NAME: Final = "koord-descheduler"
+KINDS_OF_FILES: Final = (KIND, POLICY)
+"""The kinds of files that `read` takes, of Koordinator and of Kubernetes' descheduler."""
 
+_FORMER_VERSION: Final = "descheduler/v1alpha1"
 _PORT: Final = 10251
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - koord-descheduler's default; nothing is bound here
 _POINTS: Final = ("deschedule", "balance", "evict", "filter")
@@ -49,7 +55,7 @@ class DeschedulerConfiguration:
     """A valid configuration.
 
     `interval` is in nanoseconds, 0 runs one cycle; `plain` is the whole internal form; `warnings` are about fields of
-    the file without effect.
+    the file without effect. `reports_failures` makes an event of each eviction that the API server refuses.
     """
 
     interval: int
@@ -59,6 +65,7 @@ class DeschedulerConfiguration:
     profiles: tuple[DeschedulerProfileSpec, ...]
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
     warnings: tuple[Problem, ...] = ()
+    reports_failures: bool = False
 
 
 def default() -> DeschedulerConfiguration:
@@ -81,7 +88,7 @@ def load(path: Path) -> DeschedulerConfiguration:
 
 def read(source: Source) -> DeschedulerConfiguration:
     """Read a configuration; raises `PolicyError` with all problems, each with its position."""
-    source = configuration_in(source, KIND)
+    source = configuration_in(source, *KINDS_OF_FILES)
     documents = read_nodes(source)
     if len(documents) != 1:
         raise PolicyError([Problem(
@@ -92,7 +99,17 @@ def read(source: Source) -> DeschedulerConfiguration:
     problems = list(_decode(node))
     if problems:
         raise PolicyError(problems)
+    kind = node.at("kind")
+    if kind is not None and kind.scalar == POLICY:
+        return _of_policy(read_policy(node))
     return _complete(to_plain(node), node)
+
+
+def _of_policy(policy: KubernetesPolicy) -> DeschedulerConfiguration:
+    return DeschedulerConfiguration(
+        interval=0, dry_run=False, node_selector=policy.node_selector, limits=policy.limits, profiles=policy.profiles,
+        plain=policy.plain, warnings=policy.warnings, reports_failures=policy.reports_failures,
+    )
 
 
 def read_plain(content: Mapping[str, Any]) -> DeschedulerConfiguration:
@@ -112,27 +129,21 @@ def _decode(node: YamlNode) -> Iterator[Problem]:
         )
         return
     if version.scalar != API_VERSION:
+        is_former = (version.scalar, kind.scalar) == (_FORMER_VERSION, POLICY)
         yield Problem(
             f"no kind `{kind.scalar}` is registered for version `{version.scalar}`", version.span,
-            f"write `{API_VERSION}`", code="not-a-configuration",
-        )
-        return
-    if kind.scalar != KIND:
-        yield Problem(
-            f"couldn't decode as `{KIND}`, got kind `{kind.scalar}`", kind.span, f"write `{KIND}`",
+            f"write `{API_VERSION}`" + (", with `profiles` in place of `strategies`" if is_former else ""),
             code="not-a-configuration",
         )
         return
-    yield from validate(node, KIND)
-    profiles = node.at("profiles")
-    for profile in profiles.items if profiles is not None else ():
-        configs = profile.at("pluginConfig")
-        for config in configs.items if configs is not None else ():
-            name, args = config.at("name"), config.at("args")
-            if name is not None and args is not None and args.value is not None and has_schema(f"{name.scalar}Args"):
-                # Koordinator reads null as absent.
-                given = {key: each for key, each in args.fields.items() if each.value is not None}
-                yield from validate(replace(args, value=given) if args.fields else args, f"{name.scalar}Args")
+    if kind.scalar not in KINDS_OF_FILES:
+        yield Problem(
+            f"couldn't decode as `{KIND}`, got kind `{kind.scalar}`", kind.span,
+            f"write `{KIND}`, or `{POLICY}` for a file of Kubernetes' descheduler", code="not-a-configuration",
+        )
+        return
+    yield from validate(node, str(kind.scalar))
+    yield from argument_problems(node)
 
 
 # Defaults, in v1alpha2 form
@@ -378,13 +389,6 @@ def _profile(profile: Mapping[str, Any], node: YamlNode | None) -> DeschedulerPr
         name=profile["name"], node_selector=profile.get("nodeSelector"), deschedule=deschedule, balance=balance,
         evict=evict, filter=filters,
         disabled=frozenset(plugins["disabled"]), args=profile["pluginConfig"],
-        complete=frozenset(profile["pluginConfig"]) & frozenset(KINDS), written=dict(_written(node)),
+        complete=frozenset(profile["pluginConfig"]) & frozenset(KINDS), written=dict(written_args(node)),
+        places=dict(places_of_plugins(node)),
     )
-
-
-def _written(profile: YamlNode | None) -> Iterator[tuple[str, YamlNode]]:
-    configs = None if profile is None else profile.at("pluginConfig")
-    for config in () if configs is None else configs.items:
-        name, args = config.at("name"), config.at("args")
-        if name is not None and args is not None:
-            yield str(name.scalar), args

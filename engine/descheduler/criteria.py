@@ -1,4 +1,4 @@
-"""Facts of single pods that Kubernetes' descheduling plugins ask for: ages, states of containers, restarts, exit codes.
+"""Facts of single pods that Kubernetes' descheduling plugins read: ages, states of containers, restarts, exit codes.
 
 Ages are whole seconds, as in Kubernetes' descheduler. Times in the form that the API server writes are compared as
 texts, which is faster than to parse them.
@@ -25,7 +25,7 @@ STATE_FIELDS: Final = ("containerStatuses", "initContainerStatuses", "ephemeralC
 
 @dataclass(frozen=True, slots=True)
 class AgeLimit:
-    """An age in whole seconds at one time: tells which times are that long ago."""
+    """An age in whole seconds at one time, to find the times that are that long ago."""
 
     ns: int
     text: str

@@ -324,7 +324,8 @@ class DocumentCycle:
         """Return whether an expression is true for a node; a failure is recorded and counts as false."""
         measured = self.snapshot.is_fresh(state.row)
         if not measured and any(path[0] in _MEASURED for path in program.checked.reads):
-            evictor.observe(state.name, "unmeasured", f"it has no metric, or an expired one: `{rule}` was not asked")
+            message = f"without a metric, or with an expired one, `{rule}` is not evaluated"
+            evictor.observe(state.name, "unmeasured", message)
             return False
         try:
             return self._answer(program, state) is True

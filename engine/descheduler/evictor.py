@@ -10,6 +10,7 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived, sound
 from koordpolicy.engine.framework.descheduler import (
     ChoosesEviction,
+    Evict,
     EvictionChoice,
     EvictionFilter,
     EvictionResult,
@@ -61,11 +62,11 @@ class CycleEvictor:
 
     def filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod at all, or None."""
-        return self._ask(pod, self._filters, lambda each: each.eviction_filter(pod, self._snapshot))
+        return self._first_veto(pod, self._filters, lambda each: each.eviction_filter(pod, self._snapshot))
 
     def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod now, or None."""
-        return self._ask(pod, self._pre_filters, lambda each: each.pre_eviction_filter(pod, self._snapshot))
+        return self._first_veto(pod, self._pre_filters, lambda each: each.pre_eviction_filter(pod, self._snapshot))
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod unless a limit stops it; in a dry run it only counts.
@@ -145,12 +146,14 @@ class CycleEvictor:
                 )
                 self._note(pod, rule=rule, by=each.name, stopped_rule="eviction", message=message)
                 return None
+        if found.grace_period_s is None:
+            found = EvictionChoice(found.mode, self._profile.grace_period_s)
         return found
 
     def _can_carry_out(self, evictor: RunningPlugin, choice: EvictionChoice, pod: PodInfo, rule: str) -> bool:
-        if choice == EvictionChoice():
-            return True
         instance = evictor.instance
+        if choice == EvictionChoice() or not isinstance(instance, (Evict, EvictWithOptions)):
+            return True
         if isinstance(instance, EvictWithOptions):
             if choice.mode is None or choice.mode in instance.eviction_modes:
                 return True
@@ -237,7 +240,7 @@ class CycleEvictor:
         )
         return EvictionResult.FAILED
 
-    def _ask(
+    def _first_veto(
         self, pod: PodInfo, filters: Iterable[RunningPlugin], call: Callable[[Any], Refusal | None],
     ) -> Refusal | None:
         for each in filters:

@@ -14,7 +14,14 @@ from koordpolicy.engine.cluster.state import ClusterState
 from koordpolicy.engine.compile import CompiledDescheduler
 from koordpolicy.engine.documents.nodes import YamlNode
 from koordpolicy.engine.framework.border import must_be_survived
-from koordpolicy.engine.framework.descheduler import Balance, Deschedule, Evict, EvictionFilter, PreEvictionFilter
+from koordpolicy.engine.framework.descheduler import (
+    Balance,
+    Deschedule,
+    Evict,
+    EvictionFilter,
+    EvictWithOptions,
+    PreEvictionFilter,
+)
 from koordpolicy.engine.framework.handle import Handle
 from koordpolicy.engine.framework.points import Enforcement, Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
@@ -47,8 +54,12 @@ class DeschedulerProfileSpec:
     """False if the profile has no plugins section; such a profile is refused."""
     configured: tuple[str, ...] = ()
     """The plugin names of its arguments as written, to find duplicates."""
+    grace_period_s: int | None = None
+    """Seconds until the containers of an evicted pod are killed; None leaves it to the pod."""
     written: Mapping[str, YamlNode] = field(default_factory=dict, repr=False, compare=False)
     """The arguments in the file, by plugin name, for the positions of problems."""
+    places: Mapping[tuple[str, str], Span] = field(default_factory=dict, repr=False, compare=False)
+    """The positions of plugins in the lists of the file, by point and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,8 @@ class DeschedulerProfile:
     balance: tuple[RunningPlugin, ...]
     filters: tuple[RunningPlugin, ...]
     evict: RunningPlugin | None
+    grace_period_s: int | None = None
+    """Seconds until the containers of an evicted pod are killed, if no filter chooses others; None: the pod's."""
 
 
 def lacks_of(profile: DeschedulerProfile, cluster: ClusterState) -> tuple[Lack, ...]:
@@ -84,7 +97,7 @@ def lacks_of(profile: DeschedulerProfile, cluster: ClusterState) -> tuple[Lack, 
 _POINTS: Final[Mapping[str, tuple[Point, tuple[type, ...], str]]] = {
     "deschedule": (Point.DESCHEDULE, (Deschedule,), "DeschedulePlugin"),
     "balance": (Point.BALANCE, (Balance,), "BalancePlugin"),
-    "evict": (Point.EVICTION_FILTER, (Evict,), "EvictPlugin"),
+    "evict": (Point.EVICTION_FILTER, (Evict, EvictWithOptions), "EvictPlugin"),
     "filter": (Point.EVICTION_FILTER, (EvictionFilter, PreEvictionFilter), "FilterPlugin"),
 }
 
@@ -155,20 +168,21 @@ class _ProfileBuilder:
             self._complain("no evict plugin is enabled")
         return DeschedulerProfile(
             spec.name, spec.node_selector, tuple(lists["deschedule"]), tuple(lists["balance"]), tuple(lists["filter"]),
-            lists["evict"][0] if lists["evict"] else None,
+            lists["evict"][0] if lists["evict"] else None, spec.grace_period_s,
         )
 
     def _named(self, point: str, names: Sequence[str], *, dry_run: bool) -> list[RunningPlugin]:
         _, protocols, interface = _POINTS[point]
         found: list[RunningPlugin] = []
         for name in names:
+            place = self._place(name, point)
             plugin = self._registry.plugins.get((Framework.DESCHEDULER, name))
             if plugin is None:
                 known = [each.name for each in self._registry.of_framework(Framework.DESCHEDULER)]
-                self._complain(f"{interface} `{name}` does not exist", did_you_mean(name, known))
+                self._complain(f"{interface} `{name}` does not exist", did_you_mean(name, known), place=place)
                 continue
             if any(each.name == name for each in found):
-                self._complain(f"plugin `{name}` already registered as `{interface}`")
+                self._complain(f"plugin `{name}` already registered as `{interface}`", place=place)
                 continue
             active = self._make(plugin)
             if active is None:
@@ -176,7 +190,7 @@ class _ProfileBuilder:
             # A dry run never calls `evict`, so an evictor that implements only the filter suffices.
             if not isinstance(active.instance, protocols) and not (point == "evict" and dry_run):
                 hint = "evictions are not available yet, but dry runs are" if point == "evict" else ""
-                self._complain(f"plugin `{name}` does not extend {interface} plugin", hint)
+                self._complain(f"plugin `{name}` does not extend {interface} plugin", hint, place=place)
                 continue
             found.append(active)
         return found
@@ -187,11 +201,13 @@ class _ProfileBuilder:
         known = [plugin.name for plugin in self._registry.of_framework(Framework.DESCHEDULER)]
         listed = {name for point in _POINTS for name in getattr(spec, point)}
         for name in sorted(spec.disabled - {"*", *known}):
-            self._complain(f"it disables the plugin `{name}`, which does not exist", did_you_mean(name, known))
+            self._complain(f"it disables the plugin `{name}`, which does not exist", did_you_mean(name, known),
+                           place=self._place(name))
         for name in spec.args:
             if name not in known and name not in listed:
+                written = spec.written.get(name)
                 self._complain(f"it has arguments for the plugin `{name}`, which does not exist",
-                               did_you_mean(name, known))
+                               did_you_mean(name, known), place=None if written is None else written.place)
 
     def _document_list(self, plugin: Plugin) -> str | None:
         """Return the list in which a plugin is active without being named, or None."""
@@ -227,6 +243,11 @@ class _ProfileBuilder:
                 self._complain(f"initializing plugin `{plugin.name}`: {error}")
                 self._made[plugin.name] = None
         return self._made[plugin.name]
+
+    def _place(self, name: str, point: str = "") -> Span | None:
+        """Return where a profile's file names a plugin, at the point if it is there."""
+        places = self._spec.places
+        return places.get((point, name)) or next((span for key, span in places.items() if key[1] == name), None)
 
     def _complain(self, message: str, hint: str = "", *, place: Span | None = None) -> None:
         self.problems.append(Problem(f"profile `{self._spec.name}`: {message}", place, help=hint, code="profile"))

@@ -186,14 +186,14 @@ def read_configmap(source: Source, problems: Problems | None = None) -> tuple[tu
     return tuple(held)
 
 
-def configuration_in(source: Source, kind: str) -> Source:
+def configuration_in(source: Source, *kinds: str) -> Source:
     """Return the text of a component's configuration: the source itself, or the value of a ConfigMap's key.
 
     Positions in the result are positions in the manifest. A manifest may hold other objects than ConfigMaps, and
     ConfigMaps other keys.
 
     Raises:
-        PolicyError: no key, or more than one, of the ConfigMaps holds a document of that kind.
+        PolicyError: no key, or more than one, of the ConfigMaps holds a document of one of the kinds.
     """
     if "ConfigMap" not in source.text:
         return source
@@ -201,10 +201,12 @@ def configuration_in(source: Source, kind: str) -> Source:
     if not maps:
         return source
     found = [
-        (key, part) for node in maps for key, part, inside in _held(node) if any(_is(each, kind) for each in inside)
+        (key, part) for node in maps for key, part, inside in _held(node)
+        if any(_is(each, kind) for each in inside for kind in kinds)
     ]
     if len(found) == 1:
         return found[0][1]
+    kind = "` or `".join(kinds)
     if found:
         names = ", ".join(f"`{key}`" for key, _ in found)
         raise PolicyError([Problem(f"several keys of this manifest hold a `{kind}`: {names}", found[1][1].span(0),

@@ -165,14 +165,14 @@ class Evict(Protocol):
 
 
 @runtime_checkable
-class EvictWithOptions(Evict, Protocol):
-    """An evict plugin that takes options."""
+class EvictWithOptions(Protocol):
+    """An evict plugin that takes options; it need not have `evict`."""
 
     eviction_modes: Collection[EvictionMode]
     """The modes that it can carry out; a pod for which a filter chose another one stays."""
 
     def evict_with_options(self, pod: PodInfo, options: EvictOptions) -> EvictionResult | bool:
-        """Evict the pod as the options say; called in place of `evict`."""
+        """Evict the pod as the options say, otherwise as `Evict.evict`; called in its place."""
         ...
 
 

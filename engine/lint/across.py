@@ -485,6 +485,7 @@ UPSTREAM: Final = frozenset((
 
 _FRAMEWORKS: Final = {
     "KubeSchedulerConfiguration": Framework.SCHEDULER, "DeschedulerConfiguration": Framework.DESCHEDULER,
+    "DeschedulerPolicy": Framework.DESCHEDULER,
 }
 
 
@@ -511,7 +512,7 @@ def unknown_plugins(whole: Whole) -> Iterator[Violation]:
             for point, chosen in (plugins.fields if plugins is not None else {}).items():
                 for field in ("enabled", "disabled"):
                     for entry in _items(chosen, field):
-                        name = entry.at("name")
+                        name = entry.at("name") if entry.fields else entry  # a DeschedulerPolicy lists bare names
                         if name is not None and name.text not in known and name.text != "*":
                             yield Violation(
                                 f"the profile `{profile}` names the plugin `{name.text}` under `{point}.{field}`, which"

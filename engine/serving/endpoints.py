@@ -65,7 +65,7 @@ class OperationEndpoints:
 
     @property
     def protected(self) -> bool:
-        """True if somebody decides who reads what."""
+        """True if reads are authorized."""
         return self._access is not None
 
     def close(self) -> None:

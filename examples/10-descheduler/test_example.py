@@ -22,3 +22,16 @@ def test_the_two_hot_nodes_each_lose_the_pod_that_relieves_them(capsys: pytest.C
     assert [(each["pod"], each["node"], each["plugin"]) for each in evicted] == [
         ("shop/ledger-6", "general-03", "LowNodeLoad"), ("shop/ledger-4", "general-07", "LowNodeLoad"),
     ]
+
+
+def test_a_policy_of_kubernetes_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
+    assert cli.main([
+        "descheduler", "--once", "--dry-run", "--cluster", str(PROJECT / "examples" / "cluster"),
+        "--config", str(HERE / "policy.yaml"), "--output", "json",
+    ], builtins) == 0
+    evicted = json.loads(capsys.readouterr().out)["evicted"]
+    assert [(each["pod"], each["node"], each["profile"]) for each in evicted] == [
+        ("shop/web-4", "memory-02", "hygiene"), ("shop/web-6", "memory-02", "hygiene"),
+        ("shop/web-5", "general-07", "hygiene"), ("shop/web-12", "general-07", "hygiene"),
+        ("shop/web-7", "general-12", "hygiene"), ("shop/web-9", "general-12", "hygiene"),
+    ]

@@ -18,7 +18,6 @@ from koordpolicy.engine.framework.registry import Plugin
 Json = Mapping[str, Any]
 
 SAMPLES: Final = "PrometheusSamples"
-_CRITICAL: Final = 2_000_000_000
 _BAD_ANSWERS: Final = {
     "noinstance": "the collected metrics sample is missing 'instance' key",
     "scalar": 'expected query results to be of type "vector", got "scalar" instead',
@@ -70,27 +69,25 @@ def node_classes(expect: Json, result: CycleResult) -> Iterator[str]:
 
 
 def refusals(case: Json, specs: Sequence[DeschedulerProfileSpec], classes: Mapping[str, int]) -> Iterator[str]:
-    """Ask our DefaultEvictor about the pods that the binary's refused; compare the reasons, in their order.
+    """Call our DefaultEvictor for the pods that the binary's refused; compare the reasons, in their order.
 
-    The binary always sets a threshold, and so names two reasons for a pod of a system priority. It asks later plugins
-    about pods that are evicted already, which are terminating then.
+    The binary calls it also for pods that are evicted already, which are terminating then.
     """
     if len(specs) != 1:
         return
-    args = dict(specs[0].args.get("DefaultEvictor") or {})
-    evictor = DefaultEvictor({"priorityThreshold": {"value": _CRITICAL}, **args})
+    evictor = DefaultEvictor(specs[0].args["DefaultEvictor"])
     priorities = [{"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
                   for name, value in classes.items()]
     objects = [each for each in case["objects"] if each["kind"] != SAMPLES]
     snapshot = Cluster([*objects, *priorities]).snapshot(nanoseconds(case["now"], "now"))
     evicted = {each["pod"] for each in case["expect"]["evicted"] or ()}
-    asked: Mapping[str, Callable[..., Any]] = {
+    calls: Mapping[str, Callable[..., Any]] = {
         "Filter": evictor.eviction_filter, "PreEvictionFilter": evictor.pre_eviction_filter,
     }
     for refused in case["expect"].get("refused") or ():
         if refused["pod"] in evicted:
             continue
-        refusal = asked[refused["by"]](PodInfo.of(snapshot.objects("Pod")[refused["pod"]]), snapshot)
+        refusal = calls[refused["by"]](PodInfo.of(snapshot.objects("Pod")[refused["pod"]]), snapshot)
         found = None if refusal is None else refusal.message
         if found != _plain(refused["reason"]):
             yield f"{refused['pod']} is refused: expected {refused['reason']!r}, got {found!r}"

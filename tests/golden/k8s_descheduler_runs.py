@@ -1,14 +1,13 @@
 """Golden cases of evictions by an unchanged Kubernetes descheduler, under its own policies.
 
-Each case is a cluster and a `DeschedulerPolicy`. The policy is read as profiles of ours (DefaultEvictor is a filter of
-each, as there) and one cycle runs, once with evictions and once dry. Evictions go to an API server of the tests that
-knows disruption budgets.
+Each case is a cluster and a `DeschedulerPolicy`, which is read as `--config` reads it. One cycle runs, once with
+evictions and once dry. Evictions go to an API server of the tests that knows disruption budgets.
 
 What differs from the recordings on purpose is left out:
 
-- A plugin asks a filter only about pods that meet its own criteria, so that the pods refused here are some of those
+- A plugin calls a filter only for pods that meet its own criteria, so that the pods refused here are some of those
   refused there.
-- Of an invalid policy only the faults that are about plugins are compared; this format of policies is not ours.
+- Faults of the format are in words of ours, and a plugin without arguments has defaults here.
 """
 
 from __future__ import annotations
@@ -16,26 +15,24 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.descheduler.background import may_move_in_background
+from koordpolicy.engine.descheduler.config import DeschedulerConfiguration, read
 from koordpolicy.engine.descheduler.framework import run_cycle
-from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.descheduler.results import CycleResult, EvictionOutcome
-from koordpolicy.engine.framework.descheduler import EvictionResult
+from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult, EvictOptions
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.kubernetes.selectors import matches_labels, parse_selector
-from koordpolicy.engine.source import PolicyError
+from koordpolicy.engine.kubernetes.selectors import matches_labels
+from koordpolicy.engine.source import PolicyError, Source
 
 from .k8s_descheduler_facts import SAMPLES, failures, node_classes, refusals, with_samples
 from .result import Result
@@ -46,11 +43,8 @@ _CLASSES: Final = {
     "low": 100, "mid": 1000, "high": 100_000, "top": 1_000_000, "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-_OTHER_FORMAT: Final = (
-    "couldn't get version/kind", "no kind ", "field DeschedulerPolicy.", "unable to find ", "metric provider",
-    "prometheus ", "configures preEvictionFilter",
-)
-"""Faults of the format of policies, which is not ours; and of a plugin without arguments, which has defaults here."""
+_OURS_ALONE: Final = ("unable to find ",)
+"""Faults that are none here: a plugin without arguments has defaults."""
 _SORTS: Final = frozenset({"RemovePodsHavingTooManyRestarts", "RemovePodsViolatingInterPodAntiAffinity"})
 """Plugins that sort the pods of a node."""
 _OUR_WORDS: Final = ("operator", "decod", "unmarshal", "not registered", "non-existing plugins", "unable to initialize")
@@ -66,7 +60,7 @@ def run(path: Path, *, full: bool = False) -> Iterator[Result]:
         yield _result(case["id"], lambda case=case: _differences(case))
     for case in content.get("invalid") or ():
         error = case["error"]
-        if error and not any(each in error for each in _OTHER_FORMAT):
+        if error and not any(each in error for each in _OURS_ALONE):
             yield _result(f"invalid/{case['id']}", lambda case=case: _refusal(case))
 
 
@@ -83,20 +77,13 @@ def _result(name: str, differences: Any) -> Result:
 # Policies
 
 
-def _specs(policy: Json) -> list[DeschedulerProfileSpec]:
-    return [_spec(profile) for profile in policy.get("profiles") or ()]
+def _specs(policy: str) -> list[DeschedulerProfileSpec]:
+    """Return the profiles of a policy; their evictions go to the API server of the tests."""
+    return [replace(each, evict=(_SERVER,)) for each in _read(policy).profiles]
 
 
-def _spec(profile: Json) -> DeschedulerProfileSpec:
-    def enabled(point: str) -> tuple[str, ...]:
-        return tuple(((profile.get("plugins") or {}).get(point) or {}).get("enabled") or ())
-
-    configs = profile.get("pluginConfig") or []
-    return DeschedulerProfileSpec(
-        profile["name"], deschedule=enabled("deschedule"), balance=enabled("balance"), evict=(_SERVER,),
-        filter=("DefaultEvictor",), args={each["name"]: each.get("args") or {} for each in configs},
-        configured=tuple(each["name"] for each in configs),
-    )
+def _read(policy: str) -> DeschedulerConfiguration:
+    return read(Source("policy.yaml", policy))
 
 
 # The API server
@@ -112,7 +99,9 @@ class _ApiServer:
     refused: list[str] = field(default_factory=list)
     used: Counter[str] = field(default_factory=Counter)
 
-    def evict(self, pod: PodInfo, _: str) -> EvictionResult:
+    eviction_modes: frozenset[EvictionMode] = frozenset()
+
+    def evict_with_options(self, pod: PodInfo, _: EvictOptions) -> EvictionResult:
         if pod.key in self.evacuating:
             if may_move_in_background(pod):
                 return EvictionResult.REQUESTED
@@ -156,13 +145,13 @@ def _cycle(case: Json, *, dry_run: bool) -> tuple[CycleResult, _ApiServer]:
     )
     plugin = Plugin(_SERVER, Framework.DESCHEDULER, (Point.EVICTION_FILTER,), lambda *_: server, origin="test",
                     digest=_SERVER, enabled=False)
-    policy = case["policy"]
+    policy = _read(json.dumps(case["policy"]))
     registry = Registry.of([*with_samples(PLUGINS, case["objects"]), plugin], generation=1)
-    profiles = build_profiles(_specs(policy), registry, dry_run=False)
-    limits = CycleLimits(*(policy.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")))
+    specs = [replace(each, evict=(_SERVER,)) for each in policy.profiles]
+    profiles = build_profiles(specs, registry, dry_run=False)
     result = run_cycle(
-        profiles, Cluster([*objects, *classes]).snapshot(nanoseconds(case["now"], "now")), limits=limits,
-        dry_run=dry_run, node_selector=parse_selector(policy["nodeSelector"]) if policy.get("nodeSelector") else None,
+        profiles, Cluster([*objects, *classes]).snapshot(nanoseconds(case["now"], "now")), limits=policy.limits,
+        dry_run=dry_run, node_selector=policy.node_selector,
     )
     return result, server
 
@@ -172,7 +161,7 @@ def _differences(case: Json) -> Iterator[str]:
     result, server = _cycle(case, dry_run=case.get("mode") == "dry-run")
     yield from failures(expect, result)
     yield from node_classes(expect, result)
-    yield from refusals(case, _specs(case["policy"]), _CLASSES)
+    yield from refusals(case, _specs(json.dumps(case["policy"])), _CLASSES)
     evicted = list(result.evicted)
     if expect["evicted"] is None:
         yield from _unstable(evicted, expect["unstable"], case)
@@ -283,7 +272,7 @@ def _refusal(case: Json) -> Iterator[str]:
     registry = Registry.of([*PLUGINS, Plugin(_SERVER, Framework.DESCHEDULER, (), lambda *_: _ApiServer(()),
                                              origin="test", digest=_SERVER, enabled=False)], generation=1)
     try:
-        build_profiles(_specs(yaml.safe_load(case["policy"])), registry, dry_run=False)
+        build_profiles(_specs(case["policy"]), registry, dry_run=False)
     except PolicyError as error:
         text = "; ".join(each.message for each in error.problems)
         built = "does not exist" not in text or "non-existing" in wanted or "not registered" in wanted

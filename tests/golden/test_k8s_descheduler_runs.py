@@ -27,7 +27,7 @@ BUDGET = {
 }
 OLD, OLDER = pod("old"), pod("older", "2026-01-01T09:00:00Z")
 PLUGIN = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 60}}
-POLICY = {"profiles": [{
+POLICY = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": [{
     "name": "p", "pluginConfig": [PLUGIN], "plugins": {"deschedule": {"enabled": ["PodLifeTime"]}},
 }]}
 

@@ -118,7 +118,7 @@ def check_args(args: Json) -> dict[str, Any]:
 
 
 def settings_of(full: Json, instance: str = "") -> MigrationSettings:
-    """Return valid arguments, defaulted, as what the controller is told."""
+    """Return valid arguments, defaulted, as the settings of the controller."""
     limits = tuple(
         (name, ObjectLimit(
             parse_duration((full["objectLimiters"][name] or {}).get("duration") or "0s"),

@@ -83,7 +83,7 @@ class RemoveDuplicates:
         for _, codes in by_row:
             if len(set(codes)) < len(codes):
                 repeated.update(code for code, count in Counter(codes).items() if count > 1)
-        # Most owners have no two pods on any node: no filter is asked about their pods.
+        # Most owners have no two pods on any node: no filter is called for their pods.
         relevant = self._keys_of(repeated, signatures)
         groups: dict[_OwnerKey, _Group] = {}
         for row, (pods, codes) in zip(order, by_row, strict=True) if relevant else ():

@@ -170,7 +170,7 @@ class SeriesTable:
 
     def _window(self, start: int, end: int) -> tuple[int, int]:
         """Return the first row from `start` on, and the one behind the last row until `end`."""
-        # All subjects are asked for the same window in a round.
+        # In one round all subjects are queried for the same window.
         if self._found[:2] != (start, end):
             times, stop = self._times, self._end
             self._found = start, end, bisect_left(times, start, 0, stop), bisect_right(times, end, 0, stop)

@@ -148,7 +148,7 @@ class InjectedPolicies:
     """
 
     def __init__(self, plugins: Sequence[tuple[str, Any]]) -> None:
-        """`plugins` are asked in this order."""
+        """`plugins` are called in this order."""
         self._plugins = tuple(plugins)
         self._made: dict[str, tuple[PodInfo, tuple[tuple[str, str], ...], PodInfo]] = {}
         self._failed: set[tuple[str, str]] = set()
@@ -180,7 +180,7 @@ class InjectedPolicies:
             try:
                 given = plugin.inject_pod_policy(pod, policy)
                 text = "" if given is None else json.dumps(dict(given), sort_keys=True)
-            except BaseException as error:  # foreign code: the next one is asked
+            except BaseException as error:  # foreign code: the next one is called
                 must_be_survived(error)
                 if (name, describe(error)) not in self._failed:
                     self._failed.add((name, describe(error)))

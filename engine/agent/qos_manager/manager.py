@@ -1,4 +1,4 @@
-"""The QoS manager's active strategies: feature gates, activation and recovery, one round, and who writes which file."""
+"""The QoS manager's active strategies: feature gates, activation and recovery, one round, the writer of each file."""
 
 from __future__ import annotations
 

@@ -126,9 +126,6 @@ class Server:
     def __init__(self, args, handle):
         self.calls = []
 
-    def evict(self, pod, reason):
-        raise AssertionError
-
     def evict_with_options(self, pod, options):
         self.calls.append((pod.name, options))
         return EvictionResult.REQUESTED if pod.name == "x" else pod.name != "y"

@@ -136,3 +136,14 @@ def test_scores_that_prefer_the_opposite_fight_where_they_meet():
         f"profiles: [b]\n{emptiest}", "spread",
     )
     assert rules("---\n".join(apart)) == set()
+
+
+def test_a_policy_of_kubernetes_names_no_unknown_plugin():
+    policy = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+- name: default
+  plugins: {deschedule: {enabled: [PodLifeTime, PodLifeTimes]}}
+"""
+    assert told("", policy) == [("KP036", "PodLifeTimes")]
