@@ -111,7 +111,8 @@ class Informer:
         now: Callable[[], float] = time.time, absent_s: float = ABSENT_S,
     ) -> None:
         """`deliver` is called in the loop with the changes in order, and `listed` after the last one of each list, or
-        after an answer that the server does not have the kind; they must not block.
+        after an answer that the server does not have the kind; they must not block. If one of them raises, that is
+        logged, and all objects are listed and delivered again.
 
         `namespace` limits it to the objects of one namespace. `streaming` permits to request the list as a stream
         (WatchList). `absent_s` seconds pass between two requests for a kind that the server does not have.
@@ -211,6 +212,11 @@ class Informer:
             self._failed(error)
         except (ConnectionFailed, PolicyError, ValueError, RecursionError) as error:
             self._failed(error)
+        except Exception as error:
+            # A fault of this program, or of `deliver`: it may not have received what is known here.
+            self._redeliver = True
+            _LOG.exception("%s cannot be followed, trying again", self._resource.plural)
+            self.view = replace(self.view, fault=f"{type(error).__name__}: {error}")
         return self._backoff.next()
 
     async def _note_absence(self) -> None:

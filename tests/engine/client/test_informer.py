@@ -233,6 +233,25 @@ def test_a_relist_delivers_all_objects_again_and_what_is_gone(streaming: bool):
     asyncio.run(run())
 
 
+def test_after_an_error_of_the_consumer_all_objects_are_delivered_again(caplog: pytest.LogCaptureFixture):
+    class Failing(Seen):
+        def deliver(self, changes: Sequence[Change]) -> None:
+            super().deliver(changes)
+            if len(self) == 2:
+                raise KeyError("odd")
+
+    async def run() -> None:
+        seen = Failing()
+        async with api_server(pods(10, pod("a", 5)), watched(("ADDED", pod("b", 12))),
+                              pods(20, pod("a", 5), pod("b", 12)), watched()) as fake, informer(fake, seen):
+            await fake.until(4)
+        assert [name for name, *_ in seen] == ["a", "b", "a", "b"]
+
+    asyncio.run(run())
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "pods cannot be followed, trying again"]
+
+
 def test_a_version_is_reached_by_the_bookmark_of_a_short_watch_without_a_list():
     async def run() -> None:
         seen = Seen()
