@@ -141,7 +141,7 @@ class ManagerServer:
                 self.io.on_close(transport.close)
             work = self.io.submit(self._work())
             work.add_done_callback(lambda _: self._stop.set())
-            recording = self.io.submit(self.recorder.run())
+            recording = self.io.spawn(self.recorder.run(), "to record events")
             self._stop.wait()
             if not work.cancel():
                 work.result()

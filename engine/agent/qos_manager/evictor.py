@@ -232,7 +232,7 @@ class PodEvictor:
             self._report(attempt, pod)
             return
         try:
-            self._io.submit(self._evict(attempt, pod, past_budget=adjustment.past_budget))
+            self._io.spawn(self._evict(attempt, pod, past_budget=adjustment.past_budget), f"to evict {pod.key}")
         except RuntimeError as error:  # the agent stops
             with self._lock:
                 self._pending.pop(uid, None)

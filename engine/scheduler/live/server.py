@@ -142,7 +142,7 @@ class LiveServer:
         Raises:
             PolicyError: a plugin of the registry cannot be made for a profile.
         """
-        recording = self.io.submit(self.recorder.run())
+        recording = self.io.spawn(self.recorder.run(), "to record events")
         self._settle()  # lists are read without full collections
         try:
             ended = self.scheduler.run()
