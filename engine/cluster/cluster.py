@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from koordpolicy.engine.cel.vector.encoding import key_of, value_at
@@ -85,6 +85,13 @@ class Cluster(ClusterState):
         """Return a pod that runs, waits or was assumed, or None."""
         binding = self._bound.get(key)
         return self._pods.get(key) if binding is None else binding.pod
+
+    def pods_without_row(self) -> Iterator[PodInfo]:
+        """Yield the pods that are on no row: finished ones, and those whose node is unknown or not chosen yet."""
+        yield from self.finished_pods.values()
+        yield from (pod for key, pod in self._pods.items() if key not in self._bound)
+        if len(self._bound) > sum(len(row.pods) for row in self.rows):
+            yield from (each.pod for each in self._bound.values() if each.pod.node_name not in self.index)
 
     def bound_pods(self) -> list[PodInfo]:
         """Return the pods on nodes, assumed ones too, as a list that later changes do not affect."""
@@ -178,6 +185,7 @@ class Cluster(ClusterState):
         if kind == "Pod":
             self._detach(key)
             self._pods.pop(key, None)
+            self.finished_pods.pop(key, None)
         elif kind == "NodeMetric":
             self._metrics.pop(key, None)
             self._set_metric(key, None)
@@ -280,6 +288,9 @@ class Cluster(ClusterState):
                 table.pop(key, None)
                 if before is not None:
                     table[key] = before  # type: ignore[assignment]
+            self.finished_pods.pop(key, None)
+            if old is not None and (old.get("status") or {}).get("phase") in _FINISHED:
+                self.finished_pods[key] = PodInfo.of(old)
         elif old is None:
             self._objects.get(kind, {}).pop(key, None)
             self._metrics.pop(key, None)
@@ -341,7 +352,9 @@ class Cluster(ClusterState):
         if (item.get("status") or {}).get("phase") in _FINISHED:
             self._detach(key)
             self._pods.pop(key, None)
+            self.finished_pods[key] = pod
             return
+        self.finished_pods.pop(key, None)
         placed = pod
         devices: tuple[int, ...] = ()
         if binding is not None and _may_be_one(binding.pod, pod):

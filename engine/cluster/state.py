@@ -6,7 +6,7 @@ row, so that the cost of a decision depends on the changes and not on the size o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -53,6 +53,8 @@ class ClusterState:
         self.fresh: Booleans = np.zeros(0, dtype=np.bool_)
         self.cross_version_cache: dict[object, object] = {}
         """The cross-version cache, cleared when rows are added or removed; entries carry the stamp of their refresh."""
+        self.finished_pods: dict[str, PodInfo] = {}
+        """The pods that succeeded or failed, by key; no row has them."""
         self._objects: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._versions: dict[str, int] = {}
         self._fresh_from = self._fresh_until = 0
@@ -81,6 +83,10 @@ class ClusterState:
     def version_of(self, kind: str) -> int:
         """Return a number that grows whenever an object of the kind is added, replaced or deleted."""
         return self._versions.get(kind, 0)
+
+    def pods_without_row(self) -> Iterator[PodInfo]:
+        """Yield the pods that are on no row: finished ones, and those whose node is unknown or not chosen yet."""
+        raise NotImplementedError
 
     # Caches
 

@@ -49,8 +49,14 @@ class CycleEvictor:
         self._enforcement = Enforcement.ENFORCE
         self._lacks = {each.plugin: each for each in lacks_of(profile, snapshot.cluster)}
         # Looked up once: the check of a protocol takes longer than most filters.
-        self._filters = tuple(each for each in profile.filters if isinstance(each.instance, EvictionFilter))
-        self._pre_filters = tuple(each for each in profile.filters if isinstance(each.instance, PreEvictionFilter))
+        self._filters = tuple(
+            (each, each.instance.eviction_filter) for each in profile.filters
+            if isinstance(each.instance, EvictionFilter)
+        )
+        self._pre_filters = tuple(
+            (each, each.instance.pre_eviction_filter) for each in profile.filters
+            if isinstance(each.instance, PreEvictionFilter)
+        )
         self._choosers = tuple(
             each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
         )
@@ -62,11 +68,11 @@ class CycleEvictor:
 
     def filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod at all, or None."""
-        return self._first_veto(pod, self._filters, lambda each: each.eviction_filter(pod, self._snapshot))
+        return self._first_veto(pod, self._filters)
 
     def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod now, or None."""
-        return self._first_veto(pod, self._pre_filters, lambda each: each.pre_eviction_filter(pod, self._snapshot))
+        return self._first_veto(pod, self._pre_filters)
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod unless a limit stops it; in a dry run it only counts.
@@ -241,22 +247,24 @@ class CycleEvictor:
         return EvictionResult.FAILED
 
     def _first_veto(
-        self, pod: PodInfo, filters: Iterable[RunningPlugin], call: Callable[[Any], Refusal | None],
+        self, pod: PodInfo, filters: Iterable[tuple[RunningPlugin, Callable[[PodInfo, Snapshot], Refusal | None]]],
     ) -> Refusal | None:
-        for each in filters:
-            lack = self._lacks.get(each.name)
+        snapshot, lacks = self._snapshot, self._lacks
+        for each, call in filters:
             try:
-                # The inputs of a veto are unknown, so the pod stays.
-                refusal = call(each.instance) if lack is None else Refusal(LACKING, lack.message)
-                refusal = None if refusal is None else sound(refusal)
+                if lacks and each.name in lacks:
+                    refusal: Refusal | None = Refusal(LACKING, lacks[each.name].message)  # a veto's inputs are unknown
+                else:
+                    refusal = call(pod, snapshot)
+                if refusal is None:
+                    continue
+                refusal = sound(refusal)
             except BaseException as error:
                 must_be_survived(error)
                 self._record.failures.append(
                     DeschedulerFailure(self._profile.name, each.name, str(error), subject=pod.key),
                 )
                 refusal = Refusal("error", str(error))
-            if refusal is None:
-                continue
             if each.enforcement is Enforcement.ENFORCE:
                 self._note(pod, rule="", by=each.name, stopped_rule=refusal.rule, message=refusal.message)
                 return refusal

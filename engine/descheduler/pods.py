@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -18,13 +19,11 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import matches_labels, matches_node, untolerated
 from koordpolicy.engine.kubernetes.vocabulary import EVICTION_COST_ANNOTATION
 
-NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
-PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-"""The annotation of pods that should go last, or never."""
+from .pod_columns import PodColumns
+from .templates import DELETION_COST_ANNOTATION, PREFER_NO_EVICTION, PodTemplate, fact_of, template_of
 
-_FINISHED: Final = ("Succeeded", "Failed")
-_FINISHED_PODS: Final = "finished pods by node"
-DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
+NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+
 _INT32: Final = re.compile(r"0|-?[1-9][0-9]*")
 _BANDS: Final = {"koord-free": 1, "koord-batch": 2, "koord-mid": 3, "koord-prod": 4}
 _KUBERNETES_QOS: Final = {"BestEffort": 1, "Burstable": 2, "Guaranteed": 3}
@@ -54,32 +53,20 @@ class AssignedPods:
 
     @cached_property
     def _finished(self) -> Mapping[str, tuple[PodInfo, ...]]:
-        snapshot = self._snapshot
-        cache, stamp = snapshot.cluster.cross_version_cache, snapshot.version_of("Pod")
-        known: Any = cache.get(_FINISHED_PODS)
-        if known is not None and known[0] == stamp:
-            found_before: Mapping[str, tuple[PodInfo, ...]] = known[2]
-            return found_before
-        before = {} if known is None else known[1]
-        infos: dict[int, PodInfo] = {}
         found: dict[str, list[PodInfo]] = {}
-        for item in snapshot.objects("Pod").values():
-            status = item.get("status")
-            if status and status.get("phase") in _FINISHED:
-                pod = before.get(id(item))
-                # The cached pod holds its object, so that no other object has its identity.
-                infos[id(item)] = pod = PodInfo.of(item) if pod is None else pod
-                found.setdefault(pod.node_name, []).append(pod)
-        of_nodes = {node: tuple(pods) for node, pods in found.items()}
-        cache[_FINISHED_PODS] = (stamp, infos, of_nodes)
-        return of_nodes
+        for pod in self._snapshot.cluster.finished_pods.values():
+            found.setdefault(pod.node_name, []).append(pod)
+        return {node: tuple(pods) for node, pods in found.items()}
 
     @cached_property
     def _replicas(self) -> Mapping[str, int]:
-        counts: dict[str, int] = {}
-        for item in self._snapshot.objects("Pod").values():
-            for owner in item["metadata"].get("ownerReferences") or ():
-                counts[owner.get("uid", "")] = counts.get(owner.get("uid", ""), 0) + 1
+        columns = PodColumns.of(self._snapshot.base)
+        counts: Counter[str] = Counter()
+        for template, number in zip(columns.templates, columns.counts.tolist(), strict=True):
+            for owner in owners_of(template.pod):
+                counts[owner.get("uid", "")] += number
+        for pod in self._snapshot.cluster.pods_without_row():
+            counts.update(owner.get("uid", "") for owner in owners_of(pod))
         return counts
 
     def active(self, row: int) -> tuple[PodInfo, ...]:
@@ -121,6 +108,10 @@ def priority_order(pod: PodInfo) -> tuple[bool, int, int, bool]:
 
     Pods without a priority, then by priority, Kubernetes' QoS class, and those that prefer no eviction last.
     """
+    return fact_of(pod, _priority_order)
+
+
+def _priority_order(pod: PodInfo) -> tuple[bool, int, int, bool]:
     priority = pod.object["spec"].get("priority")
     return (
         priority is not None, priority or 0, _KUBERNETES_QOS.get(pod.kubernetes_qos, 0),
@@ -160,6 +151,10 @@ def placement_of(pod: PodInfo) -> tuple[Any, Any, Any]:
 
 def placement_key(pod: PodInfo) -> str:
     """Return a key that is equal for pods with the same `placement_of`; empty if nothing restricts them."""
+    return fact_of(pod, _placement_key)
+
+
+def _placement_key(pod: PodInfo) -> str:
     placement = placement_of(pod)
     return repr(placement) if placement != _ANYWHERE else ""
 
@@ -188,9 +183,9 @@ class PlacementGroups:
 
     def feasible(self, pods: Iterable[PodInfo]) -> frozenset[int]:
         """Return the rows that at least one of the pods may be on; pods with a single row do not count."""
-        distinct = {placement_key(pod): pod for pod in pods}
+        distinct = {template_of(pod): pod for pod in pods}
         found: set[int] = set()
-        for pod in distinct.values():
+        for pod in {placement_key(pod): pod for pod in distinct.values()}.values():
             rows = self.rows(pod)
             if len(rows) > 1:
                 found.update(rows)
@@ -312,23 +307,23 @@ class NodeFit:
 
 
 class Destinations:
-    """Nodes that pods may move to; the result for a pod holds for all pods with equal requests and constraints."""
+    """Nodes that pods may move to; the result for a pod holds for all pods of its template without anti-affinity."""
 
     def __init__(self, fit: NodeFit, rows: NDArray[np.intp]) -> None:
         self._fit = fit
         self._rows = rows
-        self._known: dict[tuple[str, tuple[tuple[str, int], ...]], tuple[str, ...]] = {}
+        self._known: dict[PodTemplate, tuple[str, ...]] = {}
 
     def take(self, pod: PodInfo) -> bool:
         """Return whether one of the nodes other than the pod's own takes it (see `NodeFit.fits_strictly`)."""
-        if ((pod.object["spec"].get("affinity") or {}).get("podAntiAffinity")) is not None:
-            return any(name != pod.node_name for name in self._names(pod))
-        key = placement_key(pod), tuple(pod.requests.items())
-        found = self._known.get(key)
+        template = template_of(pod)
+        found = self._known.get(template)
         if found is None:
+            if ((pod.object["spec"].get("affinity") or {}).get("podAntiAffinity")) is not None:
+                return any(name != pod.node_name for name in self._names(pod))
             # Two are enough: at most one is the pod's own node.
-            found = self._known[key] = tuple(itertools.islice(self._names(pod), 2))
-        return any(name != pod.node_name for name in found)
+            found = self._known[template] = tuple(itertools.islice(self._names(pod), 2))
+        return found != () and (found[-1] != pod.node_name or len(found) > 1)
 
     def _names(self, pod: PodInfo) -> Iterator[str]:
         names = self._fit.names

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from koordpolicy.engine.cluster.kinds import Lack
 from koordpolicy.engine.framework.points import Refusal
+from koordpolicy.engine.records import fast_init
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class EvictionOutcome:
     """The outcome of one candidate of one plugin.

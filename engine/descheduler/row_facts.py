@@ -1,37 +1,29 @@
-"""Facts of the pods on each node, kept between cycles: only nodes whose pods changed are looked at again."""
+"""Facts of the pods on each node, cached with the node's row: only rows whose pods changed are examined again.
+
+The caches survive changes of other nodes, and overlays have their own for the rows that they override.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 
-_PODS: Final = frozenset({("nodeInfo", "pods")})
 T = TypeVar("T")
 
 
 def facts_by_row(snapshot: Snapshot, key: str, of: Callable[[tuple[PodInfo, ...]], T]) -> Sequence[T]:
     """Return `of` the active pods of each node, by row; read-only.
 
-    `key` names the function, which must depend on the pods only. An overlay is computed anew.
+    `key` names the function, which must depend on the pods only.
     """
-    if snapshot.overridden:
-        return [of(snapshot.pods(row)) for row in range(snapshot.size)]
-    cluster = snapshot.cluster
-    cache, stamp = cluster.cross_version_cache, cluster.stamp(_PODS)
-    known: Any = cache.get((facts_by_row, key))
-    if known is None:
-        facts, changed = [], None
-    else:
-        since, facts = known
-        changed = cluster.changed(_PODS, since)
-    if changed is None:
-        facts = [of(snapshot.pods(row)) for row in range(snapshot.size)]
-    else:
-        for row in changed.tolist():
-            facts[row] = of(snapshot.pods(row))
-    cache[facts_by_row, key] = (stamp, facts)
-    found: list[T] = facts
-    return found
+    facts: list[T] = []
+    rows = snapshot.cluster.rows if not snapshot.overridden else [snapshot.row(row) for row in range(snapshot.size)]
+    for row in rows:
+        cached = row.pod_facts
+        if key not in cached:
+            cached[key] = of(tuple(row.pods.values()))
+        facts.append(cached[key])
+    return facts

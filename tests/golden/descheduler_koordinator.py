@@ -25,10 +25,11 @@ from koordpolicy.engine.descheduler.evictor import CycleEvictor
 from koordpolicy.engine.descheduler.fitting_nodes import FittingNodes
 from koordpolicy.engine.descheduler.framework import select_rows
 from koordpolicy.engine.descheduler.limits import CycleLimits, EvictionLimiter
-from koordpolicy.engine.descheduler.pods import DELETION_COST_ANNOTATION, annotations_of
+from koordpolicy.engine.descheduler.pods import annotations_of
 from koordpolicy.engine.descheduler.profile import DeschedulerProfile, RunningPlugin
 from koordpolicy.engine.descheduler.results import CycleRecord
 from koordpolicy.engine.descheduler.target_pods import TargetPods
+from koordpolicy.engine.descheduler.templates import DELETION_COST_ANNOTATION
 from koordpolicy.engine.framework.handle import Nothing
 
 Case = Mapping[str, Any]

@@ -6,15 +6,14 @@ pod that is terminating already even then, unlike upstream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.pods import (
-    PREFER_NO_EVICTION,
     AssignedPods,
     Destinations,
     NodeFit,
@@ -22,6 +21,7 @@ from koordpolicy.engine.descheduler.pods import (
     labels_of,
     owners_of,
 )
+from koordpolicy.engine.descheduler.templates import EVICT, PREFER_NO_EVICTION, PodTemplate, template_of
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_labels, parse_selector
 
@@ -29,6 +29,7 @@ from .args import check_default_evictor_args
 from .protections import (
     CRITICAL,
     Look,
+    NamedRule,
     claims_of,
     has_local_storage,
     is_mirror,
@@ -40,8 +41,6 @@ from .protections import (
 )
 
 __all__ = ["DefaultEvictor", "EvictorFilter", "check_default_evictor_args", "make_default_evictor"]
-
-_EVICT: Final = "descheduler.alpha.kubernetes.io/evict"
 
 Json = Mapping[str, Any]
 
@@ -63,19 +62,36 @@ class DefaultEvictor:
         self._node_selector = parse_selector(args.get("nodeSelector") or "")
         selector = args.get("namespaceLabelSelector") or {}
         self._namespaces = selector if selector.get("matchLabels") or selector.get("matchExpressions") else None
+        self._own_rules = tuple(each.rule for each in self._rules if not each.of_template)
         self._latest: Look | None = None
+        self._verdicts: dict[PodTemplate, tuple[Refusal | None, bool]] = {}
+        """By template, in the latest snapshot: the refusal without the rules about a pod's own, and if it is final."""
         self._others: tuple[Snapshot, Destinations] | None = None
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may never be evicted, or None; the message names all rules that keep it."""
-        annotations = pod.object["metadata"].get("annotations")
-        if annotations:
-            if _EVICT in annotations:
-                return None
-            if self._is_mandatory and PREFER_NO_EVICTION in annotations:
-                return _refuse("noEvictionPolicy", f"the pod carries the annotation `{PREFER_NO_EVICTION}`")
-        faults = self._faults(pod, snapshot)
-        return _refuse(next(iter(faults)), _aggregate(faults)) if faults else None
+        look = self._latest
+        if look is None or look.snapshot is not snapshot:
+            look = self._latest = Look(snapshot, AssignedPods(snapshot), _threshold(self._args, snapshot))
+            self._verdicts.clear()
+        template = template_of(pod)
+        known = self._verdicts.get(template)
+        if known is None:
+            known = self._verdicts[template] = self._verdict(template, look)
+        refusal, is_final = known
+        if not is_final:
+            for rule in self._own_rules:
+                if rule(pod, look):
+                    return _by(self._rules, pod, look)
+        return refusal
+
+    def _verdict(self, template: PodTemplate, look: Look) -> tuple[Refusal | None, bool]:
+        annotations = annotations_of(template.pod)
+        if EVICT in annotations:
+            return None, True
+        if self._is_mandatory and PREFER_NO_EVICTION in annotations:
+            return _refuse("noEvictionPolicy", f"the pod carries the annotation `{PREFER_NO_EVICTION}`"), True
+        return _by((each for each in self._rules if each.of_template), template.pod, look), False
 
     def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may not be evicted now: no other node takes it, or its namespace is not selected."""
@@ -97,11 +113,11 @@ class DefaultEvictor:
                 ))
         return None
 
-    def _faults(self, pod: PodInfo, snapshot: Snapshot) -> dict[str, str]:
-        look = self._latest
-        if look is None or look.snapshot is not snapshot:
-            look = self._latest = Look(snapshot, AssignedPods(snapshot), _threshold(self._args, snapshot))
-        return {name: message for name, rule in self._rules if (message := rule(pod, look))}
+
+def _by(rules: Iterable[NamedRule], pod: PodInfo, look: Look) -> Refusal | None:
+    """Return the refusal by all of these rules that keep the pod, or None."""
+    faults = {each.name: message for each in rules if (message := each.rule(pod, look))}
+    return _refuse(next(iter(faults)), _aggregate(faults)) if faults else None
 
 
 def _aggregate(faults: Mapping[str, str]) -> str:
@@ -147,7 +163,7 @@ class EvictorFilter:
         """Return why the pod may never be evicted, or None."""
         if is_terminating(pod):
             return _refuse("terminating", "the pod is terminating already")
-        if _EVICT in annotations_of(pod):
+        if EVICT in annotations_of(pod):
             return None
         return self._by_kind(pod) or self._by_args(pod, snapshot)
 

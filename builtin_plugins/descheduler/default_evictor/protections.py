@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.pods import AssignedPods, moment
+from koordpolicy.engine.descheduler.templates import CONFIG_SOURCE, MIRROR
 from koordpolicy.engine.documents import format_duration, parse_duration
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
@@ -24,9 +25,6 @@ UNPROTECTING: Final = {
 """The deprecated arguments that turn a protection off."""
 PROTECTING: Final = {"PodsWithPVC": "ignorePvcPods", "PodsWithoutPDB": "ignorePodsWithoutPDB"}
 """The deprecated arguments that turn a protection on."""
-
-_MIRROR: Final = "kubernetes.io/config.mirror"
-_CONFIG_SOURCE: Final = "kubernetes.io/config.source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,48 +51,60 @@ def effective_protections(args: Json) -> frozenset[str]:
     return frozenset(kept | {name for name, flag in PROTECTING.items() if args.get(flag)})
 
 
-def rules_of(args: Json) -> Iterator[tuple[str, Rule]]:
-    """Yield the rules of valid arguments, in the order of Kubernetes' descheduler, by name."""
+class NamedRule(NamedTuple):
+    """A rule with its name."""
+
+    name: str
+    rule: Rule
+    of_template: bool = True
+    """True if the result is the same for all pods of a template; False if it depends on a pod's status or times."""
+
+
+def rules_of(args: Json) -> Iterator[NamedRule]:
+    """Yield the rules of valid arguments, in the order of Kubernetes' descheduler."""
     active = effective_protections(args)
-    yield "mirror", _mirror
-    yield "static", _static
-    yield "terminating", _terminating
+    yield NamedRule("mirror", _mirror)
+    yield NamedRule("static", _static)
+    yield NamedRule("terminating", _terminating, of_template=False)
     if "SystemCriticalPods" in active:
-        yield "SystemCriticalPods", _critical
+        yield NamedRule("SystemCriticalPods", _critical)
         if args.get("priorityThreshold"):
-            yield "priorityThreshold", _above_threshold
-    yield "FailedBarePods", _bare if "FailedBarePods" in active else _bare_and_not_failed
+            yield NamedRule("priorityThreshold", _above_threshold)
+    if "FailedBarePods" in active:
+        yield NamedRule("FailedBarePods", _bare)
+    else:
+        yield NamedRule("FailedBarePods", _bare_and_not_failed, of_template=False)
     if "PodsWithLocalStorage" in active:
-        yield "PodsWithLocalStorage", _local_storage
+        yield NamedRule("PodsWithLocalStorage", _local_storage)
     if "DaemonSetPods" in active:
-        yield "DaemonSetPods", _daemon_set
+        yield NamedRule("DaemonSetPods", _daemon_set)
     if "PodsWithPVC" in active:
         config = ((args.get("podProtections") or {}).get("config") or {}).get("PodsWithPVC") or {}
         classes = frozenset(each.get("name", "") for each in config.get("protectedStorageClasses") or ())
-        yield "PodsWithPVC", _of_storage_class(classes) if classes else _claimed
+        yield NamedRule("PodsWithPVC", _of_storage_class(classes) if classes else _claimed)
     if "PodsWithoutPDB" in active:
-        yield "PodsWithoutPDB", _without_budget
+        yield NamedRule("PodsWithoutPDB", _without_budget)
     if "PodsWithResourceClaims" in active:
-        yield "PodsWithResourceClaims", _resource_claims
+        yield NamedRule("PodsWithResourceClaims", _resource_claims)
     selector = args.get("labelSelector") or {}
     if selector.get("matchLabels") or selector.get("matchExpressions"):
-        yield "labelSelector", _unselected(selector)
+        yield NamedRule("labelSelector", _unselected(selector))
     least = args.get("minReplicas") or 0
     if least > 1:
-        yield "minReplicas", _few_replicas(least)
+        yield NamedRule("minReplicas", _few_replicas(least))
     if args.get("minPodAge") is not None:
-        yield "minPodAge", _young(parse_duration(args["minPodAge"]))
+        yield NamedRule("minPodAge", _young(parse_duration(args["minPodAge"])), of_template=False)
 
 
 def is_mirror(pod: PodInfo) -> bool:
     """Return whether the pod is the mirror of a static pod."""
-    return _MIRROR in (pod.object["metadata"].get("annotations") or ())
+    return MIRROR in (pod.object["metadata"].get("annotations") or ())
 
 
 def is_static(pod: PodInfo) -> bool:
     """Return whether the kubelet has the pod from elsewhere than the API server."""
     annotations = pod.object["metadata"].get("annotations")
-    return bool(annotations) and annotations.get(_CONFIG_SOURCE, "api") != "api"
+    return bool(annotations) and annotations.get(CONFIG_SOURCE, "api") != "api"
 
 
 def is_terminating(pod: PodInfo) -> bool:

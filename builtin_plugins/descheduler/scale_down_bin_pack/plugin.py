@@ -12,7 +12,8 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.framework import select_rows
-from koordpolicy.engine.descheduler.pods import DELETION_COST_ANNOTATION, annotations_of
+from koordpolicy.engine.descheduler.pods import annotations_of
+from koordpolicy.engine.descheduler.templates import DELETION_COST_ANNOTATION
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.plugin import Evictor
 

@@ -72,6 +72,8 @@ class NodeRow:
     """The cached result of `info`, None if it is invalid."""
     nonzero: list[int] = field(default_factory=lambda: [0] * len(NONZERO))
     """The sums of the pods' `nonzero` requests."""
+    pod_facts: dict[str, Any] = field(default_factory=dict)
+    """Caches of readers about the pods; emptied by every change of them."""
 
     def copy(self) -> NodeRow:
         """Return an independent copy."""
@@ -90,6 +92,8 @@ class NodeRow:
         """Add a pod; without `devices` a pod that requests some gets the first ones that fit."""
         self.pods[pod.key] = pod
         self.facts = None
+        if self.pod_facts:
+            self.pod_facts.clear()
         requested = self.requested
         for name, amount in pod.requests.items():
             if amount:
@@ -107,6 +111,8 @@ class NodeRow:
         """Remove a pod, with its requests and devices."""
         pod = self.pods.pop(key)
         self.facts = None
+        if self.pod_facts:
+            self.pod_facts.clear()
         requested = self.requested
         for name, amount in pod.requests.items():
             if amount:

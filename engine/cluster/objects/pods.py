@@ -80,11 +80,13 @@ class DeviceRequest:
 
 
 class _Shaped:
-    """Base of `PodInfo` with its cached shape, which is not a field, as it depends on the others."""
+    """Base of `PodInfo` with its cached shape and template, which are not fields, as they depend on the others."""
 
-    __slots__ = ("_shape",)
+    __slots__ = ("_shape", "_template")
 
     _shape: bytes
+    _template: Any
+    """Of `engine.descheduler.templates`."""
 
 
 @fast_init

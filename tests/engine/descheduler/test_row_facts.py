@@ -27,7 +27,7 @@ def test_only_nodes_whose_pods_changed_are_looked_at_again():
     cluster.upsert(pod("x", "a", phase="Failed"))
     assert (facts(), looked) == ([[], ["y"]], [[]])
     cluster.upsert(node("c"))
-    assert (facts(), looked) == ([[], ["y"], []], [[], ["y"], []])
+    assert (facts(), looked) == ([[], ["y"], []], [[]])
 
 
 def test_an_overlay_is_computed_anew_and_leaves_no_trace():

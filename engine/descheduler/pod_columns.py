@@ -1,0 +1,99 @@
+"""Columns over all active pods of a snapshot, in the order of nodes: their nodes and templates as numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+
+from .row_facts import facts_by_row
+from .templates import PodTemplate, template_of
+
+Positions: TypeAlias = NDArray[np.intp]
+"""Places of pods in the columns."""
+
+_TEMPLATES: Final = "templates"
+_NUMBERS: Final = "template numbers"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodColumns:
+    """The columns of one snapshot. Read-only; valid until the cluster changes."""
+
+    pods: Sequence[PodInfo]
+    """In the order of rows, on each node in order of arrival."""
+    rows: Rows
+    """The row of each pod."""
+    templates: Sequence[PodTemplate]
+    """The templates that occur, each once."""
+    codes: NDArray[np.intp]
+    """The place of each pod's template in `templates`."""
+    _order: Positions
+    """All places by code."""
+    _starts: NDArray[np.intp]
+    """The first index of each code in `_order`, and the number of pods."""
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> PodColumns:
+        """Return the columns; computed once for each version of the cluster."""
+        cache = snapshot.overlay_cache if snapshot.overridden else snapshot.cluster.version_cache
+        found: PodColumns | None = cache.get(PodColumns)
+        if found is None:
+            found = cache[PodColumns] = _columns(snapshot)
+        return found
+
+    @property
+    def counts(self) -> NDArray[np.intp]:
+        """The number of pods of each template."""
+        return np.diff(self._starts)
+
+    def having(self, takes: Callable[[PodTemplate], bool]) -> Positions:
+        """Return the places of the pods whose template is taken, ascending."""
+        return self.of_codes([code for code, template in enumerate(self.templates) if takes(template)])
+
+    def of_codes(self, codes: Iterable[int]) -> Positions:
+        """Return the places of the pods with one of these codes, ascending."""
+        order, starts = self._order, self._starts
+        parts = [order[starts[code] : starts[code + 1]] for code in codes]
+        if not parts:
+            return np.empty(0, np.intp)
+        return np.sort(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+
+    def on(self, rows: Rows) -> NDArray[np.bool_]:
+        """Return which pods are on the nodes at these rows."""
+        chosen = np.zeros(int(self.rows[-1]) + 1 if len(self.rows) else 0, np.bool_)
+        chosen[rows[rows < len(chosen)]] = True
+        return chosen[self.rows]
+
+    def listed(self, positions: Positions) -> list[PodInfo]:
+        """Return the pods at these places."""
+        pods = self.pods
+        return [pods[place] for place in positions.tolist()]
+
+
+def _columns(snapshot: Snapshot) -> PodColumns:
+    by_row = facts_by_row(snapshot, _TEMPLATES, _of_row)
+    numbers = np.concatenate([found for _, _, found in by_row]) if by_row else np.empty(0, np.int64)
+    pods = list(itertools.chain.from_iterable(found for found, _, _ in by_row))
+    templates = list(itertools.chain.from_iterable(found for _, found, _ in by_row))
+    rows = np.repeat(np.arange(len(by_row), dtype=np.intp), [len(found) for found, _, _ in by_row])
+    _, first, codes = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(first) + 1))
+    return PodColumns(pods, rows, [templates[place] for place in first.tolist()], codes, order, starts)
+
+
+_OfRow: TypeAlias = tuple[tuple[PodInfo, ...], list[PodTemplate], NDArray[np.int64]]
+
+
+def _of_row(pods: tuple[PodInfo, ...]) -> _OfRow:
+    templates = [template_of(pod) for pod in pods]
+    return pods, templates, np.array([each.number for each in templates], np.int64)
