@@ -111,8 +111,8 @@ class EvictorOptions:
 class Submitter(Protocol):
     """Runs coroutines in the event loop of the API client (`IoThread`)."""
 
-    def submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
-        """Run a coroutine; raises `RuntimeError` if the loop does not run."""
+    def spawn(self, coroutine: Coroutine[Any, Any, object], what: str) -> Future[object]:
+        """Run a coroutine, and log its exception with `what`; raises `RuntimeError` if the loop does not run."""
         ...
 
 

@@ -62,12 +62,13 @@ class World:
         self.sent = sent
         self.events: list[tuple[str, str]] = []
         self.attempts: list[EvictionAttempt] = []
-        self.tasks: list[asyncio.Task[None]] = []
+        self.tasks: list[asyncio.Task[object]] = []
         self.evictor = PodEvictor(
             self, writer, pods=lambda: self.pods, pods_age_s=lambda: self.age, events=self, options=options,
             on_attempt=[self.attempts.append], clock=lambda: self.now)
 
-    def submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+    def spawn(self, coroutine: Coroutine[Any, Any, object], what: str) -> Future[object]:
+        assert what.startswith("to evict ")
         self.tasks.append(asyncio.get_running_loop().create_task(coroutine))
         return Future()
 
