@@ -180,7 +180,9 @@ COMMANDS = {
         ["--trace", "pods.csv", "--nodes", "nodes.csv", "--policies", "old"],
         ["--trace", "pods.csv", "--nodes", "nodes.csv", "--policies", FILE],
     ],
-    "test": [["test.yaml"], ["test.yaml", "-o", "json"], ["test.yaml", "-o", "junit"], [FILE]],
+    "fmt": [["bad"], ["old", "--diff"], [FILE], [HOSTILE]],
+    "test": [["test.yaml"], ["test.yaml", "-o", "json"], ["test.yaml", "-o", "junit"], ["test.yaml", "-o", "github"],
+             ["test.yaml", "-o", "sarif"], [FILE]],
     "plugins": [["--policies", "old"], ["--policies", "old", "-o", "json"]],
     "hash": [["old"], [FILE], ["old", "-o", "json"]],
     "new": [["scheduler", HOSTILE]],
@@ -232,7 +234,7 @@ def test_no_command_prints_what_steers_a_terminal_or_a_ci_system(command, argume
     )
     out, err = capsys.readouterr()
     if arguments[-1] == "github":  # whose lines are commands, one a finding
-        assert re.findall(r"(?m)^(?!::(?:error|warning|notice) file=[^:]*::).*$", out.rstrip("\n")) == []
+        assert re.findall(r"(?m)^(?!::(?:error|warning|notice) file=[^:]*::).+$", out.rstrip("\n")) == []
         out = re.sub("(?m)^::", "", out)
     assert (hostile_places(out), hostile_places(err)) == ([], [])
     assert out + err

@@ -22,7 +22,7 @@ from koordpolicy.engine.formatting import format_source
 from koordpolicy.engine.source import PolicyError, Problem, in_order, render
 
 from .exits import Exit, Stop
-from .terminal import warn, write, write_report
+from .terminal import warn, write
 
 if TYPE_CHECKING:
     from . import Builtins
@@ -93,11 +93,9 @@ def _formatted(path: str, options: argparse.Namespace) -> bool:
     before = data.decode()
     after = format_source(source)
     if options.diff:
-        lines = difflib.unified_diff(
-            before.splitlines(keepends=True), after.splitlines(keepends=True), name, f"{name} (formatted)",
-        )
-        write_report("".join(each if each.endswith("\n") else f"{each}\n\\ no line break at the end of the file\n"
-                             for each in lines))
+        lines = difflib.unified_diff(before.split("\n"), after.split("\n"), name, f"{name} (formatted)", lineterm="")
+        for each in lines:
+            write(each)
     elif options.check:
         if before != after:
             write(name)

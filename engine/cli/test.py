@@ -39,6 +39,7 @@ examples:
   koord-policy test policies --coverage html --min-coverage 100
   koord-policy test policies --mutate
   koord-policy test policies --require-tests --output junit > report.xml
+  koord-policy test policies --output github
 
 exit codes: 0 all cases passed, 2 usage, 3 documents are invalid, 4 a case failed, coverage is too low, a
 mutant survives, or with `--require-tests` a policy has no suite
@@ -58,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="list every case, and show the values of sub-expressions where one fails")
     parser.add_argument("--watch", action="store_true", help="run again whenever a file changes, until Ctrl-C")
     parser.add_argument("--require-tests", action="store_true", help="fail for policies without a suite")
-    parser.add_argument("--output", "-o", choices=("text", "json", "junit"), default="text",
-                        help="text for people, json or junit for machines")
+    parser.add_argument("--output", "-o", choices=("text", "json", "junit", "github", "sarif"), default="text",
+                        help="text for people, json and junit for machines, github and sarif for code hosts")
     parser.add_argument("--coverage", choices=COVERAGE_FORMATS,
                         help="report the outcomes of expressions that no case produces; html and sarif are written "
                              "to `--coverage-out`")
@@ -173,6 +174,8 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
         from koordpolicy.engine.testing.results import to_junit  # noqa: PLC0415
 
         write_report(to_junit(outcome.results))
+    elif options.output in ("github", "sarif"):
+        write_report(_annotated(outcome, options.output))
     else:
         _show(outcome, seconds, verbose=options.verbose)
     _write_coverage(options, outcome)
@@ -180,6 +183,15 @@ def _run(options: argparse.Namespace, builtins: Builtins) -> int:
         for complaint in outcome.complaints:
             warn(complaint)
     return outcome.exit
+
+
+def _annotated(outcome: _RunOutcome, output: str) -> str:
+    from koordpolicy import __version__  # noqa: PLC0415
+    from koordpolicy.engine.annotations import to_json_text  # noqa: PLC0415
+    from koordpolicy.engine.testing.failed_cases import faults_of, to_github, to_sarif  # noqa: PLC0415
+
+    faults = tuple(faults_of(outcome.results, outcome.mutation, outcome.complaints))
+    return to_github(faults) if output == "github" else to_json_text(to_sarif(faults, __version__))
 
 
 def _chosen(suites: Iterable[Suite], pattern: re.Pattern[str] | None) -> list[tuple[Suite, Case]]:
@@ -335,7 +347,7 @@ def _write_coverage(options: argparse.Namespace, outcome: _RunOutcome) -> None:
         warn(f"coverage is in {file}")
     elif kind == "text" and options.output != "text":
         warn(text.rstrip())
-    elif options.output != "json":  # in JSON it is part of the result
+    elif options.output == "text":  # in JSON it is part of the result
         write(text.rstrip())
 
 

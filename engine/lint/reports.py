@@ -7,14 +7,23 @@ points, but UTF-16 code units from 0 for editors. Paths are as they were given, 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Final
 
-from koordpolicy.engine.escaping import visible, visible_json
+from koordpolicy.engine.annotations import (
+    TextPlace,
+    file_place,
+    fingerprint,
+    github_command,
+    sarif,
+    sarif_location,
+    sarif_result,
+    to_json_text,
+)
+from koordpolicy.engine.escaping import visible
 from koordpolicy.engine.source import Problem, Severity, Span, in_order, most_severe, render
 
 from .rules import RULES, LintRule
@@ -42,13 +51,9 @@ class ReportEntry:
         return self.problem.code or "invalid"
 
     @property
-    def place(self) -> tuple[str, int, int, int, int]:
-        """File, line, column, and line and column after the end; an empty file if there is no place."""
-        if self.problem.span is None:
-            return "", 1, 1, 1, 1
-        root = self.problem.span.root()
-        name, line, column = self.problem.span.place
-        return (PurePath(name).as_posix() if name else "", line, column, *root.source.position(root.end))
+    def place(self) -> TextPlace:
+        """The place in the file; an empty file if there is no place."""
+        return TextPlace("", 1, 1, 1, 1) if self.problem.span is None else file_place(self.problem.span)
 
     @property
     def text(self) -> str:
@@ -77,10 +82,6 @@ def ordered(entries: Iterable[ReportEntry]) -> tuple[ReportEntry, ...]:
     ranks = {id(problem): rank for rank, problem in enumerate(in_order(each.problem for each in found.values()))}
     kept = [each for each in found.values() if id(each.problem) in ranks]
     return tuple(sorted(kept, key=lambda each: ranks[id(each.problem)]))
-
-
-def _json(data: object) -> str:
-    return visible_json(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def as_text(report: LintReport) -> str:
@@ -125,7 +126,7 @@ def as_json(report: LintReport) -> str:
         if each.fixable:
             plain["fixable"] = True
         problems.append(plain)
-    return _json({
+    return to_json_text({
         "errors": report.count(Severity.ERROR), "warnings": report.count(Severity.WARNING),
         "notes": report.count(Severity.NOTE), "documents": report.documents, "files": len(report.files),
         "problems": problems,
@@ -144,49 +145,20 @@ def as_sarif(report: LintReport) -> str:
         }
         for code, each in sorted(known.items())
     ]
-    numbers = {rule["id"]: number for number, rule in enumerate(rules)}
     results = []
     for each in report.entries:
-        result: dict[str, Any] = {
-            "ruleId": each.code, "ruleIndex": numbers[each.code], "level": _NAMES[each.problem.severity],
-            "message": {"text": each.text},
-            "partialFingerprints": {"koordPolicy/v1": _fingerprint(each)},
-        }
-        if each.problem.span is not None:
-            result["locations"] = [_sarif_location(each.place)]
+        place = None if each.problem.span is None else each.place
+        result = sarif_result(each.code, _NAMES[each.problem.severity], each.text, place, mark=_fingerprint(each))
         if each.related:
             result["relatedLocations"] = [
-                {"id": number, **_sarif_location(ReportEntry(Problem("", span)).place)}
-                for number, span in enumerate(each.related, start=1)
+                {"id": number, **sarif_location(file_place(span))} for number, span in enumerate(each.related, start=1)
             ]
         results.append(result)
-    driver = {"name": "koord-policy", "version": report.version or "0", "rules": rules}
-    return _json({
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
-    })
-
-
-def _sarif_location(place: tuple[str, int, int, int, int]) -> dict[str, Any]:
-    file, line, column, end_line, end_column = place
-    return {"physicalLocation": {
-        "artifactLocation": {"uri": _uri_path(file)},
-        "region": {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column},
-    }}
-
-
-def _uri_path(file: str) -> str:
-    from urllib.parse import quote  # noqa: PLC0415 - two formats need it
-
-    return quote(file)
+    return to_json_text(sarif(report.version, rules, results))
 
 
 def _fingerprint(entry: ReportEntry) -> str:
-    """Return a fingerprint of a finding that does not depend on its line number."""
-    span = entry.problem.span
-    line = span.root().source.line(span.place[1]).strip() if span is not None else ""
-    text = "\0".join((entry.code, entry.place[0], entry.problem.message, line))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return fingerprint(entry.code, entry.place.file, entry.problem.message, entry.problem.span)
 
 
 def as_junit(report: LintReport) -> str:
@@ -236,26 +208,9 @@ def _xml_text(text: str) -> str:
 
 def as_github(report: LintReport) -> str:
     """Return workflow commands, which GitHub shows at the lines of a pull request."""
-    kinds = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-    lines = []
-    for each in report.entries:
-        file, line, column, end_line, end_column = each.place
-        fields = {"title": each.code}
-        if file:
-            fields = {"file": file, "line": str(line), "endLine": str(end_line), "col": str(column),
-                      "endColumn": str(end_column), **fields}
-            if end_line != line:  # GitHub takes columns within one line only
-                del fields["col"], fields["endColumn"]
-        shown = ",".join(f"{key}={_github(value, ':,')}" for key, value in fields.items())
-        lines.append(f"::{kinds[each.problem.severity]} {shown}::{_github(each.text)}\n")
-    return "".join(lines)
-
-
-def _github(text: str, more: str = "") -> str:
-    text = visible(text)
-    for character in ("%", "\r", "\n", *more):
-        text = text.replace(character, f"%{ord(character):02X}")
-    return text
+    return "".join(
+        github_command(_NAMES[each.problem.severity], each.code, each.text, each.place) for each in report.entries
+    )
 
 
 def as_gitlab(report: LintReport) -> str:
@@ -276,7 +231,7 @@ def as_gitlab(report: LintReport) -> str:
                 "begin": {"line": line, "column": column}, "end": {"line": end_line, "column": end_column},
             }},
         })
-    return _json(issues)
+    return to_json_text(issues)
 
 
 def as_lsp(report: LintReport) -> str:
@@ -299,7 +254,7 @@ def as_lsp(report: LintReport) -> str:
         if each.rule is not None and each.rule.id in ("KP001", "KP002", "KP012"):
             diagnostic["tags"] = [1]  # the tag `Unnecessary`: editors fade the text
         by_file.setdefault(span.root().source.name if span else "", []).append(diagnostic)
-    return _json([{"uri": _uri(file), "diagnostics": found} for file, found in by_file.items()])
+    return to_json_text([{"uri": _uri(file), "diagnostics": found} for file, found in by_file.items()])
 
 
 def _uri(file: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from koordpolicy.engine.annotations import file_place, sarif, sarif_result
 from koordpolicy.engine.cel.check.checked_ast import Checked
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.tracing import observe
@@ -222,29 +223,11 @@ def to_json(reports: Sequence[CoverageReport]) -> dict[str, Any]:
 def to_sarif(reports: Sequence[CoverageReport], version: str) -> dict[str, Any]:
     """Return the missing goals as SARIF 2.1.0, one note each."""
     rule = "uncovered"
-    return {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0",
-        "runs": [{
-            "tool": {"driver": {
-                "name": "koord-policy", "version": version, "informationUri": "https://koordinator.sh",
-                "rules": [{"id": rule, "shortDescription": {"text": "No case has seen this outcome."}}],
-            }},
-            "results": [
-                {"ruleId": rule, "level": "note",
-                 "message": {"text": f"{each.place.name}: no case has seen `{goal.text}` {_worded(goal.outcome)}"},
-                 "locations": [{"physicalLocation": {
-                     "artifactLocation": {"uri": report.document.file}, "region": _region(goal.span)}}]}
-                for report in reports for each in report.expressions for goal in each.missed
-            ],
-        }],
-    }
-
-
-def _region(span: Span) -> dict[str, int]:
-    root = span.root()
-    line, column = root.source.position(root.start)
-    end_line, end_column = root.source.position(root.end)
-    return {"startLine": line, "startColumn": column, "endLine": end_line, "endColumn": end_column}
+    return sarif(version, [{"id": rule, "shortDescription": {"text": "No case has seen this outcome."}}], [
+        sarif_result(rule, "note", f"{each.place.name}: no case has seen `{goal.text}` {_worded(goal.outcome)}",
+                     file_place(goal.span))
+        for report in reports for each in report.expressions for goal in each.missed
+    ])
 
 
 def _worded(outcome: str) -> str:

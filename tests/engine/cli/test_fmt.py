@@ -57,10 +57,10 @@ def test_diff_prints_what_would_change(run: Run, file: Path):
     done = run("fmt", file, "--diff")
     assert (done.exit, file.read_text(encoding="utf-8")) == (0, BEFORE)
     assert done.out == (
-        f"--- {file}\n+++ {file} (formatted)\n@@ -1,6 +1,6 @@\n spec:\n"
+        f"--- {file}\n+++ {file} (formatted)\n@@ -1,7 +1,7 @@\n spec:\n"
         '-    filter:\n-      - name: a   # why\n-        expression: "a&&b"\n'
         '+  filter:\n+  - name: a   # why\n+    expression: "a && b"\n'
-        " kind: SchedulerPlugin\n apiVersion: policy.koordinator.sh/v1alpha2\n1 of 1 file would change\n"
+        " kind: SchedulerPlugin\n apiVersion: policy.koordinator.sh/v1alpha2\n \n1 of 1 file would change\n"
     )
     assert run("fmt", file, "--diff", "--check").exit == 6
 

@@ -83,6 +83,27 @@ def test_results_are_junit_for_continuous_integration(run: Run, suite: Path):
     assert below[0].get("message") == "filter of `n`: expected pass, got fail of `rule`: too large"
 
 
+def test_failures_are_shown_at_their_lines_by_code_hosts(run: Run, suite: Path):
+    path = broken(suite)
+    done = run("test", path, "--output", "github", "--min-coverage", "60")
+    assert done.exit == 4
+    assert done.out == (
+        f"::error file={path},line=7,endLine=7,col=46,endColumn=50,title=small/below::filter of `n` (line 7)%0A"
+        "  - pass%0A  + fail of `rule`: too large\n"
+        "::error title=koord-policy test::coverage is 50.0 %25, less than 60 %25\n"
+    )
+    (log,) = run("test", path, "--output", "sarif").json["runs"]
+    (result,) = log["results"]
+    assert [each["id"] for each in log["tool"]["driver"]["rules"]] == ["failed-case", "surviving-mutant", "requirement"]
+    assert (result["ruleId"], result["ruleIndex"], result["level"], result["locations"]) == (
+        "failed-case", 0, "error", [{"physicalLocation": {
+            "artifactLocation": {"uri": str(path)},
+            "region": {"startLine": 7, "startColumn": 46, "endLine": 7, "endColumn": 50},
+        }}],
+    )
+    assert result["message"]["text"].startswith("small/below: filter of `n` (line 7)\n")
+
+
 def test_cases_are_chosen_and_an_empty_choice_is_a_failure(run: Run, suite: Path):
     assert "1 passed" in run("test", suite, "--run", "small/ab").out
     done = run("test", suite, "--run", "abov$")
