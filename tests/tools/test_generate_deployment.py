@@ -62,6 +62,19 @@ def test_another_namespace_and_other_values_reach_all_objects(generator):
                 assert container["args"][-2:] == ["--kube-api-qps=200", "--debug-filters"]
 
 
+@pytest.mark.parametrize(("part", "account"), [("scheduler", "koord-policy-scheduler"), ("extender", "koord-policy")])
+def test_rules_of_plugins_are_a_role_of_its_own(generator, part, account):
+    values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
+    own = [{"apiGroups": ["example.com"], "resources": ["licences"], "verbs": ["list", "watch"]}]
+    values[part]["extraRules"] = own
+    template = (generator.CHART / "templates" / f"{part}-rbac.yaml").read_text()
+    text = generator.render(template, values, namespace="x", files=generator.CHART)
+    role, binding = (each for each in yaml.safe_load_all(text) if each["metadata"]["name"] == f"{account}-plugins")
+    assert (role["kind"], role["rules"]) == ("ClusterRole", own)
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": "x"}]
+
+
 @pytest.mark.parametrize("part", ["scheduler", "extender", "manager", "agent", "monitoring"])
 def test_a_part_that_is_disabled_has_no_objects(generator, part):
     values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
