@@ -195,6 +195,7 @@ COMMANDS = {
     "manager": [["--cluster", HOSTILE], ["--cluster", "kube:" + HOSTILE]],
     "schema": [[HOSTILE]],
     "crd": [[HOSTILE]],
+    "completion": [[HOSTILE], ["bash"]],
     "dump": [
         ["--cluster", "kube:" + HOSTILE, "--out", FILE], ["--cluster", HOSTILE, "--out", FILE],
     ],

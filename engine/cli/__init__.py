@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "reload": "wait until a version of policies is active on running servers",
     "promote": "activate the shadow of a server, if its decisions agree",
     "rollback": "activate an earlier generation again",
+    "completion": "print a script that completes command lines in a shell",
 }
 
 _POLICY_PATHS: Final = frozenset({"path", "paths", "old"})
@@ -101,6 +102,10 @@ class _Parser(argparse.ArgumentParser):
         many = f"{name}..." if argument.nargs in ("+", "*") else name
         return f"[{many}]" if argument.nargs in ("?", "*") else many
 
+    def options_and_arguments(self) -> tuple[argparse.Action, ...]:
+        """Return all options and arguments, in the order of the help."""
+        return tuple(self._actions)
+
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(visible(message), file)
 
@@ -123,24 +128,21 @@ class _Parser(argparse.ArgumentParser):
                 self.refuse("option", word)
 
 
-def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
-    """Run a command and return its exit code (see `Exit`)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+def command_line(prog: str, loaded: Collection[str]) -> tuple[_Parser, dict[str, _Parser]]:
+    """Return the parser of command lines, and those of the commands that are `loaded`, with their options.
+
+    `prog` is the name under which the program was started.
+    """
     parser = _Parser(
-        prog="koord-policy", description="Policy as config for Kubernetes scheduling.", epilog=_EPILOG,
+        prog=prog, description="Policy as config for Kubernetes scheduling.", epilog=_EPILOG,
         formatter_class=_Help, allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"koord-policy {__version__}")
-    chosen = parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    if not arguments:
-        parser.error("which command? `koord-policy --help` lists them")
-    named = next((word for word in arguments if not word.startswith("-")), None)
-    if named is not None and named not in COMMANDS and arguments[0] == named:
-        parser.refuse("command", named, COMMANDS)
+    children: dict[str, _Parser] = {}
     for name, summary in COMMANDS.items():
         # Only the command that runs is imported: `--help` must not wait for numpy.
-        if name == named:
+        if name in loaded:
             module = importlib.import_module(f".{name}", __name__)
             child = commands.add_parser(
                 name, help=summary, description=module.__doc__, epilog=module.EXAMPLES, allow_abbrev=False,
@@ -148,10 +150,24 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple) -> int:
             )
             module.add_arguments(child)
             child.set_defaults(run=module.run)
-            child.as_json = _as_json(child, arguments)
-            chosen = child
+            children[name] = child
         else:
             commands.add_parser(name, help=summary, add_help=False)
+    return parser, children
+
+
+def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple, prog: str = "koord-policy") -> int:
+    """Run a command and return its exit code (see `Exit`)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    named = next((word for word in arguments if not word.startswith("-")), None)
+    parser, children = command_line(prog, () if named is None else (named,))
+    if not arguments:
+        parser.error(f"which command? `{prog} --help` lists them")
+    if named is not None and named not in COMMANDS and arguments[0] == named:
+        parser.refuse("command", named, COMMANDS)
+    chosen = children.get(named or "", parser)
+    if chosen is not parser:
+        chosen.as_json = _as_json(chosen, arguments)
     chosen.look_at(itertools.takewhile(lambda word: word != named, arguments) if chosen is parser else arguments)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:

@@ -29,6 +29,20 @@ def main() -> int:
     return cli.main(builtins=builtins)
 
 
+def kubectl_plugin() -> int:
+    """Run the command line as `kubectl koord-policy`."""
+    atexit.register(gc.freeze)
+    return cli.main(builtins=builtins, prog="kubectl koord-policy")
+
+
+def kubectl_completion() -> int:
+    """Complete a command line of `kubectl koord-policy`, for kubectl."""
+    from koordpolicy.engine.cli.completion import kubectl_lines  # noqa: PLC0415 - see cli.COMMANDS
+
+    sys.stdout.write(kubectl_lines(sys.argv[1:]))
+    return 0
+
+
 if __name__ == "__main__":
     # Under its own name, so that objects sent to other processes can be found by their module.
     from koordpolicy.__main__ import main as named
