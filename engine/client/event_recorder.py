@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from koordpolicy.engine.kubernetes.times import rfc3339_micro
 from koordpolicy.engine.source import PolicyError
@@ -106,6 +106,16 @@ class _Series:
         """True if its first event, its first repeat or a new note is to be written, and is not queued for it."""
         return not self.queued and self.count > self.written_count and (
             self.written_count <= 1 or self.note != self.written_note)
+
+
+class EventSink(Protocol):
+    """Records events without waiting, as an `EventRecorder` does."""
+
+    def record(
+        self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str, controller: str,  # noqa: A002 - the field's name
+    ) -> bool:
+        """Record an event; return False if it was dropped."""
+        ...
 
 
 class EventRecorder:

@@ -11,13 +11,29 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOSE_S: Final = 5.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Submitter(Protocol):
+    """Runs coroutines in the event loop of the API client, as an `IoThread` does."""
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine; raises `RuntimeError` if the loop does not run."""
+        ...
+
+
+class Spawner(Protocol):
+    """Runs coroutines in the event loop of the API client whose results nobody awaits, as an `IoThread` does."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, object], what: str) -> Future[object]:
+        """Run a coroutine, and log its exception with `what`; raises `RuntimeError` if the loop does not run."""
+        ...
 
 
 class IoThread:

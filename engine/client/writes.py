@@ -12,7 +12,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -26,7 +26,10 @@ _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _DELAYS_S: Final = (0.01, 0.05, 0.25)
 _DELAY_JITTER: Final = 0.1
 _BUDGET_CAUSE: Final = "DisruptionBudget"
-_BUDGET: Final = re.compile(r"disruption budget (\S+) ")
+_BUDGET: Final = re.compile(
+    r'disruption budget (\S+) |poddisruptionbudgets\.policy "([^"]+)" is forbidden|'
+    r'PodDisruptionBudget "([^"]+)" due to')
+"""The name of a budget in the texts of refusals: by the budget, as its status is odd, or was changed too often."""
 _ASSIGNED: Final = re.compile(r'is already assigned to node "([^"]*)"')
 _SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
 
@@ -177,27 +180,31 @@ class ClusterWriter:
 
     async def delete(
         self, target: ObjectReference, *, grace_s: int | None = None, propagation: str | None = None,
-        dry_run: bool = False, retries: int = RETRIES,
+        dry_run: bool = False, retries: int = RETRIES, more: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Delete an object if it still has its UID. A pod goes on to exist until its node has ended it.
 
-        `grace_s` overrides a pod's grace period; `propagation` is Foreground, Background or Orphan. It is repeated
-        `retries` times at most, as the server asks.
+        `grace_s` overrides a pod's grace period; `propagation` is Foreground, Background or Orphan; `more` are further
+        DeleteOptions. It is repeated `retries` times at most, as the server asks.
         """
-        options = _delete_options(target, grace_s, dry_run=dry_run)
+        options = _delete_options(target, grace_s, dry_run=dry_run, more=more)
         if propagation is not None:
             options["propagationPolicy"] = propagation
         return await self._once(
             "DELETE", target.path(), {"apiVersion": "v1", "kind": "DeleteOptions", **options}, retries=retries)
 
-    async def evict(self, pod: ObjectReference, *, grace_s: int | None = None, dry_run: bool = False) -> WriteResult:
+    async def evict(
+        self, pod: ObjectReference, *, grace_s: int | None = None, dry_run: bool = False,
+        more: Mapping[str, Any] | None = None,
+    ) -> WriteResult:
         """Evict a pod if it still has its UID and its PodDisruptionBudget permits it; returns without waiting.
 
         DONE means that the deletion has begun. Budgets do not protect a pod that is pending, ended or being deleted.
+        `more` are further DeleteOptions. It is sent once, whatever the answer is.
         """
         return await self._once("POST", pod.path("eviction"), {
             "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": pod.namespace, "name": pod.name},
-            "deleteOptions": _delete_options(pod, grace_s, dry_run=dry_run)}, retries=0)
+            "deleteOptions": _delete_options(pod, grace_s, dry_run=dry_run, more=more)}, retries=0)
 
     async def _once(
         self, method: str, path: str, body: Mapping[str, Any], content_type: str = "application/json",
@@ -252,10 +259,12 @@ def pod_status_patch(
     return patch or None
 
 
-def _delete_options(target: ObjectReference, grace_s: int | None, *, dry_run: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {}
+def _delete_options(
+    target: ObjectReference, grace_s: int | None, *, dry_run: bool, more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    options: dict[str, Any] = {key: value for key, value in (more or {}).items() if key not in {"apiVersion", "kind"}}
     if target.uid:
-        options["preconditions"] = {"uid": target.uid}
+        options["preconditions"] = {**(options.get("preconditions") or {}), "uid": target.uid}
     if grace_s is not None:
         options["gracePeriodSeconds"] = grace_s
     if dry_run:
@@ -270,14 +279,20 @@ def _result(error: ApiError | ConnectionFailed | PolicyError) -> WriteResult:
         return WriteResult(WriteStatus.UNREACHABLE if error.refused else WriteStatus.UNKNOWN, error.fault.message)
     status = _status(error)
     texts = (error.message, *error.cause_messages)
-    budget = node = None
+    budget, node = "", None
     if status in {WriteStatus.PDB_BLOCKED, WriteStatus.PDB_STALE}:
-        budget = next((found for text in texts if (found := _BUDGET.search(text))), None)
+        budget = _budget_in(texts)
     elif status is WriteStatus.ALREADY_ASSIGNED:
         node = _ASSIGNED.search(error.message)
     message = "; ".join(text for text in texts if text) or str(error)
     return WriteResult(status, message, retry_after=error.retry_after,
-                       budget=budget.group(1) if budget else "", node=node.group(1) if node else "")
+                       budget=budget, node=node.group(1) if node else "")
+
+
+def _budget_in(texts: Iterable[str]) -> str:
+    """Return the name of the PodDisruptionBudget that a refusal is about; empty if it names none."""
+    found = next((found for text in texts if (found := _BUDGET.search(text))), None)
+    return "" if found is None else next(name for name in found.groups() if name)
 
 
 def _status(error: ApiError) -> WriteStatus:
@@ -286,6 +301,8 @@ def _status(error: ApiError) -> WriteStatus:
         return next((status for pattern, status in _CONFLICTS if pattern in error.message), WriteStatus.CONFLICT)
     if error.code == 422 and _UID_CHANGED in error.message:
         return WriteStatus.REPLACED
+    if error.code in {403, 504} and _budget_in((error.message,)):
+        return WriteStatus.PDB_BLOCKED if error.code == 403 else WriteStatus.PDB_STALE
     if error.code == 429 and _BUDGET_CAUSE in error.causes:
         return WriteStatus.PDB_BLOCKED if error.retry_after is None else WriteStatus.PDB_STALE
     if error.code == 500 and _SEVERAL_BUDGETS in error.message:

@@ -19,7 +19,7 @@ from koordpolicy.engine.framework.descheduler import (
     PlanEviction,
     PreEvictionFilter,
 )
-from koordpolicy.engine.framework.handle import Client
+from koordpolicy.engine.framework.handle import Client, EvictionRefusedError
 from koordpolicy.engine.framework.points import Enforcement, Refusal
 
 from .background import BackgroundEvictions
@@ -110,9 +110,13 @@ class CycleEvictor:
             if evictor is None:
                 self._note(pod, rule=rule, by="evict", stopped_rule="", message="no evict plugin is enabled")
                 return False
-            result = self._evicted_by(evictor, pod, EvictOptions(
-                reason, self._profile.name, self._plugin, rule, choice,
-            ))
+            try:
+                result = self._evicted_by(evictor, pod, EvictOptions(
+                    reason, self._profile.name, self._plugin, rule, choice,
+                ))
+            except EvictionRefusedError as refused:
+                self._note(pod, rule=rule, by=evictor.name, stopped_rule=refused.rule, message=str(refused))
+                return False
             if result is EvictionResult.FAILED:
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
                 return False
@@ -238,6 +242,8 @@ class CycleEvictor:
             if isinstance(result, bool):
                 return EvictionResult.EVICTED if result else EvictionResult.FAILED
             message = f"the answer must be a bool or an EvictionResult, not {type(result).__name__}"
+        except EvictionRefusedError:
+            raise
         except BaseException as error:
             must_be_survived(error)
             message = str(error) or type(error).__name__

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from koordpolicy.engine.cel.values.values import EvaluationError, Timestamp
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.cluster.state import ClusterState
 from koordpolicy.engine.kubernetes.selectors import matches_labels, matches_node, untolerated
 from koordpolicy.engine.kubernetes.vocabulary import EVICTION_COST_ANNOTATION
 
@@ -43,6 +44,18 @@ def labels_of(pod: PodInfo) -> Mapping[str, str]:
 def owners_of(pod: PodInfo) -> list[Mapping[str, Any]]:
     """Return a pod's owner references."""
     return list(pod.object["metadata"].get("ownerReferences") or ())
+
+
+def budgets_of(pod: Mapping[str, Any], cluster: ClusterState) -> tuple[str, ...] | None:
+    """Return the names of the PodDisruptionBudgets that select a pod; None if the cluster does not know budgets."""
+    if cluster.lacks("PodDisruptionBudget"):
+        return None
+    metadata = pod["metadata"]
+    namespace, labels = metadata.get("namespace") or "default", metadata.get("labels") or {}
+    return tuple(
+        str(budget["metadata"]["name"]) for budget in cluster.objects("PodDisruptionBudget").values()
+        if (budget["metadata"].get("namespace") or "default") == namespace
+        and matches_labels((budget.get("spec") or {}).get("selector"), labels, absent=False))
 
 
 class AssignedPods:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Lack, Read, lacking
@@ -22,7 +23,7 @@ from koordpolicy.engine.framework.descheduler import (
     EvictWithOptions,
     PreEvictionFilter,
 )
-from koordpolicy.engine.framework.handle import Handle
+from koordpolicy.engine.framework.handle import NOTHING, Client, Handle
 from koordpolicy.engine.framework.points import Enforcement, Framework, Point
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Span, did_you_mean
@@ -87,6 +88,17 @@ class DeschedulerProfile:
     grace_period_s: int | None = None
     """Seconds until the containers of an evicted pod are killed, if no filter chooses others; None: the pod's."""
 
+    @property
+    def plugins(self) -> tuple[RunningPlugin, ...]:
+        """All plugins, one that is active at several points once."""
+        evict = () if self.evict is None else (self.evict,)
+        active = (*self.deschedule, *self.balance, *self.filters, *evict)
+        return tuple({each.name: each for each in active}.values())
+
+
+Make: TypeAlias = Callable[[str, Plugin, Mapping[str, Any]], Any]
+"""Returns the instance of a plugin for a profile, by its name, with checked arguments."""
+
 
 def lacks_of(profile: DeschedulerProfile, cluster: ClusterState) -> tuple[Lack, ...]:
     """Return the plugins of a profile that read kinds which the source of the cluster does not contain."""
@@ -105,10 +117,12 @@ _POINTS: Final[Mapping[str, tuple[Point, tuple[type, ...], str]]] = {
 def build_profiles(
     specs: Iterable[DeschedulerProfileSpec], registry: Registry, *, dry_run: bool,
     snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot(), memory: SourceStreaks | None = None,
+    client: Client = NOTHING, make: Make | None = None,
 ) -> tuple[DeschedulerProfile, ...]:
     """Make the plugins of all profiles; `memory` stores the state of documents that outlives a generation.
 
-    `snapshot` returns the current cluster, for the plugins' handle; without it they see an empty one.
+    `snapshot` returns the current cluster, and `client` writes to it, for the plugins' handles; without them they see
+    an empty one. `make` returns instances that outlive a generation; without it all are made anew.
 
     Raises:
         PolicyError: a profile without a name or with a duplicate one, a plugin that does not exist, that does not
@@ -121,8 +135,8 @@ def build_profiles(
     memory = memory or SourceStreaks()
     for spec in specs:
         log = logging.getLogger(f"koordpolicy.descheduler.{spec.name}")
-        handle = Handle(spec.name, snapshot, lambda: snapshot().now, log)
-        builder = _ProfileBuilder(spec, registry, handle, memory)
+        handle = Handle(spec.name, snapshot, lambda: snapshot().now, log, client=client)
+        builder = _ProfileBuilder(spec, registry, memory, make or partial(_make_anew, handle))
         profile = builder.build(dry_run=dry_run)
         problems += builder.problems
         if not spec.name:
@@ -141,12 +155,16 @@ def build_profiles(
     return tuple(profiles)
 
 
+def _make_anew(handle: Handle, _: str, plugin: Plugin, args: Mapping[str, Any]) -> Any:
+    return plugin.make(args, handle)
+
+
 class _ProfileBuilder:
-    def __init__(self, spec: DeschedulerProfileSpec, registry: Registry, handle: Handle, memory: SourceStreaks) -> None:
+    def __init__(self, spec: DeschedulerProfileSpec, registry: Registry, memory: SourceStreaks, make: Make) -> None:
         self._memory = memory
         self._spec = spec
         self._registry = registry
-        self._handle = handle
+        self._instance = make
         self._made: dict[str, RunningPlugin | None] = {}
         self.problems: list[Problem] = []
 
@@ -189,7 +207,7 @@ class _ProfileBuilder:
                 continue
             # A dry run never calls `evict`, so an evictor that implements only the filter suffices.
             if not isinstance(active.instance, protocols) and not (point == "evict" and dry_run):
-                hint = "evictions are not available yet, but dry runs are" if point == "evict" else ""
+                hint = "`DefaultEvictor` evicts pods; in a dry run any filter suffices" if point == "evict" else ""
                 self._complain(f"plugin `{name}` does not extend {interface} plugin", hint, place=place)
                 continue
             found.append(active)
@@ -225,7 +243,7 @@ class _ProfileBuilder:
             try:
                 if plugin.name not in self._spec.complete and plugin.check_args is not None:
                     args = plugin.check_args(args)
-                made = plugin.make(args, self._handle)
+                made = self._instance(self._spec.name, plugin, args)
                 document = isinstance(made, CompiledDescheduler)
                 instance = DocumentPlugin(made, self._memory, self._spec.name) if document else made
                 self._made[plugin.name] = RunningPlugin(plugin.name, instance, plugin.enforcement, plugin.reads)

@@ -177,6 +177,20 @@ class EvictWithOptions(Protocol):
 
 
 @runtime_checkable
+class BackgroundController(Protocol):
+    """A plugin that also works between the cycles of a live descheduler, as the controller of migration jobs does."""
+
+    def background_step(self, snapshot: Snapshot) -> int | None:
+        """Do what is due at the time of the snapshot; return when more is, in ns since the epoch.
+
+        None if only a change of objects that the plugin reads makes more due. Called in the thread of the cycles, after
+        such changes and at the time that it returned, only while this process may write; it may wait for the API
+        server, but not for anything else. After an exception it is called again a second later.
+        """
+        ...
+
+
+@runtime_checkable
 class ChoosesEviction(Protocol):
     """A filter that chooses how pods are evicted."""
 

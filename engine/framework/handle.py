@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from koordpolicy.engine.cluster.objects.pods import PodInfo
     from koordpolicy.engine.cluster.snapshot import Snapshot
 
+    from .descheduler import EvictionResult, EvictOptions
+
 _Capability = TypeVar("_Capability")
 
 
@@ -109,6 +111,16 @@ class StalePodError(OSError):
     """
 
 
+class EvictionRefusedError(OSError):
+    """An eviction was refused, which is no fault of the plugin that carries it out; `rule` names the kind of refusal,
+    such as `pdb-blocked`.
+    """
+
+    def __init__(self, message: str, rule: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
 class Client(Protocol):
     """Writes to the API server, or to its substitute in simulations and tests; all methods raise `OSError` on failure.
 
@@ -147,6 +159,18 @@ class Deletes(Protocol):
 
     def delete(self, item: Mapping[str, Any]) -> None:
         """Delete an object; one that no longer exists is not an error. Raises `OSError` on failure."""
+        ...
+
+
+@runtime_checkable
+class EvictsWithOptions(Protocol):
+    """A client that evicts pods in several modes, and says how each eviction ended: that of a live descheduler."""
+
+    def evict_with_options(self, pod: PodInfo, options: EvictOptions) -> EvictionResult:
+        """Evict the pod by the mode of the options, through the eviction subresource if they name none.
+
+        Raises `EvictionRefusedError` if the pod stays.
+        """
         ...
 
 

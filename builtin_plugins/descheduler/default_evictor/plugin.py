@@ -1,4 +1,4 @@
-"""Eviction filters: DefaultEvictor (Kubernetes' descheduler), and the constraints of MigrationController on pods.
+"""DefaultEvictor (Kubernetes' descheduler), and the constraints of MigrationController on pods.
 
 Both treat the annotation `descheduler.alpha.kubernetes.io/evict` as an explicit request. MigrationController keeps a
 pod that is terminating already even then, unlike upstream.
@@ -22,6 +22,8 @@ from koordpolicy.engine.descheduler.pods import (
     owners_of,
 )
 from koordpolicy.engine.descheduler.templates import EVICT, PREFER_NO_EVICTION, PodTemplate, template_of
+from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult, EvictOptions
+from koordpolicy.engine.framework.handle import NOTHING, Client, EvictsWithOptions, Handle
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_labels, parse_selector
 
@@ -50,12 +52,14 @@ def _refuse(rule: str, message: str) -> Refusal:
 
 
 class DefaultEvictor:
-    """Kubernetes descheduler's evictor: its two filters, with valid arguments."""
+    """Kubernetes descheduler's evictor: its two filters, with valid arguments, and evictions by a client."""
 
     name = "DefaultEvictor"
+    eviction_modes = frozenset({EvictionMode.EVICTION, EvictionMode.DELETE, EvictionMode.SOFT_EVICTION})
 
-    def __init__(self, args: Json) -> None:
+    def __init__(self, args: Json, client: Client = NOTHING) -> None:
         self._args = args
+        self._client = client
         self._rules = tuple(rules_of(args))
         self._is_mandatory = args.get("noEvictionPolicy") == "Mandatory"
         self._node_fit = bool(args.get("nodeFit"))
@@ -112,6 +116,16 @@ class DefaultEvictor:
                     "pod namespace do not match the namespaceLabelSelector filter in the policy parameter"
                 ))
         return None
+
+    def evict(self, pod: PodInfo, reason: str) -> EvictionResult:
+        """Evict the pod through the eviction subresource; see `evict_with_options`."""
+        return self.evict_with_options(pod, EvictOptions(reason, "", self.name))
+
+    def evict_with_options(self, pod: PodInfo, options: EvictOptions) -> EvictionResult:
+        """Evict the pod at once; raises `OSError` if it stays, or nothing writes to the cluster."""
+        if not isinstance(self._client, EvictsWithOptions):
+            raise OSError("nothing writes to the cluster")
+        return self._client.evict_with_options(pod, options)
 
 
 def _by(rules: Iterable[NamedRule], pod: PodInfo, look: Look) -> Refusal | None:
@@ -206,6 +220,6 @@ class EvictorFilter:
         return any(row != home and fit.fits(pod, row) for row in _ready_rows(snapshot, {}))
 
 
-def make_default_evictor(args: Json, handle: object) -> DefaultEvictor:  # noqa: ARG001 - factories take a handle
+def make_default_evictor(args: Json, handle: Handle) -> DefaultEvictor:
     """Make DefaultEvictor for one profile."""
-    return DefaultEvictor(args)
+    return DefaultEvictor(args, handle.client)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.descheduler.pods import AssignedPods, moment
+from koordpolicy.engine.descheduler.pods import AssignedPods, budgets_of, moment
 from koordpolicy.engine.descheduler.templates import CONFIG_SOURCE, MIRROR
 from koordpolicy.engine.documents import format_duration, parse_duration
 from koordpolicy.engine.kubernetes.selectors import matches_labels
@@ -202,12 +202,8 @@ def _of_storage_class(protected: frozenset[str]) -> Rule:
 
 
 def _without_budget(pod: PodInfo, look: Look) -> str:
-    labels = pod.object["metadata"].get("labels") or {}
-    for budget in look.snapshot.objects("PodDisruptionBudget").values():
-        if (budget["metadata"].get("namespace") or "default") == pod.namespace and matches_labels(
-            (budget.get("spec") or {}).get("selector"), labels, absent=False,
-        ):
-            return ""
+    if budgets_of(pod.object, look.snapshot.cluster):
+        return ""
     return "pod does not have a PodDisruptionBudget and is protected against eviction"
 
 

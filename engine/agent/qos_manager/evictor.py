@@ -13,13 +13,15 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Final
 
+from koordpolicy.engine.client.event_recorder import EventSink
+from koordpolicy.engine.client.eviction_backoff import BY_BUDGET, Evictee, EvictionBackoff, EvictionEffect
+from koordpolicy.engine.client.io_thread import Spawner
 from koordpolicy.engine.client.repeats import RepeatedFaults
-from koordpolicy.engine.client.resources import ObjectReference, pod_reference
+from koordpolicy.engine.client.resources import pod_reference
 from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Adjustment, Evictions
@@ -33,13 +35,6 @@ CONTROLLER: Final = "koordlet-qosManager"
 EVICTED_REASON: Final = "evictPodSuccess"
 FAILED_REASON: Final = "evictPodFail"
 
-_LEAVING_S: Final = LEAVING_FOR / 1e9
-_UNKNOWN_S: Final = 15.0
-"""The time for which an eviction without an answer counts as done; then it may be requested again, by UID."""
-_SHORTEST_S: Final = 1.0
-_BUDGET_S: Final = 10.0
-_LONGEST_S: Final = 300.0
-_LONGEST_PAUSE_S: Final = 30.0
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _KILL: Final = ", kill pod: "
 
@@ -108,39 +103,11 @@ class EvictorOptions:
     """The time for one eviction, with a deletion past a budget."""
 
 
-class Submitter(Protocol):
-    """Runs coroutines in the event loop of the API client (`IoThread`)."""
-
-    def spawn(self, coroutine: Coroutine[Any, Any, object], what: str) -> Future[object]:
-        """Run a coroutine, and log its exception with `what`; raises `RuntimeError` if the loop does not run."""
-        ...
-
-
-class EventSink(Protocol):
-    """Records events without waiting (`EventRecorder`)."""
-
-    def record(
-        self, regarding: ObjectReference, *, type: str, reason: str, action: str, note: str, controller: str,  # noqa: A002 - the field's name
-    ) -> bool:
-        """Record an event; return False if it was dropped."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Pause:
-    """A back-off: until when, why, and for how long the next one would be."""
-
-    until: float
-    reason: str
-    next_s: float
-    budget: str = ""
-
-
 class PodEvictor:
     """The evictor of one node (implements `EvictionQueue`). Methods may be called from any thread."""
 
     def __init__(
-        self, io: Submitter, writer: ClusterWriter, *, pods: Callable[[], Sequence[PodInfo]],
+        self, io: Spawner, writer: ClusterWriter, *, pods: Callable[[], Sequence[PodInfo]],
         pods_age_s: Callable[[], float] = lambda: 0.0, events: EventSink | None = None,
         options: EvictorOptions | None = None, on_attempt: Sequence[Callable[[EvictionAttempt], object]] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -161,17 +128,7 @@ class PodEvictor:
         self._lock = threading.Lock()
         """Of all below."""
         self._tokens_full_at = clock()
-        self._pending: dict[str, float] = {}
-        """Times of requests without an answer, by UID."""
-        self._leaving: dict[str, float] = {}
-        """Times until which pods count as leaving, by UID."""
-        self._refused: dict[str, _Pause] = {}
-        """By UID."""
-        self._protected: dict[str, _Pause] = {}
-        """By workload; `_workloads_of` says which budget."""
-        self._budgets: dict[tuple[str, str], _Pause] = {}
-        """By namespace and name of the budget; the name is empty if the server names none."""
-        self._paused = _Pause(float("-inf"), "", _SHORTEST_S)
+        self._backoff = EvictionBackoff(LEAVING_FOR / 1e9)
 
     @property
     def evictions(self) -> Evictions:
@@ -179,20 +136,21 @@ class PodEvictor:
         pods, pods_age_s = self._pods(), self._pods_age_s()
         with self._lock:
             now = self._clock()
-            self._forget(now)
-            leaving = frozenset((*self._pending, *self._leaving))
+            backoff = self._backoff
+            backoff.forget(now)
+            leaving = backoff.leaving
             everyone = self._reason_for_all(now, pods_age_s)
             if everyone:
                 return Evictions(leaving, {eviction_id(pod): everyone for pod in pods})
-            refused = {uid: pause.reason for uid, pause in self._refused.items() if now < pause.until}
+            refused = {uid: hold.reason for uid, hold in backoff.refusals(now).items()}
             refused |= {eviction_id(pod): "its kubelet would start it again: it is a static pod"
                         for pod in pods if _is_mirror(pod)}
             protected: dict[str, str] = {}
-            if self._protected:
+            if backoff.protects:
                 for pod in pods:
-                    pause = self._protected.get(_workload(pod))
-                    if pause is not None and now < pause.until:
-                        protected[eviction_id(pod)] = pause.reason
+                    hold = backoff.protection(Evictee.of(pod.object), now)
+                    if hold is not None:
+                        protected[eviction_id(pod)] = hold.reason
             return Evictions(leaving, refused, protected)
 
     def evict(self, pod: PodInfo, adjustment: Adjustment) -> None:
@@ -209,8 +167,8 @@ class PodEvictor:
             adjustment.item, pod.namespace, pod.name, uid, reason, adjustment.reason, AttemptOutcome.FAILED)
         with self._lock:
             now = self._clock()
-            self._forget(now)
-            if uid in self._pending or uid in self._leaving:
+            self._backoff.forget(now)
+            if self._backoff.is_leaving(uid):
                 return
             everyone = self._reason_for_all(now, pods_age_s)
             if everyone:
@@ -222,12 +180,13 @@ class PodEvictor:
             elif not self._take_token(now):
                 error = f"there were more than {self.options.rate:g} evictions per second"
                 attempt = replace(attempt, outcome=AttemptOutcome.LIMITED, error=error)
-                self._refused[uid] = _Pause(now + 1.0 / self.options.rate, error, _SHORTEST_S)
+                self._backoff.postpone(uid, error, now + 1.0 / self.options.rate)
             elif self.options.dry_run:
                 attempt = replace(attempt, outcome=AttemptOutcome.DRY_RUN)
-                self._leaving[uid] = now + _LEAVING_S
+                self._backoff.assume(uid, now)
             else:
-                self._pending[uid], sends = now, True
+                self._backoff.begin(uid, now)
+                sends = True
         if not sends:
             self._report(attempt, pod)
             return
@@ -235,7 +194,7 @@ class PodEvictor:
             self._io.spawn(self._evict(attempt, pod, past_budget=adjustment.past_budget), f"to evict {pod.key}")
         except RuntimeError as error:  # the agent stops
             with self._lock:
-                self._pending.pop(uid, None)
+                self._backoff.cancel(uid)
             self._report(replace(attempt, outcome=AttemptOutcome.PAUSED, error=str(error)), pod)
 
     async def _evict(self, attempt: EvictionAttempt, pod: PodInfo, *, past_budget: bool) -> None:
@@ -246,78 +205,38 @@ class PodEvictor:
         try:
             async with asyncio.timeout(self.options.timeout_s):
                 result = await self._writer.evict(reference)
-                if past_budget and result.status in _BY_BUDGET:
+                if past_budget and result.status in BY_BUDGET:
                     refusal, result, deleting = result, WriteResult(WriteStatus.UNKNOWN, "no answer in time"), True
                     result = await self._writer.delete(reference, retries=0)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
-            self._note(attempt, pod, WriteResult(WriteStatus.UNKNOWN, "the agent stops"))
+            self._note(pod, WriteResult(WriteStatus.UNKNOWN, "the agent stops"))
             raise
         except Exception as error:  # a fault here must not leave the pod pending for ever
             _LOG.exception("the eviction of %s failed", pod.key)
             result = WriteResult(WriteStatus.REFUSED, str(error))
-        outcome = self._note(attempt, pod, result)
+        outcome = self._note(pod, result)
         message = "" if outcome.succeeded else result.message or result.status.value
         if deleting and outcome is AttemptOutcome.EVICTED:
             outcome, message = AttemptOutcome.DELETED, refusal.message
         budget = refusal.budget if deleting else result.budget
         self._report(replace(attempt, outcome=outcome, error=message, budget=budget), pod)
 
-    def _note(self, attempt: EvictionAttempt, pod: PodInfo, result: WriteResult) -> AttemptOutcome:
+    def _note(self, pod: PodInfo, result: WriteResult) -> AttemptOutcome:
         """Remember the result of an eviction; return its outcome."""
-        uid, status = attempt.uid, result.status
         with self._lock:
-            now = self._clock()
-            self._pending.pop(uid, None)
-            if status in _LEFT:
-                self._leaving[uid] = now + _LEAVING_S
-                self._refused.pop(uid, None)
-                self._protected.pop(_workload(pod), None)
-                self._paused = replace(self._paused, next_s=_SHORTEST_S)
-                return AttemptOutcome.EVICTED if status is WriteStatus.DONE else AttemptOutcome.GONE
-            if status is WriteStatus.UNKNOWN:
-                self._leaving[uid] = now + _UNKNOWN_S
-                return AttemptOutcome.UNKNOWN
-            if status in _BY_BUDGET:
-                self._note_budget(pod, result, now)
-                return AttemptOutcome.BLOCKED
-            if _is_for_all(result):
-                least_s = _LONGEST_PAUSE_S if status is WriteStatus.FORBIDDEN else self._paused.next_s
-                delay = max(least_s, result.retry_after or 0.0)
-                self._paused = _Pause(
-                    now + delay, result.message or status.value, min(2 * self._paused.next_s, _LONGEST_PAUSE_S))
-                return AttemptOutcome.PAUSED
-            before = self._refused.get(uid)
-            delay = max(before.next_s if before is not None else _SHORTEST_S, result.retry_after or 0.0)
-            self._refused[uid] = _Pause(
-                now + delay, result.message or status.value, min(2 * delay, _LONGEST_S))
-            return AttemptOutcome.FAILED
-
-    def _note_budget(self, pod: PodInfo, result: WriteResult, now: float) -> None:
-        """Protect the pod's workload: several budgets for the longest time, one for 10 s, doubling to 5 minutes."""
-        key = pod.namespace, result.budget
-        before = self._budgets.get(key) if result.budget else self._protected.get(_workload(pod))
-        if result.status is WriteStatus.MULTI_PDB:
-            delay = _LONGEST_S
-        elif result.status is WriteStatus.PDB_STALE:
-            delay = result.retry_after or _BUDGET_S
-        else:
-            delay = before.next_s if before is not None else _BUDGET_S
-        if before is not None and now < before.until:
-            pause = before  # another pod of it was refused meanwhile
-        else:
-            following = min(2 * delay, _LONGEST_S) if result.status is WriteStatus.PDB_BLOCKED else _BUDGET_S
-            pause = _Pause(now + delay, result.message, following, result.budget)
-        if result.budget:
-            self._budgets[key] = pause
-        self._protected[_workload(pod)] = pause
+            effect = self._backoff.note(Evictee.of(pod.object), result, self._clock())
+        if effect is EvictionEffect.LEFT:
+            return AttemptOutcome.EVICTED if result.status is WriteStatus.DONE else AttemptOutcome.GONE
+        return _OUTCOMES[effect]
 
     def _reason_for_all(self, now: float, pods_age_s: float) -> str:
         """Return why no pod may be evicted now; empty if pods may."""
         if pods_age_s > self.options.pods_age_s:
             return f"the list of pods is {pods_age_s:.0f} s old, more than {self.options.pods_age_s:g} s"
-        return self._paused.reason if now < self._paused.until else ""
+        pause = self._backoff.pause(now)
+        return "" if pause is None else pause.reason
 
     def _take_token(self, now: float) -> bool:
         full_at = max(self._tokens_full_at, now) + 1.0 / self.options.rate
@@ -325,17 +244,6 @@ class PodEvictor:
             return False
         self._tokens_full_at = full_at
         return True
-
-    def _forget(self, now: float) -> None:
-        """Drop what is over. A back-off is remembered for its own length after its end, so that the next is longer."""
-        if self._leaving:
-            self._leaving = {uid: until for uid, until in self._leaving.items() if now < until}
-        if self._refused:
-            self._refused = _recent(self._refused, now)
-        if self._protected:
-            self._protected = _recent(self._protected, now)
-        if self._budgets:
-            self._budgets = _recent(self._budgets, now)
 
     def _report(self, attempt: EvictionAttempt, pod: PodInfo) -> None:
         """Tell the log, the events and the hooks of an attempt."""
@@ -364,31 +272,14 @@ class PodEvictor:
                 _LOG.exception("an eviction could not be reported")
 
 
-_LEFT: Final = frozenset({WriteStatus.DONE, WriteStatus.GONE, WriteStatus.REPLACED, WriteStatus.TERMINATING})
-_BY_BUDGET: Final = frozenset({WriteStatus.PDB_BLOCKED, WriteStatus.PDB_STALE, WriteStatus.MULTI_PDB})
-_NO_RIGHT: Final = ("cannot create resource", "Unauthorized")
-"""In the message of a refusal that is about this client; any other is about the pod, as by an admission webhook."""
+_OUTCOMES: Final = {
+    EvictionEffect.UNKNOWN: AttemptOutcome.UNKNOWN, EvictionEffect.PROTECTED: AttemptOutcome.BLOCKED,
+    EvictionEffect.PAUSED: AttemptOutcome.PAUSED, EvictionEffect.REFUSED: AttemptOutcome.FAILED,
+}
 _WITH_EVENT: Final = frozenset({
     AttemptOutcome.EVICTED, AttemptOutcome.DELETED, AttemptOutcome.BLOCKED, AttemptOutcome.UNKNOWN,
     AttemptOutcome.FAILED,
 })
-
-
-def _is_for_all(result: WriteResult) -> bool:
-    """Return whether no other pod could be evicted now either."""
-    if result.status is WriteStatus.FORBIDDEN:
-        return any(text in result.message for text in _NO_RIGHT)
-    return result.status in {WriteStatus.THROTTLED, WriteStatus.UNREACHABLE}
-
-
-def _recent(pauses: dict[Any, _Pause], now: float) -> dict[Any, _Pause]:
-    return {key: pause for key, pause in pauses.items() if now < pause.until + pause.next_s}
-
-
-def _workload(pod: PodInfo) -> str:
-    """Return what pods of one workload have in common: the UID of their controller; without one, the pod's own."""
-    owners: Sequence[Mapping[str, Any]] = (pod.object.get("metadata") or {}).get("ownerReferences") or ()
-    return next((str(each["uid"]) for each in owners if each.get("controller") and each.get("uid")), eviction_id(pod))
 
 
 def _is_mirror(pod: PodInfo) -> bool:

@@ -98,13 +98,14 @@ class Feed:
         self, io: IoThread, transport: Transport, reads: FieldSets, *, wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time, streaming: bool = True,
         resources: Mapping[str, ApiResource] = BY_KIND,
-        revise: Callable[[dict[str, Any]], dict[str, Any]] = lambda item: item,
+        revise: Callable[[dict[str, Any]], dict[str, Any]] = lambda item: item, finished_pods: bool = False,
     ) -> None:
         """`reads` are the fields of each kind, see `kinds.fields_read`; kinds without an entry are not followed.
 
         `transport` belongs to the loop of `io`. `wake` is called there after changes arrived, and must not block.
         `revise` is called in the owner's thread with each object that is applied, and returns what the cluster gets.
-        `clock` measures intervals and `now` is this machine's time, both in seconds.
+        `clock` measures intervals and `now` is this machine's time, both in seconds. With `finished_pods` all pods are
+        followed; without, those that have succeeded or failed only as members of PodGroups.
         """
         self._io = io
         self._transport = transport
@@ -114,6 +115,7 @@ class Feed:
         self._streaming = streaming
         self._resources = resources
         self._revise = revise
+        self._finished_pods = finished_pods
         self._started = now()
         # In the event loop:
         self._followed: dict[str, _Followed] = {}
@@ -161,7 +163,7 @@ class Feed:
         decisions may go on meanwhile. `has` says when all is there. A kind that neither has is no longer followed.
         With PodGroups their finished members are followed, which are not among the pods otherwise.
         """
-        reads = with_finished_members(reads)
+        reads = self._streams(reads)
         unknown = frozenset(reads) - self._resources.keys() - {STREAM}
         if unknown - self._unknown:
             _LOG.warning("no objects of %s are followed: it is not known where the API serves them",
@@ -173,7 +175,7 @@ class Feed:
 
     def has(self, reads: FieldSets) -> bool:
         """Return whether all objects of these kinds are applied with these fields."""
-        known = ((self._projections.get(kind), fields) for kind, fields in with_finished_members(reads).items()
+        known = ((self._projections.get(kind), fields) for kind, fields in self._streams(reads).items()
                  if kind not in self._unknown)
         return all(projection is not None and projection.covers(_projection(fields)) for projection, fields in known)
 
@@ -200,9 +202,16 @@ class Feed:
                 time.sleep(_COVER_LOOK_S)
             self._late -= reads.keys()
 
+    def _streams(self, reads: FieldSets) -> FieldSets:
+        return reads if self._finished_pods else with_finished_members(reads)
+
+    def _has_left(self, kind: str, item: Mapping[str, Any]) -> bool:
+        """Return whether an object is in no watch but that of finished members."""
+        return kind == "Pod" and not self._finished_pods and is_finished(item)
+
     def _missing(self, reads: FieldSets, active: FieldSets) -> set[str]:
         """Return the kinds that are not there with these fields, except those that decisions lack already."""
-        return {kind for kind, fields in with_finished_members(reads).items()
+        return {kind for kind, fields in self._streams(reads).items()
                 if not self.has({kind: fields}) and (kind not in active or self.has({kind: active[kind]}))}
 
     def _not_listed(self, kind: str, timeout: float) -> Problem:
@@ -285,7 +294,8 @@ class Feed:
         resource = self._resources["Pod" if kind == STREAM else kind]
         informer = Informer(
             self._transport, resource, partial(self._deliver, kind), listed=partial(self._note_list, kind),
-            field_selector=_SELECTORS.get(kind), label_selector=MEMBERS if kind == STREAM else None,
+            field_selector=None if self._finished_pods else _SELECTORS.get(kind),
+            label_selector=MEMBERS if kind == STREAM else None,
             streaming=self._streaming, now=self._now, absent_s=ABSENT_S)
         followed = self._followed[kind] = _Followed(resource, informer, projection)
         followed.task = asyncio.create_task(informer.run())
@@ -384,7 +394,7 @@ class Feed:
             if not isinstance(error, ApiError) or error.code != 404:
                 _LOG.warning("%s `%s` cannot be read: %s", kind, name, error)
                 return
-        found_uid, finished = (uid, False) if item is None else (uid_of(item), kind == "Pod" and is_finished(item))
+        found_uid, finished = (uid, False) if item is None else (uid_of(item), self._has_left(kind, item))
         if finished and item is not None and not (STREAM in self._followed and is_member(item)):
             item, finished = None, False  # no watch has it
         self._put(kind, ReadObject(ChangedObject(key, found_uid, item, finished)))
@@ -482,7 +492,7 @@ class Feed:
         is_other = bool(uid and known_uid and uid != known_uid)
         if new is None and is_other:
             return  # what is there now is a later object of the same name
-        if known is not None and key[0] == "Pod" and not item.finished and not is_other and is_finished(known):
+        if known is not None and not item.finished and not is_other and self._has_left(key[0], known):
             return  # the watch of the other pods lags behind: no pod goes on after its end
         if new is not None and version_of(new) < self._healed.get(key, 0):
             return
@@ -548,7 +558,7 @@ class Feed:
             key = kind, f"{namespace}/{name}" if namespace else name
             if key in self._healed and number_of(version) >= self._healed[key]:
                 del self._healed[key]  # the informer has delivered what was read
-        for each in differences(cluster, kind, known, lambda item: kind != "Pod" or is_finished(item) == finished):
+        for each in differences(cluster, kind, known, lambda item: self._has_left(kind, item) == finished):
             if each is None:
                 yield
             elif each.key not in self.faults and each.key not in self._healed and each.key not in self._unreadable:

@@ -13,20 +13,25 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.client.event_recorder import EventRecorder
 from koordpolicy.engine.client.io_thread import IoThread
-from koordpolicy.engine.client.patches import merge_patch, pod_status_patch
-from koordpolicy.engine.client.resources import BY_KIND, ObjectReference, pod_reference
+from koordpolicy.engine.client.object_patches import (
+    NotLeadingError,
+    ObjectPatches,
+    WriteFailedError,
+    need_done,
+    reference_of,
+)
+from koordpolicy.engine.client.patches import merge_patch
+from koordpolicy.engine.client.resources import ObjectReference, pod_reference
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 from koordpolicy.engine.client.writes import ClusterWriter, PodCondition, WriteResult, WriteStatus
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.framework.handle import StalePodError
-from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.source import PolicyError
 
 from .pod_status import PodStatuses
@@ -35,32 +40,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 BINDINGS_AT_ONCE: Final = 32
 """Bindings that wait for their answers at the same time: more connections make neither side faster."""
-_WHOLE_NS: Final = 5 * 60 * 1_000_000_000
-"""A new definition may give a kind the subresource that it did not have."""
 BIND_S: Final = 55.0
 _LOOKS_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 """The delays between attempts to read a pod whose binding has an unknown outcome; the last one is repeated."""
 _STALE: Final = frozenset({
     WriteStatus.GONE, WriteStatus.REPLACED, WriteStatus.ALREADY_ASSIGNED, WriteStatus.TERMINATING})
-_CODES: Final[Mapping[WriteStatus, int]] = {
-    WriteStatus.GONE: 404, WriteStatus.REPLACED: 409, WriteStatus.CONFLICT: 409, WriteStatus.PDB_BLOCKED: 429,
-    WriteStatus.PDB_STALE: 429, WriteStatus.THROTTLED: 429, WriteStatus.FORBIDDEN: 403}
 PREEMPTED_BY: Final = "{name}: preempting to accommodate a higher priority pod"
 
 _Write: TypeAlias = Callable[[], Awaitable[None]]
-
-
-class WriteFailedError(OSError):
-    """A write failed; `code` is the HTTP status that stands for the failure, 0 without an answer."""
-
-    def __init__(self, result: WriteResult) -> None:
-        super().__init__(result.message or result.status.value)
-        self.status = result.status
-        self.code = _CODES.get(result.status, 0)
-
-
-class NotLeadingError(OSError):
-    """The process does not hold the Lease any more, so it writes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +88,7 @@ class LiveClient:
         self._io = io
         self._transport = transport
         self._writer = ClusterWriter(transport)
+        self._patches = ObjectPatches(self._writer, clock)
         self._may_write = may_write
         self._wake = wake
         self._clock = clock
@@ -110,18 +98,15 @@ class LiveClient:
         self._cluster: Cluster | None = None
         self._chains: dict[tuple[str, str, str], deque[tuple[object, _Write]]] = {}
         """The writes of plugins in the deciding thread, by object, in order; for the loop."""
-        self._whole: dict[str, int] = {}
-        """The kinds that have no subresource `status`, and until when that is taken for granted; for the loop."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed_preemptions: deque[Preemption] = deque()
-        self._victims: dict[str, str] = {}
-        """The time at which a victim is assumed to be deleted, by UID, until the cluster shows that it is; for the
-        deciding thread."""
+        self._victims = LeavingPods(clock)
+        """The victims of preemptions; for the deciding thread."""
 
     def own(self, cluster: Cluster) -> None:
         """Take note that the calling thread decides on this cluster: no method waits there."""
         self._owner, self._cluster = threading.get_ident(), cluster
-        cluster.listen(self._note)
+        cluster.listen(self._victims.note)
 
     # Binding
 
@@ -203,31 +188,18 @@ class LiveClient:
             return
         assert self._cluster is not None
         known = self._cluster.object("Pod", pod.key)
-        now = rfc3339(self._clock())
-        marked = _marked(known or pod.object, now)
-        if known is not None:
+        marked = self._victims.add(known or pod.object)
+        if known is None:
+            self._victims.drop(pod.uid)
+        else:
             self._cluster.upsert(marked)
-            self._victims[pod.uid] = now
         self._io.spawn(self._preempt(Preemption(preemptor, node, pod, marked)), f"the preemption of {pod.key}")
 
     def revise(self, item: dict[str, Any]) -> dict[str, Any]:
         """Return an object as the cluster should have it: a victim whose deletion is under way stays one that is being
         deleted, though the server reports a change of it from before. For the deciding thread.
         """
-        if not self._victims or item.get("kind") != "Pod":
-            return item
-        metadata = item.get("metadata") or {}
-        since = self._victims.get(str(metadata.get("uid")))
-        if since is None:
-            return item
-        if metadata.get("deletionTimestamp"):
-            del self._victims[str(metadata.get("uid"))]
-            return item
-        return _marked(item, since)
-
-    def _note(self, event: Event) -> None:
-        if self._victims and event.kind == "Pod" and event.new is None and event.old is not None:
-            self._victims.pop(str((event.old.get("metadata") or {}).get("uid")), None)
+        return self._victims.revise(item)
 
     async def _preempt(self, preemption: Preemption) -> None:
         pod, preemptor = preemption.victim, preemption.preemptor
@@ -259,7 +231,7 @@ class LiveClient:
         found: list[Preemption] = []
         while self._failed_preemptions:
             failed = self._failed_preemptions.popleft()
-            self._victims.pop(failed.victim.uid, None)
+            self._victims.drop(failed.victim.uid)
             found.append(failed)
         return found
 
@@ -278,36 +250,15 @@ class LiveClient:
         patch = merge_patch(original, modified)
         if not patch:
             return None
-        reference, answers = reference_of(original), list[bytes]()
-        self._do(reference, patch, partial(self._patch, reference, original, modified, patch, answers), "changed")
-        decides = threading.get_ident() == self._owner  # then the answer comes later, if at all
-        return None if decides or not answers or not answers[-1] else json.loads(answers[-1])
+        reference, answers = reference_of(original), list[bytes | None]()
 
-    async def _patch(
-        self, reference: ObjectReference, original: Mapping[str, Any], modified: Mapping[str, Any],
-        patch: dict[str, Any], answers: list[bytes],
-    ) -> None:
-        kind = reference.resource.kind
-        version = (patch.get("metadata") or {}).get("resourceVersion")
-        whole = kind in self._whole and self._clock() < self._whole[kind]
-        main = patch if whole else {name: value for name, value in patch.items() if name != "status"}
-        if main:
-            result = await self._writer.merge_patch(reference, main, resource_version=version)
-            self._raise(result)
-            answers.append(result.answer)
-        if "status" not in patch or whole:
-            return
-        status = patch["status"]
-        if kind == "Pod":
-            status = pod_status_patch(original.get("status") or {}, modified.get("status") or {})
-        result = await self._writer.merge_patch(
-            reference, {"status": status}, subresource="status", strategic=kind == "Pod")
-        if result.status is WriteStatus.GONE and kind != "Pod":  # without that subresource, or gone
-            result = await self._writer.merge_patch(reference, {"status": status})
-            if result.done:
-                self._whole[kind] = self._clock() + _WHOLE_NS
-        self._raise(result)
-        answers.append(result.answer)
+        async def write() -> None:
+            answers.append(await self._patches.patch(reference, original, modified))
+
+        self._do(reference, patch, write, "changed")
+        decides = threading.get_ident() == self._owner  # then the answer comes later, if at all
+        answer = None if decides or not answers else answers[-1]
+        return json.loads(answer) if answer else None
 
     def evict(self, pod: PodInfo, reason: str) -> None:
         """Evict the pod if its disruption budgets allow it; in the deciding thread this is queued."""
@@ -316,7 +267,7 @@ class LiveClient:
         async def evict() -> None:
             result = await self._writer.evict(reference)
             if result.status not in {WriteStatus.GONE, WriteStatus.REPLACED}:
-                self._raise(result)
+                need_done(result)
 
         _LOG.info("%s is evicted: %s", pod.key, reason)
         self._do(reference, "evict", evict, "evicted")
@@ -328,13 +279,9 @@ class LiveClient:
         async def delete() -> None:
             result = await self._writer.delete(reference)
             if result.status not in {WriteStatus.GONE, WriteStatus.REPLACED}:
-                self._raise(result)
+                need_done(result)
 
         self._do(reference, "delete", delete, "deleted")
-
-    def _raise(self, result: WriteResult) -> None:
-        if not result.done:
-            raise WriteFailedError(result)
 
     def _do(self, reference: ObjectReference, content: object, write: _Write, verb: str) -> None:
         """Make a write: in the deciding thread later, elsewhere now."""
@@ -375,21 +322,6 @@ class LiveClient:
         task.add_done_callback(self._tasks.discard)
 
 
-def _marked(item: Mapping[str, Any], since: str) -> dict[str, Any]:
-    """Return an object that is being deleted since then."""
-    return {**item, "metadata": {**(item.get("metadata") or {}), "deletionTimestamp": since}}
-
-
 def scheduler_of(pod: PodInfo) -> str:
     """Return the name of the scheduler that the pod names, which is that of its profile."""
     return str((pod.object.get("spec") or {}).get("schedulerName") or "default-scheduler")
-
-
-def reference_of(item: Mapping[str, Any]) -> ObjectReference:
-    """Return the reference to an object; raises `OSError` if its kind is not known."""
-    resource = BY_KIND.get(str(item.get("kind")))
-    if resource is None:
-        raise OSError(f"objects of the kind {item.get('kind')} are not written")
-    metadata = item.get("metadata") or {}
-    return ObjectReference(resource, str(metadata.get("namespace") or ""), str(metadata["name"]),
-                           str(metadata.get("uid") or ""))

@@ -18,6 +18,7 @@ from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.sources.comparer import dump
+from koordpolicy.engine.cluster.sources.following import ClusterFeed, FeedBarrier
 from koordpolicy.engine.framework.handle import Count
 from koordpolicy.engine.framework.registry import Live
 
@@ -45,36 +46,6 @@ _COMPARE_S: Final = 300
 MOST_BINDING: Final = 256
 """The number of pods being bound at which no further ones are taken: what waits then, waits for the API server."""
 DRAIN_S: Final = 5.0
-
-
-class FeedBarrier(Protocol):
-    """A point in the changes of a cluster."""
-
-    @property
-    def passed(self) -> bool:
-        """True once all changes before it are applied, or its time is over."""
-        ...
-
-
-class ClusterFeed(Protocol):
-    """Follows a live cluster beside the deciding thread (`cluster.sources.feed.Feed`)."""
-
-    @property
-    def synced(self) -> bool:
-        """True once `apply` has applied the first list of each kind."""
-        ...
-
-    def apply(self, cluster: Cluster, budget: float) -> bool:
-        """Apply changes for about `budget` seconds; return whether there are more."""
-        ...
-
-    def barrier(self) -> FeedBarrier:
-        """Return a barrier over the pods as they are now on the API server."""
-        ...
-
-    def compare(self) -> None:
-        """Compare what was delivered with the cluster, and heal differences."""
-        ...
 
 
 class Observer(Protocol):

@@ -29,12 +29,8 @@ def test_every_fault_of_every_profile_is_told_at_once():
     assert [(problem.message, problem.help) for problem in caught.value.problems] == [
         ("descheduler name is needed", "give each profile a `name`"),
         ("duplicate profile with descheduler name `p`", ""),
-        (
-            "profile ``: plugin `DefaultEvictor` does not extend EvictPlugin plugin",
-            "evictions are not available yet, but dry runs are",
-        ),
         ("profile ``: plugin `MigrationController` does not extend EvictPlugin plugin",
-         "evictions are not available yet, but dry runs are"),
+         "`DefaultEvictor` evicts pods; in a dry run any filter suffices"),
         ("profile `p`: BalancePlugin `LowNodeLoda` does not exist", "did you mean `LowNodeLoad`?"),
         ("profile `p`: initializing plugin `LowNodeLoad`: numberOfNodes: must be greater than or equal to 0", ""),
         ("profile `p`: it disables the plugin `Secnd`, which does not exist", "did you mean `Second`?"),
@@ -43,7 +39,7 @@ def test_every_fault_of_every_profile_is_told_at_once():
         ("profile `p`: plugin `Everyone` already registered as `DeschedulePlugin`", ""),
         ("profile `p`: plugin `KeepsWeb` does not extend BalancePlugin plugin", ""),
         ("profile `p`: plugin `MigrationController` does not extend EvictPlugin plugin",
-         "evictions are not available yet, but dry runs are"),
+         "`DefaultEvictor` evicts pods; in a dry run any filter suffices"),
     ]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -14,8 +15,10 @@ from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import (
 from koordpolicy.builtin_plugins.descheduler.default_evictor.protections import effective_protections
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.handle import Handle
 
 NOW = 1_767_268_800_000_000_000
+HANDLE = Handle("p", lambda: Cluster().snapshot(NOW), lambda: NOW, logging.getLogger("p"))
 OWNER = [{"kind": "ReplicaSet", "name": "r", "uid": "r"}]
 
 
@@ -211,5 +214,5 @@ def test_every_plugin_of_the_table_can_be_made():
     made = []
     for plugin in PLUGINS:
         args = NEEDED.get(plugin.name, {})
-        made.append(plugin.make(plugin.check_args(args) if plugin.check_args else args, None))
+        made.append(plugin.make(plugin.check_args(args) if plugin.check_args else args, HANDLE))
     assert [each.name for each in made] == [plugin.name for plugin in PLUGINS]

@@ -12,12 +12,13 @@ import pytest
 
 from koordpolicy.engine.client.faults import ApiFault
 from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.object_patches import NotLeadingError, WriteFailedError
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Status
 from koordpolicy.engine.client.writes import PodCondition
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.handle import StalePodError
-from koordpolicy.engine.scheduler.live.client import LiveClient, NotLeadingError, WriteFailedError
+from koordpolicy.engine.scheduler.live.client import LiveClient
 from koordpolicy.testing import FakeClock, pod
 
 POD = PodInfo.of(pod("a", schedulerName="koord-policy"))
@@ -266,7 +267,7 @@ def test_a_victim_stays_one_that_is_being_deleted_until_the_server_says_since_wh
     other = {**plain, "metadata": {**plain["metadata"], "uid": "another"}}
     assert scene.client.revise(other) is other
     going = {**plain, "metadata": {**plain["metadata"], "deletionTimestamp": "2026-02-02T00:00:00Z"}}
-    assert (scene.client.revise(going), scene.client._victims) == (going, {})
+    assert (scene.client.revise(going), len(scene.client._victims)) == (going, 0)
     scene.io.call_soon(gate.set)
 
 
@@ -276,7 +277,7 @@ def test_a_victim_that_is_gone_is_forgotten(scene):
     cluster = preempted(scene)
     assert len(scene.client._victims) == 1
     cluster.delete("Pod", "default/a")
-    assert scene.client._victims == {}
+    assert len(scene.client._victims) == 0
     scene.io.call_soon(gate.set)
 
 

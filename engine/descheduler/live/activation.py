@@ -1,0 +1,116 @@
+"""The active profiles of a live descheduler: made of the active policies and the active configuration together.
+
+A plugin whose document and arguments are the same goes on with its state. If what was vetted cannot be made after all,
+the profiles before stay active, and the fault is reported until the next change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.handle import Client, Handle
+from koordpolicy.engine.framework.instances import Instances
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.source import PolicyError
+
+from ..config import DeschedulerConfiguration
+from ..documents import SourceStreaks
+from ..profile import DeschedulerProfile, RunningPlugin, build_profiles
+
+_LOG: Final = logging.getLogger(__name__)
+
+OWN_READS: Final = (Read("PodDisruptionBudget", refines=True),)
+"""The kinds that evictions read, besides those of plugins: which budgets protect a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProfiles:
+    """The profiles that cycles run, with the policies and the configuration that they are made of."""
+
+    registry: Registry
+    configuration: DeschedulerConfiguration
+    profiles: tuple[DeschedulerProfile, ...]
+
+    @property
+    def plugins(self) -> tuple[RunningPlugin, ...]:
+        """All plugins of all profiles, each as often as it is active."""
+        return tuple(plugin for profile in self.profiles for plugin in profile.plugins)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of objects that decisions are made of."""
+        return frozenset({"Node", "Pod"}).union(read.kind for plugin in self.plugins for read in plugin.reads)
+
+
+class ProfileActivator:
+    """Makes the profiles; `check` may be called in any thread, all else in the descheduler's."""
+
+    def __init__(
+        self, live: Live, configuration: Callable[[], DeschedulerConfiguration], *,
+        snapshot: Callable[[], Snapshot], client: Client,
+    ) -> None:
+        """`configuration` returns the newest valid one; `snapshot` and `client` are those of the plugins' handles."""
+        self.fault = ""
+        """Why the newest policies and configuration are not active; empty if they are."""
+        self._live = live
+        self._configuration = configuration
+        self._snapshot = snapshot
+        self._client = client
+        self._memory = SourceStreaks()
+        self._instances = Instances(self._handle)
+        self._tried: tuple[int, int] | None = None
+        """The generation and the identity of the configuration that were tried last."""
+
+    def check(self, registry: Registry, configuration: DeschedulerConfiguration) -> tuple[DeschedulerProfile, ...]:
+        """Return the profiles as they would be made, with plugins of their own.
+
+        Raises:
+            PolicyError: they cannot be made.
+        """
+        return build_profiles(configuration.profiles, registry, dry_run=configuration.dry_run,
+                              snapshot=self._snapshot, client=self._client)
+
+    def activate(self, active: ActiveProfiles | None) -> ActiveProfiles:
+        """Return the profiles of the newest policies and configuration, or those before if they are still the newest.
+
+        Raises:
+            PolicyError: they cannot be made, and there are none before.
+        """
+        registry, configuration = self._live.registry, self._configuration()
+        if active is not None and ((registry is active.registry and configuration is active.configuration)
+                                   or (registry.generation, id(configuration)) == self._tried):
+            return active
+        self._tried = registry.generation, id(configuration)
+        try:
+            with self._instances.adopting(registry) as adoption:
+                profiles = build_profiles(
+                    configuration.profiles, registry, dry_run=configuration.dry_run, snapshot=self._snapshot,
+                    memory=self._memory, make=adoption.get)
+        except PolicyError as error:
+            if active is None:
+                raise
+            self.fault = "; ".join(problem.message for problem in error.problems)
+            _LOG.error("the profiles before stay active, as new ones cannot be made: %s", self.fault)
+            return active
+        self.fault = ""
+        return ActiveProfiles(registry, configuration, profiles)
+
+    def close(self) -> None:
+        """Close all plugins."""
+        self._instances.close()
+
+    def _handle(self, profile: str, plugin: str) -> Any:
+        log = logging.getLogger(f"koordpolicy.descheduler.{profile}")
+        del plugin
+        return Handle(profile, self._snapshot, lambda: self._snapshot().now, log, client=self._client)
+
+
+def reads_of(*made: tuple[DeschedulerProfile, ...]) -> FieldSets:
+    """Return the fields of each kind that the plugins of these profiles and evictions read."""
+    reads = [read for profiles in made for profile in profiles for plugin in profile.plugins for read in plugin.reads]
+    return fields_read([*reads, *OWN_READS])

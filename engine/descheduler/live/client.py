@@ -1,0 +1,64 @@
+"""The client of a live descheduler: what plugins evict and change at the API server. Each write is waited for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final
+
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.object_patches import NotLeadingError, ObjectPatches, reference_of
+from koordpolicy.engine.client.writes import ClusterWriter
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult, EvictOptions
+
+from .evictions import EvictionRequest, LiveEvictions
+
+_PATCH_S: Final = 10.0
+
+
+class DeschedulerClient:
+    """Implements `Client` and `EvictsWithOptions` of `framework.handle`, for the thread of the descheduler."""
+
+    def __init__(
+        self, io: IoThread, writer: ClusterWriter, evictions: LiveEvictions, *, clock: Callable[[], int],
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`writer` belongs to the loop of `io`; `clock` returns the time in nanoseconds since the epoch."""
+        self.io = io
+        self.writer = writer
+        self.evictions = evictions
+        self._patches = ObjectPatches(writer, clock)
+        self._may_write = may_write
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        """Evict the pod through the eviction subresource; raises `EvictionRefusedError` if it stays."""
+        self.evict_with_options(pod, EvictOptions(reason, "", ""))
+
+    def evict_with_options(self, pod: PodInfo, options: EvictOptions) -> EvictionResult:
+        """Evict the pod by the mode of the options; raises `EvictionRefusedError` if it stays."""
+        grace_s = options.choice.grace_period_s
+        return self.evictions.evict(EvictionRequest(
+            pod.object, options.choice.mode or EvictionMode.EVICTION, options.reason, strategy=options.plugin,
+            controller=options.profile, delete_options=None if grace_s is None else {"gracePeriodSeconds": grace_s}))
+
+    def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Change an object by the difference, and return it as the server has it then; raises `OSError`."""
+        if not self._may_write():
+            raise NotLeadingError("this process does not lead any more")
+        writing = self.io.submit(self._patches.patch(reference_of(original), original, modified))
+        try:
+            answer = writing.result(_PATCH_S)
+        except FutureTimeoutError:
+            writing.cancel()
+            raise OSError(f"the API server has not answered within {_PATCH_S:g} s") from None
+        return json.loads(answer) if answer else None
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """Refuse: a descheduler binds no pod."""
+        raise OSError(f"a descheduler does not bind {pod.key} to {node}")
+
+    def preempt(self, pod: PodInfo, preemptor: PodInfo, node: str) -> None:
+        """Refuse: a descheduler preempts no pod."""
+        raise OSError(f"a descheduler does not preempt {pod.key} on {node} for {preemptor.key}")

@@ -1,0 +1,234 @@
+"""Evictions of a live cluster: each is sent once, and its answer decides when it and others may be sent again.
+
+Both ways lead here, the evict plugins of cycles and the jobs of the migration controller: back-offs and the pods that
+leave already are the same for both. Nothing sleeps; a request is waited for, with a time limit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Any, Final
+
+from koordpolicy.engine.client.event_recorder import EventSink
+from koordpolicy.engine.client.eviction_backoff import Evictee, EvictionBackoff, EvictionEffect, Hold
+from koordpolicy.engine.client.io_thread import Submitter
+from koordpolicy.engine.client.repeats import RepeatedFaults
+from koordpolicy.engine.client.resources import ObjectReference, pod_reference
+from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
+from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult
+from koordpolicy.engine.framework.handle import EvictionRefusedError
+from koordpolicy.engine.kubernetes.times import rfc3339
+
+from ..background import BACKGROUND_MESSAGE, REQUEST_ONLY
+
+_LOG: Final = logging.getLogger(__name__)
+
+SOFT_EVICTION: Final = "scheduling.koordinator.sh/soft-eviction"
+REQUEST_S: Final = 10.0
+"""The time for one request. A budget that changes all the time takes the server up to ten seconds."""
+REASON: Final = "Descheduled"
+_SUCCESS: Final = "success"
+LEAVING: Final = "leaving"
+"""The rule of the refusal of a pod whose eviction was requested before."""
+NOT_LEADING: Final = "not-leading"
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRequest:
+    """A pod to evict, how, and why."""
+
+    pod: Mapping[str, Any]
+    """The pod as the API has it; its UID is the precondition."""
+    mode: EvictionMode
+    reason: str
+    strategy: str
+    """The plugin that chose the pod, or the trigger of its job."""
+    controller: str
+    """The component that events name: the profile."""
+    action: str = "Evicting"
+    """The action of the event: Evicting, or Migrating for a job."""
+    note: str = ""
+    """The text of the event; empty for `pod evicted by` with the strategy, and the reason."""
+    delete_options: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptedEviction:
+    """An eviction that was tried, with its result, for metrics and the status page."""
+
+    time: float
+    """In seconds since the epoch."""
+    namespace: str
+    name: str
+    node: str
+    strategy: str
+    mode: EvictionMode
+    result: str
+    """`success`, or what refused it: `pdb-blocked`, `leaving`."""
+    message: str = ""
+    sent: bool = True
+    """False if a back-off, or that the pod leaves already, made a request unnecessary."""
+
+
+class LiveEvictions:
+    """Carries out evictions for the thread of the descheduler."""
+
+    def __init__(
+        self, io: Submitter, writer: ClusterWriter, *, events: EventSink | None = None,
+        budgets: Callable[[Mapping[str, Any]], Iterable[str] | None] = lambda _: None,
+        may_write: Callable[[], bool] = lambda: True, observers: Sequence[Callable[[AttemptedEviction], object]] = (),
+        clock: Callable[[], float] = time.monotonic, now: Callable[[], int] = time.time_ns,
+        request_s: float = REQUEST_S, left: Callable[[Mapping[str, Any]], object] = lambda _: None,
+    ) -> None:
+        """`writer` belongs to the loop of `io`. `budgets` returns the names of the PodDisruptionBudgets that select a
+        pod, None if they are not known. `may_write` is called before each request, `left` with each pod that leaves
+        from now on. `clock` measures back-offs in seconds, `now` returns the time in nanoseconds since the epoch.
+        """
+        self._io = io
+        self._writer = writer
+        self._events = events
+        self._budgets = budgets
+        self._may_write = may_write
+        self._observers = tuple(observers)
+        self._clock = clock
+        self._now = now
+        self._request_s = request_s
+        self._backoff = EvictionBackoff()
+        self._faults = RepeatedFaults(clock=clock)
+        self._left = left
+
+    def holds(self) -> Mapping[str, tuple[str, float]]:
+        """Return the budgets that hold pods back, by `namespace/name`, with the reason and the seconds that are left;
+        under `*` what holds back every eviction.
+        """
+        now = self._clock()
+        pause = self._backoff.pause(now)
+        held = dict(self._backoff.budgets(now)) | ({} if pause is None else {"*": pause})
+        return {name: (hold.reason, hold.until - now) for name, hold in held.items()}
+
+    def evict(self, request: EvictionRequest) -> EvictionResult:
+        """Evict a pod; return whether it leaves, or another component removes it.
+
+        Raises:
+            EvictionRefusedError: it stays, with the reason and a rule that names the kind of refusal.
+        """
+        pod = Evictee.of(request.pod, self._budgets(request.pod))
+        now = self._clock()
+        self._backoff.forget(now)
+        refusal = self._refusal_before(request, pod, now)
+        if refusal is not None:
+            raise self._refused(request, *refusal, sent=False)
+        self._backoff.begin(pod.uid, now)
+        result = self._send(request)
+        now = self._clock()
+        if _is_moved(request, result):
+            self._backoff.cancel(pod.uid)
+            self._report(request, "requested", result.message)
+            return EvictionResult.REQUESTED
+        if request.mode is EvictionMode.SOFT_EVICTION and result.done:
+            self._backoff.cancel(pod.uid)
+            self._succeeded(request)
+            return EvictionResult.REQUESTED
+        effect = self._backoff.note(pod, result, now)
+        if effect is EvictionEffect.LEFT:
+            self._succeeded(request, gone=result.status is not WriteStatus.DONE)
+            return EvictionResult.EVICTED
+        raise self._refused(request, result.status.value, result.message or result.status.value)
+
+    def _refusal_before(self, request: EvictionRequest, pod: Evictee, now: float) -> tuple[str, str] | None:
+        """Return rule and reason why nothing is sent, or None."""
+        if not self._may_write():
+            return NOT_LEADING, "this process does not lead any more"
+        if not pod.uid:
+            return "uid", "the pod has no UID"
+        if self._backoff.is_leaving(pod.uid):
+            return LEAVING, "its eviction was requested before"
+        if request.mode is EvictionMode.EVICTION:
+            hold = self._backoff.hold(pod, now)
+        else:
+            hold = self._backoff.refusals(now).get(pod.uid) or self._backoff.pause(now)
+        return None if hold is None else (hold.status.value, _held(hold, now))
+
+    def _send(self, request: EvictionRequest) -> WriteResult:
+        metadata = request.pod["metadata"]
+        reference = pod_reference(str(metadata.get("namespace") or "default"), str(metadata["name"]),
+                                  str(metadata["uid"]))
+        try:
+            sending = self._io.submit(self._request(reference, request))
+        except RuntimeError as error:
+            return WriteResult(WriteStatus.UNREACHABLE, str(error))
+        try:
+            return sending.result(self._request_s)
+        except FutureTimeoutError:
+            sending.cancel()
+            return WriteResult(WriteStatus.UNKNOWN, f"there was no answer within {self._request_s:g} s")
+
+    async def _request(self, pod: ObjectReference, request: EvictionRequest) -> WriteResult:
+        match request.mode:
+            case EvictionMode.DELETE:
+                return await self._writer.delete(pod, more=request.delete_options, retries=0)
+            case EvictionMode.SOFT_EVICTION:
+                return await self._writer.merge_patch(pod, {"metadata": {"annotations": {
+                    SOFT_EVICTION: soft_eviction(request, self._now())}}})
+            case _:
+                return await self._writer.evict(pod, more=request.delete_options)
+
+    def _succeeded(self, request: EvictionRequest, *, gone: bool = False) -> None:
+        if not gone:
+            metadata = request.pod["metadata"]
+            if request.mode is not EvictionMode.SOFT_EVICTION:
+                self._left(request.pod)
+            if self._events is not None:
+                by = f"pod evicted by {request.strategy}"
+                self._events.record(
+                    pod_reference(str(metadata.get("namespace") or "default"), str(metadata["name"]),
+                                  str(metadata["uid"])),
+                    type="Normal", reason=REASON, action=request.action, controller=request.controller,
+                    note=request.note or (f"{by}: {request.reason}" if request.reason else by))
+        self._report(request, _SUCCESS, "it was gone already" if gone else "")
+
+    def _refused(
+        self, request: EvictionRequest, rule: str, message: str, *, sent: bool = True,
+    ) -> EvictionRefusedError:
+        self._report(request, rule, message, sent=sent)
+        return EvictionRefusedError(message, rule)
+
+    def _report(self, request: EvictionRequest, result: str, message: str, *, sent: bool = True) -> None:
+        metadata, spec = request.pod["metadata"], request.pod.get("spec") or {}
+        attempt = AttemptedEviction(
+            self._now() / 1e9, str(metadata.get("namespace") or "default"), str(metadata["name"]),
+            str(spec.get("nodeName") or ""), request.strategy, request.mode, result, message, sent)
+        if result == _SUCCESS:
+            _LOG.info("%s: %s of %s/%s on %s: %s", attempt.strategy, attempt.mode, attempt.namespace, attempt.name,
+                      attempt.node, request.reason)
+        elif self._faults.is_due(f"{result}: {message}", attempt.name):
+            _LOG.warning("%s: %s/%s is not evicted (%s): %s", attempt.strategy, attempt.namespace, attempt.name,
+                         result, message)
+        for observer in self._observers:
+            try:
+                observer(attempt)
+            except Exception:
+                _LOG.exception("an eviction could not be reported")
+
+
+def soft_eviction(request: EvictionRequest, now: int) -> str:
+    """Return the annotation by which other components are requested to remove a pod, as Koordinator writes it."""
+    return json.dumps({
+        "timestamp": rfc3339(now), "deleteOptions": dict(request.delete_options or {}), "initiator": request.strategy,
+        "reason": request.reason})
+
+
+def _is_moved(request: EvictionRequest, result: WriteResult) -> bool:
+    """Return whether a refusal means that another component moves the pod."""
+    annotations = (request.pod["metadata"].get("annotations") or {})
+    return (result.status is WriteStatus.THROTTLED and BACKGROUND_MESSAGE in result.message
+            and REQUEST_ONLY in annotations)
+
+
+def _held(hold: Hold, now: float) -> str:
+    return f"{hold.reason} (it is tried again in {hold.until - now:.0f} s)"

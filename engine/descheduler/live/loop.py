@@ -1,0 +1,316 @@
+"""The thread of a live descheduler: it applies changes of the cluster, runs cycles, and steps background controllers.
+
+Cycles begin at fixed times, counted from the start of the one before. Informers, requests and events run in the event
+loop of the I/O thread, leader election on a thread of its own; only evictions and the writes of plugins are waited for.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.events import Event
+from koordpolicy.engine.cluster.sources.following import ClusterFeed, FeedBarrier
+from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.descheduler import BackgroundController
+from koordpolicy.engine.framework.handle import Client
+
+from ..background import BackgroundEvictions
+from ..framework import run_cycle
+from ..profile import RunningPlugin
+from ..results import CycleResult
+from .activation import ActiveProfiles, ProfileActivator
+from .freshness import stale_kinds
+
+_LOG: Final = logging.getLogger(__name__)
+_SECOND: Final = 1_000_000_000
+_APPLY_S: Final = 0.05
+_LONGEST_WAIT_S: Final = 1.0
+_RETRY: Final = _SECOND
+_SETTLE: Final = 60 * _SECOND
+_STEP_PERIOD: Final = _SECOND // 10
+"""The shortest time between two steps of a background controller, in ns: changes come in bursts."""
+
+
+class ReportObserver(Protocol):
+    """Observes a live descheduler, in its thread."""
+
+    def observe(self, report: CycleReport) -> None:
+        """Take note of a cycle that has ended."""
+        ...
+
+
+class Ended(enum.Enum):
+    """The reason why a live descheduler ended."""
+
+    STOPPED = "stopped"
+    LOST_LEASE = "lost lease"
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """A cycle that has ended; times in seconds since the epoch."""
+
+    number: int
+    began: float
+    seconds: float
+    result: CycleResult
+    stale: tuple[str, ...] = ()
+    """Why nothing was looked at: the kinds whose objects are too old; empty if the cycle ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopView:
+    """The state of a live descheduler, for other threads."""
+
+    synced: bool = False
+    """True once the first list of each kind was applied."""
+    stopping: bool = False
+    nodes: int = 0
+    pods: int = 0
+    generation: int = 0
+    cycles: int = 0
+    last: CycleReport | None = None
+    next_cycle: float | None = None
+    """When the next cycle is due, in seconds since the epoch; None if none is."""
+    looked_at: float = 0.0
+    """When the thread was last known to work, of the monotonic clock in seconds."""
+
+
+@dataclass(slots=True)
+class _Stepped:
+    """A background controller, and when it is stepped next, in ns; None if no time is set."""
+
+    controller: BackgroundController
+    kinds: frozenset[str]
+    due: int | None = 0
+    changed: bool = True
+    stepped_at: int = 0
+
+
+class LiveDescheduler:
+    """Deschedules a live cluster until it is stopped; `run` is called in the thread that then owns all of it.
+
+    Other threads read `view`, and call `wake` and `stop`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, activator: ProfileActivator, *, feed: ClusterFeed, client: Client,
+        leaving: LeavingPods,
+        leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
+        clock: Callable[[], int] = time.time_ns, longest_staleness_s: float = 180.0, once: bool = False,
+        observers: Sequence[ReportObserver] = (), ready: Callable[[LiveDescheduler], None] = lambda _: None,
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`leads` returns whether this process may write now, `gave_up` whether it led and must end.
+
+        `client` writes for plugins, and `leaving` has the pods that it evicted. `ready` is called once, when the first
+        lists are applied. With `once`, `run` returns after one cycle. No cycle looks at objects of a kind of which the
+        API server was not heard for `longest_staleness_s` seconds. `settle` is called once a minute.
+        """
+        self.view = LoopView()
+        self.cluster = cluster
+        self._activator = activator
+        self._feed = feed
+        self._client = client
+        self._leaving = leaving
+        self._leads = leads
+        self._gave_up = gave_up
+        self._clock = clock
+        self._longest_staleness_s = longest_staleness_s
+        self._once = once
+        self._observers = tuple(observers)
+        self._ready = ready
+        self._settle = settle
+        self._woken = threading.Event()
+        self._stopping = False
+        self._synced = False
+        self._barrier: FeedBarrier | None = None
+        """The barrier of this leadership; None while this process does not lead."""
+        self._next_cycle: int | None = 0
+        self._interval = 0
+        self._background = BackgroundEvictions()
+        self._stepped: dict[int, _Stepped] = {}
+        self._active: ActiveProfiles | None = None
+        self._next_settling = 0
+        cluster.listen(self._note)
+        cluster.listen(leaving.note)
+
+    def wake(self) -> None:
+        """Let the thread look for work, if it waits; for any thread."""
+        if not self._woken.is_set():
+            self._woken.set()
+
+    def stop(self) -> None:
+        """Begin no more cycles, evict no more pods, and return from `run`; for any thread."""
+        self._stopping = True
+        self._woken.set()
+
+    @property
+    def stopping(self) -> bool:
+        """True after `stop`."""
+        return self._stopping
+
+    def run(self) -> Ended:
+        """Deschedule until `stop` is called, the Lease is lost, or the only cycle has ended."""
+        try:
+            while not self._stopping:
+                if self._gave_up():
+                    return Ended.LOST_LEASE
+                self._woken.clear()
+                if not self._work():
+                    self._woken.wait(self._idle_s())
+            return Ended.LOST_LEASE if self._gave_up() else Ended.STOPPED
+        finally:
+            self.view = replace(self.view, stopping=True)
+            self._activator.close()
+
+    # One round
+
+    def _work(self) -> bool:
+        """Apply changes, and do what is due; return whether there may be more to do at once."""
+        more = self._feed.apply(self.cluster, _APPLY_S)
+        if not self._synced:
+            if not self._feed.synced:
+                return more
+            self._synced = True
+            self._look()
+            self._ready(self)
+        if not self._may_write():
+            self._look()
+            return more
+        self._activate()
+        if self._next_cycle is not None and self._clock() >= self._next_cycle:
+            self._cycle()
+            self._leaving.apply(self.cluster)
+        self._step()
+        self._look()
+        return more
+
+    def _may_write(self) -> bool:
+        """Return whether this process leads, and has seen all evictions of the leader before it."""
+        if not self._leads():
+            self._barrier = None
+            return False
+        if self._barrier is None:
+            self._barrier = self._feed.barrier()
+        return self._barrier.passed
+
+    def _activate(self) -> None:
+        """Take over new policies and a new configuration, which may set another interval."""
+        self._active = self._activator.activate(self._active)
+        configuration = self._active.configuration
+        if configuration.interval != self._interval:
+            began = None if self.view.last is None else int(self.view.last.began * 1e9)
+            if began is not None:
+                self._next_cycle = began + configuration.interval if configuration.interval else None
+            self._interval = configuration.interval
+
+    # Cycles
+
+    def _cycle(self) -> None:
+        active = self._active
+        assert active is not None
+        began = self._clock()
+        self._next_cycle = began + self._interval if self._interval else None
+        self._renew_view()
+        started = time.monotonic()
+        stale = stale_kinds(self._feed.views, self._known(active.kinds), began / 1e9, self._longest_staleness_s)
+        if stale:
+            result = CycleResult(active.registry.generation, active.configuration.dry_run, 0, error="; ".join(stale))
+        else:
+            result = self._run(active, began)
+        report = CycleReport(self.view.cycles + 1, began / 1e9, time.monotonic() - started, result, stale)
+        self.view = replace(self.view, cycles=report.number, last=report)
+        if result.error:
+            _LOG.error("Error descheduling pods: %s", result.error)
+        for observer in self._observers:
+            try:
+                observer.observe(report)
+            except Exception:  # a report is worth less than the cycle
+                _LOG.exception("a cycle was not reported")
+        if self._once:
+            self._stopping = True
+
+    def _known(self, kinds: frozenset[str]) -> frozenset[str]:
+        """Return the kinds that the cluster has; what it lacks is refused plugin by plugin."""
+        return kinds if self.cluster.kinds is None else kinds & self.cluster.kinds
+
+    def _run(self, active: ActiveProfiles, now: int) -> CycleResult:
+        configuration = active.configuration
+        try:
+            return run_cycle(
+                active.profiles, self.cluster.snapshot(now), limits=configuration.limits,
+                dry_run=configuration.dry_run, node_selector=configuration.node_selector,
+                generation=active.registry.generation, client=self._client, background=self._background)
+        except BaseException as error:
+            must_be_survived(error)
+            _LOG.exception("a cycle failed")
+            return CycleResult(active.registry.generation, configuration.dry_run, 0,
+                               error=f"{type(error).__name__}: {error}")
+
+    # Background controllers
+
+    def _note(self, event: Event) -> None:
+        for each in self._stepped.values():
+            if event.kind in each.kinds:
+                each.changed = True
+
+    def _step(self) -> None:
+        """Step the background controllers that are due."""
+        active = self._active
+        if active is None or self._stopping:
+            return
+        self._stepped = {id(plugin.instance): self._stepped.get(id(plugin.instance)) or _stepped(plugin)
+                         for plugin in active.plugins if isinstance(plugin.instance, BackgroundController)}
+        for each in self._stepped.values():
+            now = self._clock()
+            if now < each.stepped_at + _STEP_PERIOD or not (
+                    each.changed or (each.due is not None and now >= each.due)):
+                continue
+            each.changed, each.stepped_at = False, now
+            try:
+                each.due = each.controller.background_step(self.cluster.snapshot(now))
+            except BaseException as error:
+                must_be_survived(error)
+                _LOG.exception("a step of a background controller failed")
+                each.due = now + _RETRY
+            self._leaving.apply(self.cluster)
+
+    # The view, and the end of a round
+
+    def _look(self) -> None:
+        self._renew_view()
+        now = self._clock()
+        if now >= self._next_settling:
+            self._next_settling = now + _SETTLE
+            self._settle()
+
+    def _renew_view(self) -> None:
+        self.view = replace(
+            self.view, synced=self._synced, stopping=self._stopping, nodes=len(self.cluster.names),
+            pods=len(self.cluster.objects("Pod")),
+            generation=0 if self._active is None else self._active.registry.generation,
+            next_cycle=None if self._next_cycle is None else self._next_cycle / 1e9, looked_at=time.monotonic())
+
+    def _idle_s(self) -> float:
+        """Return the seconds until there is something to do without a wake-up."""
+        if not self._synced or self._barrier is None:
+            return _LONGEST_WAIT_S
+        times = [self._next_cycle]
+        for each in self._stepped.values():
+            times += [each.stepped_at + _STEP_PERIOD] if each.changed else [each.due]
+        due = min((each for each in times if each is not None), default=None)
+        left = _LONGEST_WAIT_S if due is None else (due - self._clock()) / 1e9
+        return min(max(left, 0.001), _LONGEST_WAIT_S)
+
+
+def _stepped(plugin: RunningPlugin) -> _Stepped:
+    return _Stepped(plugin.instance, frozenset(read.kind for read in plugin.reads))

@@ -1,0 +1,187 @@
+"""A descheduler for a live cluster: its connections, threads, Lease and end.
+
+```
+ I/O thread: informers, evictions, patches, events          descheduling thread: changes, cycles, background steps
+ election thread: the Lease, on a connection of its own     reload threads: policies, the configuration
+```
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
+from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
+from koordpolicy.engine.client.transport import RequestObserver, Transport
+from koordpolicy.engine.client.writes import ClusterWriter
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.sources.feed import Feed
+from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.serving.garbage_collection import ShortCollections
+
+from ..config import DeschedulerConfiguration
+from ..pods import budgets_of
+from .activation import ProfileActivator, reads_of
+from .client import DeschedulerClient
+from .evictions import AttemptedEviction, LiveEvictions
+from .loop import Ended, LiveDescheduler, ReportObserver
+
+_LOG: Final = logging.getLogger(__name__)
+
+USER_AGENT: Final = "koord-policy/descheduler"
+QPS: Final = 50.0
+BURST: Final = 100
+LONGEST_STALENESS_S: Final = 180.0
+_RELEASE_S: Final = 2.0
+_CLOSE_S: Final = 1.0
+_READS_S: Final = 30.0
+"""Seconds for which new policies wait for the objects that they read and that were not followed before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeschedulerSettings:
+    """The settings of a live descheduler, besides its configuration."""
+
+    qps: float = QPS
+    """Requests per second, watches aside; 0 for no limit. Events have a limit of their own, of the same size."""
+    burst: int = BURST
+    lease: LeaseSettings | None = None
+    """None to deschedule without a Lease: then this must be the only process that does."""
+    longest_staleness_s: float = LONGEST_STALENESS_S
+    """Seconds without news of a kind after which no cycle looks at its objects."""
+    once: bool = False
+    """True to end after one cycle."""
+
+
+class DeschedulerServer:
+    """One descheduler of a live cluster. `run` it once; `stop` may be called from any thread, or a signal handler."""
+
+    def __init__(
+        self, connect: Callable[[], Connection], live: Live, configuration: Callable[[], DeschedulerConfiguration], *,
+        settings: DeschedulerSettings | None = None, requests: RequestObserver | None = None,
+        observers: Sequence[ReportObserver] = (), on_attempt: Sequence[Callable[[AttemptedEviction], object]] = (),
+        ready: Callable[[DeschedulerServer], None] = lambda _: None, collections: ShortCollections | None = None,
+    ) -> None:
+        """`connect` returns a new connection; its errors are raised here. `configuration` returns the newest one.
+
+        `ready` is called when the first lists are applied, before the process waits for the Lease. `requests` measures
+        all requests but those for the Lease; `observers` see each cycle, `on_attempt` each eviction.
+
+        Raises:
+            PolicyError: the configuration and the policies do not go together.
+        """
+        self.settings = settings = settings or DeschedulerSettings()
+        self.io = IoThread()
+        self._live = live
+        self._configuration = configuration
+        self._ready = ready
+        self._collections = collections
+        lease = settings.lease
+        self.election = None if lease is None else LeaderElection(
+            connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
+        self._transports = [
+            Transport(connect(), user_agent=agent, rate=settings.qps, burst=settings.burst, observer=requests)
+            for agent in (USER_AGENT, f"{USER_AGENT}/events")]
+        # Informers pace themselves, and watches do not count.
+        watching = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=requests)
+        self._transports.append(watching)
+        self.recorder = EventRecorder(self._transports[1])
+        writer, clock = ClusterWriter(self._transports[0]), watching.server_clock.nanoseconds
+        cluster = Cluster()
+        leaving = LeavingPods(clock)
+        self.evictions = LiveEvictions(
+            self.io, writer, events=self.recorder, budgets=lambda pod: budgets_of(pod, cluster),
+            may_write=self.may_write, observers=on_attempt, now=clock, left=leaving.add_later)
+        self.client = DeschedulerClient(self.io, writer, self.evictions, clock=clock, may_write=self.may_write)
+        self.activator = ProfileActivator(live, configuration, snapshot=lambda: cluster.snapshot(clock()),
+                                          client=self.client)
+        self._checked = self.activator.check(live.registry, configuration())
+        """The profiles as they were vetted last, for the kinds that they read."""
+        self._vetting = threading.Lock()
+        self.io.start()
+        try:
+            for transport in self._transports:
+                self.io.on_close(transport.close)
+            self.feed = Feed(self.io, watching, reads_of(self._checked), wake=self._wake, revise=leaving.revise,
+                             finished_pods=True)
+            self.descheduler = LiveDescheduler(
+                cluster, self.activator, feed=self.feed, client=self.client, leaving=leaving, leads=self.leads,
+                gave_up=self._gave_up, clock=self.feed.now, longest_staleness_s=settings.longest_staleness_s,
+                once=settings.once, observers=observers, ready=self._begin, settle=self._settle)
+            self.feed.start()
+        except BaseException:
+            self.io.close()
+            raise
+
+    def leads(self) -> bool:
+        """Return True while this process may run cycles; for any thread."""
+        return self.election is None or self.election.leads()
+
+    def may_write(self) -> bool:
+        """Return True while this process leads and is not about to end; for any thread."""
+        return self.leads() and not self.descheduler.stopping
+
+    def stop(self) -> None:
+        """Let `run` end: the eviction under way is waited for, and no other one follows."""
+        self.descheduler.stop()
+
+    def vet(self, registry: Registry | None = None, configuration: DeschedulerConfiguration | None = None) -> None:
+        """Check new policies or a new configuration, and follow the objects that they read; for reloading threads.
+
+        What is None is as it is now.
+
+        Raises:
+            PolicyError: a plugin cannot be made for a profile, or these objects are not listed in time.
+        """
+        with self._vetting:
+            checked = self.activator.check(registry or self._live.registry, configuration or self._configuration())
+            # What is checked may be refused, and the active ones go on.
+            reads = reads_of(checked, self._checked)
+            if self.descheduler.view.synced:
+                self.feed.cover(reads, _READS_S, active=reads_of(self._checked),
+                                ended=lambda: self.descheduler.stopping)
+            else:
+                self.feed.require(reads)
+            self._checked = checked
+
+    def run(self) -> Ended:
+        """Deschedule in this thread until `stop` is called, the Lease is lost, or the only cycle has ended.
+
+        Raises:
+            PolicyError: the profiles cannot be made.
+        """
+        recording = self.io.submit(self.recorder.run())
+        self._settle()  # lists are read without full collections
+        try:
+            ended = self.descheduler.run()
+            if ended is Ended.STOPPED:
+                end_recording(self.io, self.recorder, recording)
+            return ended
+        finally:
+            if self.election is not None and not self.election.stop(_RELEASE_S):
+                _LOG.warning("the Lease was not released in time")
+            self.io.close(_CLOSE_S)
+            if self._collections is not None:
+                self._collections.close()
+
+    def _begin(self, _: LiveDescheduler) -> None:
+        self._ready(self)
+        if self.election is not None:
+            self.election.start()
+
+    def _gave_up(self) -> bool:
+        return self.election is not None and self.election.state.gave_up
+
+    def _settle(self) -> None:
+        if self._collections is not None:
+            self._collections.settle()
+
+    def _wake(self) -> None:
+        self.descheduler.wake()
