@@ -25,13 +25,14 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.pod_variables import pod_values
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import AggregateProgram, CompiledDescheduler, Rule
-from koordpolicy.engine.documents import DeschedulerType, Over
+from koordpolicy.engine.documents import DeschedulerType, Over, SortScope
 from koordpolicy.engine.evaluation.facts import Facts, summarize_rows
 from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.evaluation.sort_order import sort_key
 from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
+from .placement import PodPlacements
 from .pods import AssignedPods, NodeFit
 
 _UNMEASURED: Final = Unmeasured("no metric of the pod, or an expired one")
@@ -148,11 +149,17 @@ class DocumentPlugin:
         """Evict pods of any phase that meet all criteria, from the nodes that are sources (all without one)."""
         cycle = self._at(snapshot, rows)
         budget = _Budget(self._compiled)
-        for state in self._sources(cycle, evictor):
-            candidates = cycle.candidates(state, cycle.assigned.all(state.row), evictor)
-            for pod in cycle.in_order(state, candidates, evictor):
-                if cycle.stays(state, evictor):
-                    break
+        found = (
+            (state, cycle.candidates(state, cycle.assigned.all(state.row), evictor))
+            for state in self._sources(cycle, evictor)
+        )
+        if self._compiled.spec.sort_scope is SortScope.CLUSTER:
+            pairs = [(state, pod) for state, pods in found for pod in pods]
+            for state, pod in cycle.in_order(pairs, evictor):
+                cycle.evict(state, pod, evictor, budget)
+            return
+        for state, pods in found:
+            for _, pod in cycle.in_order([(state, pod) for pod in pods], evictor):
                 cycle.evict(state, pod, evictor, budget)
 
     def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
@@ -163,7 +170,7 @@ class DocumentPlugin:
         budget = _Budget(self._compiled)
         for state in sources:
             candidates = cycle.candidates(state, cycle.assigned.active(state.row), evictor)
-            ordered = cycle.in_order(state, candidates, evictor)
+            ordered = [pod for _, pod in cycle.in_order([(state, pod) for pod in candidates], evictor)]
             for position, pod in enumerate(ordered):
                 if cycle.stays(state, evictor):
                     for other in ordered[position:]:
@@ -249,6 +256,7 @@ class DocumentCycle:
         self.rows = rows
         self.assigned = AssignedPods(snapshot)
         self._fit = NodeFit(snapshot)
+        self._placements = PodPlacements(snapshot, rows, self._fit)
         self._frame = snapshot.frame({})
         self._values: dict[str, object] = {"params": compiled.params, "now": Timestamp(snapshot.now)}
         self._facts: Facts | None = None
@@ -262,7 +270,10 @@ class DocumentCycle:
 
     def of_pod(self, state: NodeState, pod: PodInfo) -> RowBindings:
         """Return the variables of a pod and its node."""
-        values = {**self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod)}
+        values = {
+            **self._values, **pod_values(pod), "podUsage": self.pod_usage(state, pod),
+            "placement": self._placements.of(pod),
+        }
         return RowBindings(values, _OF_NODE, functools.partial(self._node_value, state))
 
     def _aggregates(self) -> Facts:
@@ -451,17 +462,19 @@ class DocumentCycle:
                 return text
         return rule.message or f"`{rule.name}` is not true of it"
 
-    def in_order(self, state: NodeState, pods: Sequence[PodInfo], evictor: Evictor) -> list[PodInfo]:
-        """Return the pods in the order of the sort keys; a pod for which a key fails stays."""
-        sortable: list[tuple[tuple[Any, ...], PodInfo]] = []
-        for pod in pods:
+    def in_order(
+        self, pods: Sequence[tuple[NodeState, PodInfo]], evictor: Evictor,
+    ) -> list[tuple[NodeState, PodInfo]]:
+        """Return pods, with their nodes, in the order of the sort keys; a pod for which a key fails stays."""
+        sortable: list[tuple[tuple[Any, ...], tuple[NodeState, PodInfo]]] = []
+        for state, pod in pods:
             bindings = self.of_pod(state, pod)
             try:
-                sortable.append((sort_key(self.compiled.sort, bindings), pod))
+                sortable.append((sort_key(self.compiled.sort, bindings), (state, pod)))
             except EvaluationError as error:
                 evictor.fail("sort", pod.key, error.message)
                 evictor.keep(pod, Refusal("sort", f"`sort` failed: {error.message}", error=error))
-        return [pod for _, pod in sorted(sortable, key=lambda each: each[0])]
+        return [pair for _, pair in sorted(sortable, key=lambda each: each[0])]
 
     @property
     def chosen_by(self) -> str:

@@ -67,6 +67,7 @@ from .specs import ScoreItem as ScoreItem
 from .specs import SelectorOperator as SelectorOperator
 from .specs import SortKey as SortKey
 from .specs import SortOrder as SortOrder
+from .specs import SortScope as SortScope
 from .specs import Spec as Spec
 from .specs import Subject as Subject
 from .specs import SuppressCPU as SuppressCPU

@@ -64,6 +64,7 @@ from .specs import (
     SelectorOperator,
     SortKey,
     SortOrder,
+    SortScope,
     Spec,
     Subject,
     SuppressCPU,
@@ -534,8 +535,8 @@ def _qos(fields: _Fields) -> QoSSpec:
 
 _MEANINGLESS: Final = {
     DeschedulerType.DESCHEDULE: ("nodes", "until"),
-    DeschedulerType.BALANCE: (),
-    DeschedulerType.EVICTION_FILTER: ("nodes", "sort", "until", "limits"),
+    DeschedulerType.BALANCE: ("sortScope",),
+    DeschedulerType.EVICTION_FILTER: ("nodes", "sort", "sortScope", "until", "limits"),
 }
 _NEEDED: Final = {
     DeschedulerType.DESCHEDULE: "criteria",
@@ -565,6 +566,7 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
         ) if nodes else NodeRoles(),
         criteria=fields.each("criteria", _criterion),
         sort=fields.each("sort", _sort),
+        sort_scope=SortScope(fields.value("sortScope")),
         until=fields.expression("until"),
         limits=EvictionLimits(
             limits.whole("perNode"), limits.whole("perNamespace"), limits.whole("total"),

@@ -482,6 +482,13 @@ class NodeRoles:
     anomaly: Anomaly | None = None
 
 
+class SortScope(enum.Enum):
+    """The pods that a DeschedulerPlugin sorts together."""
+
+    NODE = "Node"
+    CLUSTER = "Cluster"
+
+
 @dataclass(frozen=True, slots=True)
 class EvictionLimits:
     """The limits of evictions per cycle; None means no limit of this document."""
@@ -503,6 +510,7 @@ class DeschedulerSpec(PluginSpec):
     nodes: NodeRoles = NodeRoles()
     criteria: tuple[Criterion, ...] = ()
     sort: tuple[SortKey, ...] = ()
+    sort_scope: SortScope = SortScope.NODE
     until: Expression | None = None
     limits: EvictionLimits = EvictionLimits()
 

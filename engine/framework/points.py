@@ -300,6 +300,16 @@ POD_INFO: Final = ObjectType(
     },
     doc="Facts derived from a pod.",
 )
+PLACEMENT: Final = ObjectType(
+    "Placement",
+    {
+        "anyNode": Field(BOOL, "True if a node, maybe its own, takes the pod: labels, taints, anti-affinity, room."),
+        "otherNode": Field(BOOL, "True if another node takes the pod."),
+        "preferredWeight": Field(INT, "Sum of the weights of its preferred node affinity that its node matches."),
+        "greatestPreferredWeight": Field(INT, "The greatest such sum of a node, may it take the pod or not."),
+    },
+    doc="The places that a pod has at this time, on the nodes that the descheduler looks at.",
+)
 DEVICE: Final = ObjectType(
     "Device",
     {
@@ -320,7 +330,7 @@ BEST_EFFORT_CPU: Final = ObjectType(
     },
     doc="CPU of the best-effort tier, averages over the window; a value that was not measured is an error.",
 )
-TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, DEVICE, BEST_EFFORT_CPU)
+TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, PLACEMENT, DEVICE, BEST_EFFORT_CPU)
 """The object types of the variables that are not API objects."""
 
 
@@ -390,6 +400,7 @@ _MEASURED_POD: Final = _seen(
 _POD_USAGE: Final = _seen(
     _ROW, ("podUsage", MEASURED_LIST.type, "The pod's measured usage; an error if there is none.", _AMOUNT_UNIT),
 )
+_PLACEMENT: Final = _seen(_ROW, ("placement", PLACEMENT.type, "The places that the pod has at this time."))
 _EXISTING: Final = _seen(
     _ROW,
     ("existingPod", Type("kubernetes.Pod"), "A pod that is on a node, as the API server serves it."),
@@ -480,7 +491,7 @@ class SlotSpec:
 
 _POD_ONLY: Final = (*_pod(_DECISION), *_NOW)
 _POD_AND_NODE: Final = (*_POD_ONLY, *_NODE_OF_CLUSTER)
-_PODS_OF_NODE: Final = (*_pod(_ROW), *_POD_USAGE, *_NODE_OF_CLUSTER, *_NOW)
+_PODS_OF_NODE: Final = (*_pod(_ROW), *_POD_USAGE, *_PLACEMENT, *_NODE_OF_CLUSTER, *_NOW)
 _LEFT_OUT: Final = "the check is skipped"
 _WAITS: Final = "the pod waits, reason `PolicyError`"
 _NOTHING_DONE: Final = "nothing is done; last values stay for at most `staleAfter`, then everything is recovered"
