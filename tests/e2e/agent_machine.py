@@ -15,7 +15,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,8 @@ from koordpolicy.engine.agent.host.detection import HostRoots, detect_control_gr
 from koordpolicy.engine.agent.host.files import FileReader
 from koordpolicy.engine.agent.resource_executor.tree import FileTree
 from koordpolicy.engine.cluster.objects.pods import PodInfo
+
+from .periodic import Periodic
 
 PREFIX = "koord-policy-proof-"
 CONTROLLERS = ("cpu", "cpuset", "memory")
@@ -214,7 +215,7 @@ class Load:
         return self.process.stdout.readline().strip()
 
 
-class Accounts:
+class Accounts(Periodic):
     """A directory `proc` for the agent: the machine's, but with the totals of a tree; use as a context manager.
 
     `more_milli` and `more_bytes` are the usage of the system beside the tree.
@@ -226,8 +227,8 @@ class Accounts:
         self.more_bytes = 0
         self._tree = tree
         self._memory = memory
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._more_ns, self._counted = 0.0, time.monotonic()
+        super().__init__(self._count, 0.02)
 
     def __enter__(self) -> Self:
         self.path.mkdir()
@@ -236,20 +237,13 @@ class Accounts:
         for name in ("stat", "meminfo"):
             (self.path / name).touch()
         self._write(0)
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        more, last = 0.0, time.monotonic()
-        while not self._stop.wait(0.02):
-            now = time.monotonic()
-            more += (now - last) * self.more_milli * 1e6
-            last = now
-            self._write(int(more))
+    def _count(self) -> None:
+        now = time.monotonic()
+        self._more_ns += (now - self._counted) * self.more_milli * 1e6
+        self._counted = now
+        self._write(int(self._more_ns))
 
     def _write(self, more_ns: int) -> None:
         ticks = (self._tree.cpu_ns() + more_ns) * os.sysconf("SC_CLK_TCK") // 1_000_000_000
@@ -289,8 +283,7 @@ class WriteWatch:
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._written: dict[int, set[str]] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._reading = Periodic(self._read, 0.02)
         self._descriptor = -1
 
     @property
@@ -305,13 +298,12 @@ class WriteWatch:
                 if kind in ("cgroup", "cgroup2", "proc", "sysfs", "resctrl"):
                     self._libc.fanotify_mark(
                         self._descriptor, self._ADD_MOUNT, ctypes.c_uint64(self._MODIFY), -100, path.encode())
-            self._thread.start()
+            self._reading.start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._stop.set()
         if self.works:
-            self._thread.join()
+            self._reading.stop()
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -320,12 +312,11 @@ class WriteWatch:
         time.sleep(0.1)
         return set(self._written.get(pid, ()))
 
-    def _run(self) -> None:
-        while not self._stop.wait(0.02):
-            # Nothing more to read, or a file that is gone since it was written: the kernel has dropped that event.
-            with contextlib.suppress(OSError):
-                while True:
-                    self._note(os.read(self._descriptor, 65536))
+    def _read(self) -> None:
+        # Nothing more to read, or a file that is gone since it was written: the kernel has dropped that event.
+        with contextlib.suppress(OSError):
+            while True:
+                self._note(os.read(self._descriptor, 65536))
 
     def _note(self, events: bytes) -> None:
         at = 0

@@ -23,6 +23,8 @@ from typing import Any, Self
 import kubernetes.client
 import kubernetes.config
 
+from tests.ports import reserved_port
+
 READY_SECONDS = 120.0  # a start takes 5 s on an idle machine
 USERS = {  # name: its groups; the roles of Kubernetes' components are bound to the names by kube-apiserver itself
     "admin": "system:masters",
@@ -126,7 +128,8 @@ class ControlPlane:
         self._binary = binary
         self._directory = directory
         self._tokens = {user: secrets.token_hex(16) for user in USERS}
-        self._etcd_port, self._peer_port, self._port = free_ports(3)
+        self._ports = contextlib.ExitStack()
+        self._etcd_port, self._peer_port, self._port = (self._reserve_port() for _ in range(3))
         self.url = f"https://127.0.0.1:{self._port}"
         self.certificate_authority = directory / "certificates" / "apiserver.crt"
         self.components: dict[str, Component] = {}
@@ -150,6 +153,7 @@ class ControlPlane:
     def stop(self) -> None:
         for component in reversed(self.components.values()):
             component.stop()
+        self._ports.close()
 
     def wait_until_ready(self) -> None:
         """Blocks until /readyz answers ok and the namespace `default` exists; 120 s at most."""
@@ -188,7 +192,7 @@ class ControlPlane:
     def start_kube_scheduler(self, *flags: str) -> Component:
         """Starts an unchanged kube-scheduler without leader election; `flags` follow ours."""
         kubeconfig = str(self.kubeconfig("system:kube-scheduler"))
-        (port,) = free_ports(1)
+        port = self._reserve_port()
         return self._start(
             "kube-scheduler", "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig,
             "--authorization-kubeconfig", kubeconfig, "--leader-elect=false", "--bind-address=127.0.0.1",
@@ -197,12 +201,16 @@ class ControlPlane:
     def start_controller_manager(self, *controllers: str) -> Component:
         """Starts kube-controller-manager with these controllers (disruption and replicaset by default)."""
         kubeconfig = str(self.kubeconfig("system:kube-controller-manager"))
-        (port,) = free_ports(1)
+        port = self._reserve_port()
         enabled = controllers or ("disruption-controller", "replicaset-controller")
         return self._start(
             "kube-controller-manager", "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig,
             "--authorization-kubeconfig", kubeconfig, "--leader-elect=false", "--bind-address=127.0.0.1",
             f"--secure-port={port}", "--use-service-account-credentials=false", f"--controllers={','.join(enabled)}")
+
+    def _reserve_port(self) -> int:
+        """Return a port that stays ours, also while what listens there is restarted."""
+        return self._ports.enter_context(reserved_port())
 
     def _prepare(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from typing import Any, Self
+from typing import Any
 
 from .control_plane import AdminClient, ApiError
+from .periodic import Periodic
 
 
 def add_node(admin: AdminClient, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: int = 110,
@@ -35,30 +35,19 @@ def add_pod(admin: AdminClient, namespace: str, name: str, *, scheduler: str = "
             {"name": "main", "image": "example/main", "resources": {"requests": {"cpu": cpu}}}], **spec}})
 
 
-class FakeKubelet:
+class FakeKubelet(Periodic):
     """Reports the pods of all nodes as running, and removes those that are deleted; use as a context manager."""
 
     def __init__(self, admin: AdminClient, *, period: float = 0.1, ends_pods: bool = True) -> None:
         self.ends_pods = ends_pods
         self._admin = admin
-        self._period = period
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__(self._look_at_all, period)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._period):
-            with contextlib.suppress(ApiError, OSError):
-                for pod in self._admin.get("/api/v1/pods")["items"]:
-                    if pod["spec"].get("nodeName"):
-                        self._look(pod)
+    def _look_at_all(self) -> None:
+        with contextlib.suppress(ApiError, OSError):
+            for pod in self._admin.get("/api/v1/pods")["items"]:
+                if pod["spec"].get("nodeName"):
+                    self._look(pod)
 
     def _look(self, pod: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"

@@ -21,7 +21,7 @@ import pytest
 
 from .control_plane import AdminClient, ControlPlane, NamedCluster
 from .nodes import add_node
-from .scheduler_process import until
+from .scheduler_process import GRACE_S, until
 
 SUBSYSTEMS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
 POLICY = """\
@@ -110,7 +110,7 @@ class AgentProcess:
                                             env={**os.environ, "KUBECONFIG": str(kubeconfig)})
 
     def __enter__(self) -> Self:
-        until(lambda: self._alive() and "ready: node" in self.out.read_text(), 60)
+        until(lambda: self._alive() and "ready: node" in self.out.read_text())
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -125,7 +125,7 @@ class AgentProcess:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(GRACE_S)
 
     def kill(self) -> None:
         self.process.kill()
@@ -248,7 +248,7 @@ def test_a_dry_run_changes_nothing_and_says_what_it_would(machine, burner, agent
 def test_a_second_agent_with_the_same_state_is_refused(machine, burner, agent, policies):
     with agent("--policies", str(policies)):
         second = agent("--policies", str(policies))
-        assert second.process.wait(60) == 3
+        assert second.process.wait(120) == 3
         assert "another agent uses the state directory" in second.log.read_text()
 
 
@@ -261,7 +261,7 @@ def test_a_koordlet_on_the_node_is_not_disturbed(machine, burner, agent, policie
         if not path.name.isdigit():
             (proc / path.name).symlink_to(path)
     refused = agent("--policies", str(policies), "--proc-root", str(proc))
-    assert refused.process.wait(60) == 2
+    assert refused.process.wait(120) == 2
     assert "the process 77 is a koordlet" in refused.log.read_text()
     with agent("--policies", str(policies), "--proc-root", str(proc), "--own-strategies", "squeeze"):
         until(lambda: machine.quota == IDLE)
@@ -269,5 +269,5 @@ def test_a_koordlet_on_the_node_is_not_disturbed(machine, burner, agent, policie
 
 def test_once_ends_by_itself(machine, burner, agent, policies):
     running = agent("--policies", str(policies), "--once")
-    assert running.process.wait(60) == 0
+    assert running.process.wait(120) == 0
     assert machine.quota == FREE

@@ -38,7 +38,7 @@ def best_effort(admin: AdminClient, name: str, app: str, priority_class: str) ->
 
 
 def until(true: Callable[[], object], check: Callable[[], object] = lambda: None) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not true():
         assert time.monotonic() < deadline
         check()

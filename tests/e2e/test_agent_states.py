@@ -155,13 +155,13 @@ def test_l57_usage_is_reported_after_an_interval_and_nothing_is_created(
     with following(cluster.kubeconfig(), name, kubelet, tmp_path / "state") as node:
         reporter = node.reporter(least_interval=1.0)
         until(lambda: node.states.synced)
-        assert node.io.submit(reporter.report()).result(30) is None
+        assert node.io.submit(reporter.report()).result(120) is None
         with pytest.raises(ApiError, match="404"):
             admin.get(NODE_METRIC.path(name=name))
         put(admin, NODE_METRIC, name, spec=POLICY)
         until(lambda: node.states.node_metric)
-        node.io.spawn(reporter.run(), "reports")
         assert "status" not in admin.get(NODE_METRIC.path(name=name))
+        node.io.spawn(reporter.run(), "reports")
         until(lambda: admin.get(NODE_METRIC.path(name=name)).get("status"))
         first = admin.get(NODE_METRIC.path(name=name))
         assert first["spec"] == POLICY
@@ -172,7 +172,7 @@ def test_l57_usage_is_reported_after_an_interval_and_nothing_is_created(
         until(lambda: admin.get(NODE_METRIC.path(name=name))["status"]["updateTime"] > first["status"]["updateTime"])
         admin.delete(NODE_METRIC.path(name=name))
         until(lambda: node.states.node_metric is None)
-        assert node.io.submit(reporter.report()).result(30) is None
+        assert node.io.submit(reporter.report()).result(120) is None
         with pytest.raises(ApiError, match="404"):
             admin.get(NODE_METRIC.path(name=name))
 
@@ -237,7 +237,7 @@ def test_d9_an_agent_starts_without_its_api_server_and_follows_it_once_it_is_bac
             os.kill(server.pid, signal.SIGCONT)
             admin.merge(NODE_SLO.path(name=name), {"spec": {"cpuBurstStrategy": {"policy": "none"}}})
             kubelet.answer = lambda: pod_list(pod("web"), pod("new"))
-            until(lambda: (node.states.node_slo or {})["spec"]["cpuBurstStrategy"]["policy"] == "none", 120)
+            until(lambda: (node.states.node_slo or {})["spec"]["cpuBurstStrategy"]["policy"] == "none")
             until(lambda: node.keys() == ["default/new", "default/web"])
             assert (node.states.age("NodeSLO") < 60, node.states.pods_stale) == (True, False)
     finally:
@@ -268,7 +268,7 @@ def test_l64_with_the_listed_permissions_nothing_is_refused(
         reporter = node.reporter()
         topology = NodeTopologyReporter(node.states, ClusterWriter(node.transport), lambda: HOST, settings)
         until(lambda: node.states.synced and node.states.node_slo and node.states.node_metric)
-        result = node.io.submit(reporter.report()).result(30)
+        result = node.io.submit(reporter.report()).result(120)
         assert result is not None
         assert result.done
         node.io.spawn(topology.run(), "reports")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -29,10 +28,14 @@ class Names:
         for change in changes:
             (self.names.discard if change.deleted else self.names.add)(change.name)
 
-    async def until(self, name: str, *, there: bool = True) -> None:
-        async with asyncio.timeout(90):
-            while (name in self.names) != there:
-                await asyncio.sleep(0.01)
+    async def until(self, name: str) -> None:
+        await until(lambda: name in self.names)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(120):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 def create(plane: ControlPlane, name: str) -> None:
@@ -46,6 +49,7 @@ def test_an_informer_follows_objects_through_a_restart_and_a_pause_of_the_api_se
             informer = Informer(transport, NAMESPACES, names.deliver)
             task = asyncio.create_task(informer.run())
             await names.until("kube-system")
+            await until(lambda: informer.view.synced)
             assert (informer.view.lists, informer.view.watches) == (1, 1)
             await asyncio.to_thread(create, plane, "first")
             await names.until("first")
@@ -63,7 +67,7 @@ def test_an_informer_follows_objects_through_a_restart_and_a_pause_of_the_api_se
             await asyncio.to_thread(create, plane, "third")
             await names.until("third")
             assert {"default", "kube-system", "first", "second", "third"} <= names.names
-            assert informer.view.fault == ""
+            await until(lambda: informer.view.fault == "")
             task.cancel()
 
     asyncio.run(run())
@@ -82,10 +86,7 @@ def test_streamed_and_paged_lists_hold_the_same_objects(cluster: ControlPlane):
 
                 informer = Informer(transport, NAMESPACES, deliver, streaming=streaming)
                 task = asyncio.create_task(informer.run())
-                deadline = time.monotonic() + 30
-                while not informer.view.synced:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.01)
+                await until(lambda made=informer: made.view.synced)  # type: ignore[misc]
                 task.cancel()
                 found.append(objects)
             assert found[0] == found[1]

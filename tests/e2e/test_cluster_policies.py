@@ -23,7 +23,7 @@ from koordpolicy.engine.documents.objects import PLURALS
 
 from . import roles
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
-from .scheduler_process import until
+from .scheduler_process import GRACE_S, until
 
 ROOT = Path(__file__).parents[2]
 GROUP = "/apis/policy.koordinator.sh/v1alpha2"
@@ -140,7 +140,7 @@ class Served:
         self.url = url
 
     def status(self) -> Json:
-        with urllib.request.urlopen(f"{self.url}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/status", timeout=60) as answer:
             return dict(json.load(answer)["policies"])
 
 
@@ -165,7 +165,7 @@ def serving(kubeconfig: Path, *arguments: str, role: tuple[str, ...] = EXTENDER)
         assert process.poll() is None
         yield Served(process, url)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(GRACE_S) == 0
     finally:
         process.kill()
         process.wait()
@@ -270,7 +270,7 @@ def test_one_of_two_servers_writes_and_the_other_takes_over(
         replaced(kinds, plugin("a", "nonsense"))
         # The second one holds the Lease from the start, or takes it at its next attempt.
         status = until(lambda: (found := kinds.get(f"{GROUP}/schedulerplugins/a")["status"])
-                       and found["observedGeneration"] == 3 and found, seconds=60)
+                       and found["observedGeneration"] == 3 and found)
         assert active(status) == ("False", "Invalid", 2)
 
 

@@ -29,7 +29,7 @@ def test_kube_scheduler_binds_a_pod_on_it(own_control_plane: ControlPlane) -> No
     admin.merge("/api/v1/nodes/one", {"spec": {"taints": None}})
     admin.create("/api/v1/namespaces/default/pods", {
         "metadata": {"name": "pod"}, "spec": {"containers": [{"name": "main", "image": "example/main"}]}})
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while "nodeName" not in (spec := admin.get("/api/v1/namespaces/default/pods/pod")["spec"]):
         assert time.monotonic() < deadline
         time.sleep(0.1)

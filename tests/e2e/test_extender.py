@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .control_plane import ControlPlane
-from .scheduler_process import until
+from .scheduler_process import GRACE_S, until
 from .test_control_plane import node
 
 POLICY = """\
@@ -44,7 +44,7 @@ def extender(plane: ControlPlane, policies: Path, *options: str) -> Iterator[str
             yield url
         finally:
             process.send_signal(signal.SIGTERM)
-            ended = process.wait(30)
+            ended = process.wait(GRACE_S)
     assert ended == 0
 
 
@@ -52,7 +52,7 @@ def call(url: str, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data=data, headers={"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError as error:
         raise AssertionError(f"{error.code} {error.read()!r}") from None
@@ -74,19 +74,19 @@ def test_nodes_and_labels_are_known_as_soon_as_they_change(own_control_plane: Co
     with extender(plane, policies) as url:
         assert passing(url, ["one"]) == []
         plane.admin.merge("/api/v1/nodes/one", {"metadata": {"labels": {"pool": "taken"}}})
-        until(lambda: passing(url, ["one"]) == ["one"], 5)
+        until(lambda: passing(url, ["one"]) == ["one"])
         two = node("two")
         two["metadata"] = {"name": "two", "labels": {"pool": "taken"}}
         plane.admin.create("/api/v1/nodes", two)
-        until(lambda: passing(url, ["one", "two"]) == ["one", "two"], 5)
+        until(lambda: passing(url, ["one", "two"]) == ["one", "two"])
         apiserver = plane.components["kube-apiserver"]
         apiserver.stop(kill=True)
-        until(lambda: call(url, "/status")["cluster"]["stale"], 60)
+        until(lambda: call(url, "/status")["cluster"]["stale"])
         assert passing(url, ["one", "two"]) == ["one", "two"]
         apiserver.start()
         plane.wait_until_ready()
         plane.admin.merge("/api/v1/nodes/two", {"metadata": {"labels": {"pool": "free"}}})
-        until(lambda: passing(url, ["one", "two"]) == ["one"], 60)
+        until(lambda: passing(url, ["one", "two"]) == ["one"])
         until(lambda: not call(url, "/status")["cluster"]["stale"])
 
 
@@ -100,12 +100,12 @@ def test_a_policy_that_reads_another_kind_is_active_once_its_objects_are_there(
     plane.admin.merge("/api/v1/nodes/one", {"metadata": {"labels": {"pool": "taken"}}})
     plane.admin.merge("/api/v1/namespaces/default", {"metadata": {"labels": {"team": "shop"}}})
     with extender(plane, policies) as url:
-        until(lambda: passing(url, ["one"]) == ["one"], 5)
+        until(lambda: passing(url, ["one"]) == ["one"])
         assert "Namespace" not in call(url, "/status")["cluster"]["kinds"]
         selecting = POLICY.replace("spec:", "spec:\n  match: {pods: {namespaceSelector: {matchLabels: {team: shop}}}}")
         (policies / "new").write_text(selecting.replace("'taken'", "'other'"))
         (policies / "new").replace(policies / "policy.yaml")
-        until(lambda: passing(url, ["one"]) == [], 20)
+        until(lambda: passing(url, ["one"]) == [])
         assert call(url, "/status")["cluster"]["kinds"]["Namespace"]["fault"] is None
 
 
@@ -132,7 +132,7 @@ def test_kube_scheduler_binds_pods_with_it_through_a_restart(own_control_plane: 
     # It is away in the middle: pods wait, and kube-scheduler tries them again.
     _create(plane, range(100, 200))
     with extender(plane, policies, "--bind", f"127.0.0.1:{port}"):
-        until(lambda: len(_bound(plane)) == 200, 120)
+        until(lambda: len(_bound(plane)) == 200)
     assert set(_bound(plane).values()) == {f"node-{number}" for number in (1, 3, 5, 7, 9)}
 
 

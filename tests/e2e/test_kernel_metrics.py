@@ -172,8 +172,8 @@ def test_a_pod_with_a_quota_is_throttled(groups, process):
     assert reader.last("pod", "d/p") == {"throttled": 0}
     folder = Path(groups.roots["cpu"]) / POD.directory
     (folder / "cpu.cfs_period_us").write_text("20000")
-    (folder / "cpu.cfs_quota_us").write_text("5000")
-    process.spin(0.1)
+    (folder / "cpu.cfs_quota_us").write_text("1000")  # less than what other processes leave, however many
+    process.spin(0.02)
     reader.collect(collector)
     assert 0.2 < reader.last("pod", "d/p")["throttled"] <= 1
 

@@ -81,4 +81,4 @@ def test_the_readme_is_what_happens(own_control_plane: ControlPlane, tmp_path: P
         admin.merge(CONFIG_MAP, {"data": {"team-nodes.yaml": edited}})
         mount(admin, tmp_path / "policies")
         assert until(lambda: admin.get("/api/v1/namespaces/default/pods/crawler")["spec"].get("nodeName"))
-        assert process.stop()[0] == 0
+        assert process.stop() == 0

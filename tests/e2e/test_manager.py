@@ -24,7 +24,7 @@ from .control_plane import AdminClient, ApiError, ControlPlane
 from .custom_resources import ALL, COLOCATION_PROFILE, ELASTIC_QUOTA, NODE_METRIC, NODE_SLO, define
 from .nodes import add_node
 from .roles import NAMESPACE, account_kubeconfig, create_roles
-from .scheduler_process import until
+from .scheduler_process import GRACE_S, until
 
 CONFIG = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
@@ -46,7 +46,7 @@ class ManagerProcess:
         with self.log.open("ab") as log, self.out.open("ab") as out:
             self.process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, env=self._environment)
-        until(self._is_ready, 60)
+        until(self._is_ready)
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -65,10 +65,9 @@ class ManagerProcess:
     def urls(self) -> list[str]:
         return [line.removeprefix("listening on ") for line in self.out.read_text().splitlines() if "listening" in line]
 
-    def stop(self) -> tuple[int, float]:
-        start = time.monotonic()
+    def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20), time.monotonic() - start
+        return self.process.wait(GRACE_S)
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +292,7 @@ def test_a_manager_that_loses_its_lease_ends(admin: AdminClient, kubeconfig: Pat
     with ManagerProcess(kubeconfig, tmp_path, leader_elect=True) as process:
         until(lambda: (find(admin, path) or {}).get("spec", {}).get("holderIdentity"))
         admin.merge(path, {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}})
-        until(lambda: process.process.poll() is not None, 20)
+        until(lambda: process.process.poll() is not None)
         assert process.process.returncode == 1
         assert "the Lease was lost" in process.log.read_text()
     admin.delete(path)
@@ -307,8 +306,7 @@ def test_l63_sigterm_releases_the_lease_and_ends_the_process_soon(
     with ManagerProcess(kubeconfig, tmp_path, leader_elect=True) as first:
         until(lambda: slo(admin, "node-a"))
         with ManagerProcess(kubeconfig, tmp_path, leader_elect=True):
-            code, seconds = first.stop()
-            assert (code, seconds < 10) == (0, True)
+            assert first.stop() == 0
             admin.delete(NODE_SLO.path("", "node-a"))
             until(lambda: slo(admin, "node-a"))  # the other one leads
             assert admin.get(lease)["spec"]["leaseTransitions"] >= 1

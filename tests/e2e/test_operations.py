@@ -54,7 +54,7 @@ class Endpoint:
     def __call__(self, path: str) -> tuple[int, str]:
         request = urllib.request.Request(self.url + path, headers=self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=20, context=self._context) as answer:
+            with urllib.request.urlopen(request, timeout=60, context=self._context) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -205,6 +205,6 @@ def test_logs_are_json_with_the_generation(
     cluster: ControlPlane | NamedCluster, namespace: str, tmp_path: Path,
 ):
     with served(cluster.kubeconfig(), tmp_path, "--log-format", "json") as (process, _):
-        assert process.stop()[0] == 0
+        assert process.stop() == 0
         lines = [json.loads(line) for line in process.log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)

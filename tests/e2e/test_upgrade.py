@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
-from typing import Self
 
 import pytest
 
 from .control_plane import AdminClient, ControlPlane
 from .nodes import add_node, add_pod
+from .periodic import Periodic
 from .scheduler_process import SchedulerProcess, until
 
 PROJECT = Path(__file__).parents[2]
 ROOM = 40
 """The number of pods that a node has room for."""
-TIMES = ("--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s")
+TIMES = ("--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=1s")
 
 
 @pytest.fixture(scope="module")
@@ -52,31 +51,18 @@ def install(directory: Path, version: str) -> Path:
     return installed
 
 
-class Arrivals:
+class Arrivals(Periodic):
     """Pods that are created all the while, until the end of the context or `stop`."""
 
     def __init__(self, admin: AdminClient) -> None:
         self.names: list[str] = []
         self._admin = admin
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._create)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self._end.set()
-        self._thread.join()
+        super().__init__(self._create, 0.1)
 
     def _create(self) -> None:
-        while not self._end.wait(0.1):
-            name = f"pod-{len(self.names)}"
-            add_pod(self._admin, "apps", name, cpu="1", scheduler="koord-policy")
-            self.names.append(name)
+        name = f"pod-{len(self.names)}"
+        add_pod(self._admin, "apps", name, cpu="1", scheduler="koord-policy")
+        self.names.append(name)
 
 
 def bound(admin: AdminClient) -> dict[str, str]:
@@ -107,9 +93,9 @@ def test_an_upgrade_and_a_rollback_lose_no_pod_and_bind_none_twice(
     def replace(running: SchedulerProcess, following: SchedulerProcess) -> None:
         """As a rolling update does it: the next replica is ready before the last one is stopped."""
         following.until_ready()
-        assert running.stop()[0] == 0
+        assert running.stop() == 0
         seen = len(arrivals.names)
-        until(lambda: len(bound(admin)) > seen, 60)
+        until(lambda: len(bound(admin)) > seen)
 
     with Arrivals(admin) as arrivals, scheduler("first", old) as first:
         first.until_ready()
@@ -119,8 +105,8 @@ def test_an_upgrade_and_a_rollback_lose_no_pod_and_bind_none_twice(
             with scheduler("rolled-back", old) as rolled_back:
                 replace(upgraded, rolled_back)
                 arrivals.stop()
-                until(lambda: len(bound(admin)) == len(arrivals.names), 60)
-                assert rolled_back.stop()[0] == 0
+                until(lambda: len(bound(admin)) == len(arrivals.names))
+                assert rolled_back.stop() == 0
     nodes = bound(admin)
     assert nodes.keys() == set(arrivals.names)
     assert max(Counter(nodes.values()).values()) <= ROOM

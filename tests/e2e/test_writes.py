@@ -142,7 +142,7 @@ def test_l49_l50_l51_l52_an_eviction_says_how_a_budget_refuses_it(own_control_pl
     first, second = (running(admin, "default", name) for name in ("first", "second"))
     pending = pod(admin, "default", "pending")
     admin.create(budgets, {"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": selector}})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while admin.get(f"{budgets}/web").get("status", {}).get("disruptionsAllowed") != 1:
         assert time.monotonic() < deadline
         manager.check()

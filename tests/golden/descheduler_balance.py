@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.builtin_plugins.descheduler.remove_pods_violating_topology_spread_constraint.args import default
 from koordpolicy.builtin_plugins.descheduler.remove_pods_violating_topology_spread_constraint.constraints import (
     sort_pods,
 )
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 
-Case = Mapping[str, Any]
-Found = dict[str, Any]
+from .descheduler_plugins import Case, Found, instance_of, validate
 
 _TOPOLOGY_SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
 _NAMES = ("RemoveDuplicates", _TOPOLOGY_SPREAD, "LowNodeUtilization", "HighNodeUtilization")
@@ -24,29 +22,12 @@ def runners(balance: Callable[[Case, Any], Found]) -> Mapping[tuple[str, str], C
     table: dict[tuple[str, str], Callable[[Case], Found]] = {
         (_TOPOLOGY_SPREAD, "config_default"): lambda case: {"config": default(case["args"])},
         (_TOPOLOGY_SPREAD, "sort_domains"): _sort_domains,
-        ("DefaultEvictor", "config_validate"): _validate,
+        ("DefaultEvictor", "config_validate"): validate,
     }
     for name in _NAMES:
-        table[name, "config_validate"] = _validate
-        table[name, "balance"] = lambda case: balance(case, _made(case))
+        table[name, "config_validate"] = validate
+        table[name, "balance"] = lambda case: balance(case, instance_of(case))
     return table
-
-
-def _plugin(case: Case) -> Any:
-    return next(each for each in PLUGINS if each.name == case["plugin"])
-
-
-def _made(case: Case) -> Any:
-    plugin = _plugin(case)
-    return plugin.make(plugin.check_args(case.get("args") or {}), None)
-
-
-def _validate(case: Case) -> Found:
-    try:
-        _plugin(case).check_args(case["args"])
-    except ValueError as error:
-        return {"error": str(error)}
-    return {}
 
 
 def _sort_domains(case: Case) -> Found:

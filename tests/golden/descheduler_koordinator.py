@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.builtin_plugins.descheduler.custom_priority import args as custom_priority_args
 from koordpolicy.builtin_plugins.descheduler.custom_priority.args import NodeLevel
 from koordpolicy.builtin_plugins.descheduler.custom_priority.placement import TargetRoom
@@ -32,8 +31,7 @@ from koordpolicy.engine.descheduler.target_pods import TargetPods
 from koordpolicy.engine.descheduler.templates import DELETION_COST_ANNOTATION
 from koordpolicy.engine.framework.handle import Nothing
 
-Case = Mapping[str, Any]
-Found = dict[str, Any]
+from .descheduler_plugins import Case, Found, plugin_of
 
 _NAMES = ("CustomPriority", "FragmentationAware", "ScaleDownBinPack")
 
@@ -82,8 +80,7 @@ def _selects(case: Case) -> Found:
 
 
 def _balance(case: Case, balance: Callable[[Case, Any], Found]) -> Found:
-    plugin = next(each for each in PLUGINS if each.name == case["plugin"])
-    instance: Any = plugin.make(_internal(case), None)
+    instance: Any = plugin_of(case).make(_internal(case), None)
     found = balance(case, instance)
     if case["plugin"] == "ScaleDownBinPack":
         found |= _ranking(instance.ranked, case["expect"])
