@@ -21,6 +21,7 @@ from koordpolicy.engine.agent.host.control_groups import SYSTEMD, ContainerId, C
 from koordpolicy.engine.agent.host.detection import SUBSYSTEMS
 from tests.engine.agent.states_informer.fake_kubelet import FakeKubelet, pod_list
 from tests.engine.client.object_server import ObjectServer
+from tests.process_figures import memory_mib, processor_time
 
 from .agent_tree import write_group
 
@@ -164,22 +165,17 @@ class AgentProcess:
     @property
     def resident(self) -> float:
         """Its resident memory in MiB."""
-        return self._of_status("VmRSS")
+        return memory_mib(self.process.pid)
 
     @property
     def most_resident(self) -> float:
         """The largest resident memory that it had, in MiB."""
-        return self._of_status("VmHWM")
-
-    def _of_status(self, name: str) -> float:
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(text.partition(f"{name}:")[2].split()[0]) / 1024
+        return memory_mib(self.process.pid, "VmHWM")
 
     @property
     def processor_time(self) -> float:
         """The seconds of processor time that it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_time(self.process.pid)
 
 
 @contextmanager

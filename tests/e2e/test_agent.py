@@ -19,6 +19,8 @@ from typing import Self
 
 import pytest
 
+from tests.process_figures import memory_mib
+
 from .control_plane import AdminClient, ControlPlane, NamedCluster
 from .nodes import add_node
 from .scheduler_process import GRACE_S, until
@@ -120,8 +122,7 @@ class AgentProcess:
 
     @property
     def resident_mib(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+        return memory_mib(self.process.pid)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

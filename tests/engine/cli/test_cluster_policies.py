@@ -69,7 +69,7 @@ def served(lists: dict[str, Json]) -> Iterator[str]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
     try:
-        yield urls.get(timeout=30)
+        yield urls.get(timeout=60)
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join()
