@@ -51,5 +51,5 @@ def namespace(admin: AdminClient) -> Iterator[str]:
     name = f"koord-policy-e2e-{secrets.token_hex(4)}"
     admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
     yield name
-    admin.delete(f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
+    admin.delete_pods(name)
     admin.delete(f"/api/v1/namespaces/{name}")

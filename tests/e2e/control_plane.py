@@ -52,7 +52,7 @@ class AdminClient:
         self._headers = headers
 
     def request(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json",
-                timeout: float = 30.0) -> Any:
+                timeout: float = 90.0) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, "Content-Type": content_type, "Accept": "application/json"}
         request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
@@ -78,6 +78,12 @@ class AdminClient:
 
     def delete(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         return self.request("DELETE", path, body)
+
+    def delete_pods(self, namespace: str) -> None:
+        """Delete all pods of a namespace, some at a time: a request for thousands may exceed the server's time."""
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        while self.get(f"{path}?limit=1")["items"]:
+            self.delete(f"{path}?gracePeriodSeconds=0&limit=500")
 
 
 class Component:

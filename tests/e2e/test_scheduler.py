@@ -96,7 +96,7 @@ def a_scene(admin: AdminClient) -> Iterator[Scene]:
     admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
     made = Scene(admin, name)
     yield made
-    admin.delete(f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
+    admin.delete_pods(name)
     admin.delete(f"/api/v1/namespaces/{name}")
     for node in made.nodes:
         with contextlib.suppress(ApiError):
