@@ -28,6 +28,7 @@ from .kubernetes_policy import KIND as POLICY
 from .kubernetes_policy import KubernetesPolicy, read_policy
 from .limits import CycleLimits
 from .profile import DeschedulerProfileSpec
+from .workload_limits import WorkloadLimits
 
 API_VERSION: Final = "descheduler/v1alpha2"
 KIND: Final = "DeschedulerConfiguration"
@@ -372,6 +373,9 @@ def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConf
         node_selector=internal.get("nodeSelector"),
         limits=CycleLimits(
             *(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")),
+            WorkloadLimits(
+                *(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerWorkload", "PerOwner")),
+            ),
         ),
         profiles=tuple(
             _profile(each, None if node is None else node.at("profiles", index))

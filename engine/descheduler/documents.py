@@ -34,6 +34,7 @@ from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
 from .placement import PodPlacements
 from .pods import AssignedPods, NodeFit
+from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
 
 _UNMEASURED: Final = Unmeasured("no metric of the pod, or an expired one")
 _MEASURED: Final = frozenset(("usage", "estimated", "metricAge", "nodeMetric"))
@@ -148,7 +149,7 @@ class DocumentPlugin:
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods of any phase that meet all criteria, from the nodes that are sources (all without one)."""
         cycle = self._at(snapshot, rows)
-        budget = _Budget(self._compiled)
+        budget = _Budget(self._compiled, snapshot)
         found = (
             (state, cycle.candidates(state, cycle.assigned.all(state.row), evictor))
             for state in self._sources(cycle, evictor)
@@ -167,7 +168,7 @@ class DocumentPlugin:
         cycle = self._at(snapshot, rows)
         sources = self._sources(cycle, evictor)
         targets = cycle.targets(evictor, {state.row for state in sources})
-        budget = _Budget(self._compiled)
+        budget = _Budget(self._compiled, snapshot)
         for state in sources:
             candidates = cycle.candidates(state, cycle.assigned.active(state.row), evictor)
             ordered = [pod for _, pod in cycle.in_order([(state, pod) for pod in candidates], evictor)]
@@ -225,8 +226,9 @@ class DocumentPlugin:
 class _Budget:
     """The document's own limits over one call."""
 
-    def __init__(self, compiled: CompiledDescheduler) -> None:
-        self._limits = compiled.spec.limits
+    def __init__(self, compiled: CompiledDescheduler, snapshot: Snapshot) -> None:
+        limits = self._limits = compiled.spec.limits
+        self._workloads = WorkloadBudget(WorkloadLimits(limits.per_workload, limits.per_owner), PodOwners(snapshot))
         self._nodes: dict[str, int] = {}
         self._namespaces: dict[str, int] = {}
         self._total = 0
@@ -239,12 +241,13 @@ class _Budget:
             return f"at most {limits.per_namespace} pods per namespace"
         if limits.total is not None and self._total >= limits.total:
             return f"at most {limits.total} pods in all"
-        return ""
+        return self._workloads.refusal(pod)
 
     def done(self, pod: PodInfo) -> None:
         self._nodes[pod.node_name] = self._nodes.get(pod.node_name, 0) + 1
         self._namespaces[pod.namespace] = self._namespaces.get(pod.namespace, 0) + 1
         self._total += 1
+        self._workloads.done(pod)
 
 
 class DocumentCycle:

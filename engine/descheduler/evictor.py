@@ -26,6 +26,7 @@ from .background import BackgroundEvictions
 from .limits import EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
 from .results import CycleRecord, DeschedulerFailure, EvictionOutcome, NodeNote, ObjectChange
+from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
 
 LACKING: Final = "lacking"
 """The rule of refusals of evictions that depend on kinds which the source of the cluster does not contain."""
@@ -37,7 +38,9 @@ class CycleEvictor:
     def __init__(
         self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
         client: Client | None = None, *, background: BackgroundEvictions | None = None,
+        workloads: WorkloadBudget | None = None,
     ) -> None:
+        self._workloads = workloads or WorkloadBudget(WorkloadLimits(), PodOwners(snapshot))
         self._client = client
         self._background = background or BackgroundEvictions()
         self._in_background = {pod.key for pod in self._background.pods(snapshot)}
@@ -94,7 +97,7 @@ class CycleEvictor:
         if pod.key in self._in_background:
             self._requested(pod, EvictionChoice(), rule, reason, "another component moves it already")
             return True
-        over = self._limiter.refusal(pod.node_name, pod.namespace)
+        over = self._limiter.refusal(pod.node_name, pod.namespace) or self._workloads.refusal(pod)
         if over:
             self._note(pod, rule=rule, by="limits", stopped_rule="", message=over)
             return False
@@ -121,6 +124,7 @@ class CycleEvictor:
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
                 return False
         self._limiter.done(pod.node_name, pod.namespace)
+        self._workloads.done(pod)
         if result is EvictionResult.REQUESTED:
             self._background.request(pod, self._snapshot.now)
             self._in_background.add(pod.key)

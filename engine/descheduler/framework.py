@@ -22,6 +22,7 @@ from .evictor import CycleEvictor
 from .limits import CycleLimits, EvictionLimiter
 from .profile import DeschedulerProfile, lacks_of
 from .results import CycleRecord, CycleResult
+from .workload_limits import PodOwners, WorkloadBudget
 
 TOO_SMALL: Final = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"
 _NO_LIMITS: Final = CycleLimits()
@@ -51,12 +52,15 @@ def run_cycle(
         return CycleResult(generation, dry_run, len(rows), error=TOO_SMALL)
     limiter, record = EvictionLimiter(limits), CycleRecord(dry_run=dry_run)
     background = background or BackgroundEvictions()
+    workloads = WorkloadBudget(limits.workloads, PodOwners(snapshot))
     for pod in background.pods(snapshot):
         limiter.done(pod.node_name, pod.namespace)
+        workloads.done(pod)
     error = ""
     for point in ("deschedule", "balance"):
         for profile in profiles:
-            evictor = CycleEvictor(profile, snapshot, limiter, record, client, background=background)
+            evictor = CycleEvictor(profile, snapshot, limiter, record, client, background=background,
+                                   workloads=workloads)
             error = run_plugins(profile, point, snapshot, select_rows(snapshot, rows, profile.node_selector), evictor)
             if error:
                 break

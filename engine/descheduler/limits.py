@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+from .workload_limits import WorkloadLimits
+
+_NO_LIMITS: Final = WorkloadLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +17,7 @@ class CycleLimits:
     per_node: int | None = None
     per_namespace: int | None = None
     total: int | None = None
+    workloads: WorkloadLimits = _NO_LIMITS
 
 
 class EvictionLimiter:

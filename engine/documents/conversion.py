@@ -101,6 +101,11 @@ class _Fields:
         value = self.value(name)
         return None if value is None else int(value)
 
+    def share(self, name: str) -> int | str | None:
+        """Return a whole number or a percentage; None without the field."""
+        value = self.value(name)
+        return value if value is None or isinstance(value, str) else int(value)
+
     def text(self, name: str) -> str:
         return str(self.value(name) or "")
 
@@ -569,7 +574,8 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
         sort_scope=SortScope(fields.value("sortScope")),
         until=fields.expression("until"),
         limits=EvictionLimits(
-            limits.whole("perNode"), limits.whole("perNamespace"), limits.whole("total"),
+            limits.whole("perNode"), limits.whole("perNamespace"), limits.share("perWorkload"),
+            limits.share("perOwner"), limits.whole("total"),
         ) if limits else EvictionLimits(),
     )
 

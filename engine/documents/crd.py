@@ -25,6 +25,7 @@ _COPIED: Final = frozenset((
 _DROPPED: Final = frozenset(("title", "$schema", "examples", "default", "x-wanted", "x-one-of", "x-language"))
 _CONDITIONS: Final = frozenset(("if", "then", "else", "allOf", "oneOf"))
 _ANY: Final = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _RESERVED: Final = frozenset((
     "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
     "loop", "package", "namespace", "return", "var", "void", "while"))
@@ -145,7 +146,7 @@ def structural(declared: Mapping[str, Any], path: str) -> Json:
                 raise UnsupportedSchemaError(f"`{path}` has `{key}`")
     if isinstance(declared.get("type"), list):
         del found["type"]
-        found[_ANY] = True
+        found[_INT_OR_STRING if set(declared["type"]) == {"integer", "string"} else _ANY] = True
     elif declared.get("type") == "object" and "properties" not in declared and "additionalProperties" not in found:
         found[_ANY] = True
     elif "type" not in found:

@@ -491,10 +491,15 @@ class SortScope(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class EvictionLimits:
-    """The limits of evictions per cycle; None means no limit of this document."""
+    """The limits of evictions per cycle; None means no limit of this document.
+
+    `per_workload` and `per_owner` may be percentages, such as `20%`.
+    """
 
     per_node: int | None = None
     per_namespace: int | None = None
+    per_workload: int | str | None = None
+    per_owner: int | str | None = None
     total: int | None = None
 
 

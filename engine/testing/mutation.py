@@ -40,7 +40,8 @@ _NAMES: Final = {"greatest": "least", "least": "greatest", "min": "max", "max": 
 _MACROS: Final = {Macro.ALL: "exists", Macro.EXISTS: "all"}
 _SECOND: Final = 1_000_000_000
 _NUDGED: Final = frozenset((
-    "for_ns", "cool_down_ns", "window_ns", "timeout_ns", "consecutive", "per_node", "per_namespace", "total",
+    "for_ns", "cool_down_ns", "window_ns", "timeout_ns", "consecutive", "per_node", "per_namespace", "per_workload",
+    "per_owner", "total",
 ))
 """Numbers outside of expressions that affect decisions."""
 
