@@ -180,6 +180,7 @@ COMMANDS = {
         ["--trace", "pods.csv", "--nodes", "nodes.csv", "--policies", "old"],
         ["--trace", "pods.csv", "--nodes", "nodes.csv", "--policies", FILE],
     ],
+    "lsp": [[HOSTILE], ["--timeout", HOSTILE]],
     "fmt": [["bad"], ["old", "--diff"], [FILE], [HOSTILE]],
     "test": [["test.yaml"], ["test.yaml", "-o", "json"], ["test.yaml", "-o", "junit"], ["test.yaml", "-o", "github"],
              ["test.yaml", "-o", "sarif"], [FILE]],

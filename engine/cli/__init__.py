@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "new": "create a policy with its test, or a distribution with a Python plugin",
     "lint": "check policy files: YAML, schema, types and cost of every expression",
     "fmt": "give policy files the standard layout: YAML and the expressions in it",
+    "lsp": "serve editors by the Language Server Protocol",
     "test": "run the unit tests of policies, with coverage and mutants",
     "simulate": "replay a trace of pods over a cluster under a set of policies",
     "replay": "replay a recording with its arrivals and departures, waiting pods and a descheduler",

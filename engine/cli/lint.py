@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy import __version__
 from koordpolicy.engine.compile import Compiled, compile_documents
@@ -165,9 +166,13 @@ def _looked(
         findings = strict(findings)
         problems = [replace(each, severity=Severity.ERROR) if each.severity is Severity.WARNING else each
                     for each in problems]
+    return files, _entries(problems, findings), findings
+
+
+def _entries(problems: Iterable[Problem], findings: Iterable[LintFinding]) -> list[ReportEntry]:
     entries = [ReportEntry(each) for each in problems]
     entries.extend(ReportEntry(each.problem, each.found.related, each.found.fix is not None) for each in findings)
-    return files, entries, findings
+    return entries
 
 
 def _touches(span: Span | None, related: Sequence[Span], changed: frozenset[Path]) -> bool:
@@ -290,6 +295,26 @@ def _read(file: str | Source, options: argparse.Namespace, sources: list[Source]
         return Documents(loaded.documents, (*problems.found, *loaded.problems), loaded.read)
     except PolicyError as error:
         return Documents((), error.problems)
+
+
+def lsp_report(texts: Mapping[str, bytes], builtins: Builtins) -> list[dict[str, Any]]:
+    """Return parameters of `textDocument/publishDiagnostics` for files that are linted together, by path."""
+    sources: list[Source] = []
+    problems: list[Problem] = []
+    for name, text in texts.items():
+        try:
+            sources.append(decode(name, text))
+        except PolicyError as error:
+            problems.extend(error.problems)
+    loaded = load(sources)
+    files = _Files(replace(loaded, problems=(*problems, *loaded.problems)), tuple(sources), (), tuple(texts))
+    found, whole = _compile(files, builtins)
+    path = nearest(Path(next(iter(texts))).parent)
+    settings = load_settings(path) if path is not None else LintConfiguration()
+    entries = _entries(found, check(whole, sources, settings))
+    reported: list[dict[str, Any]] = json.loads(FORMATS["lsp-json"](
+        LintReport(ordered(entries), files.names, loaded.read, __version__)))
+    return reported
 
 
 def _standard_input(name: str) -> Source:

@@ -25,3 +25,8 @@ def number(text: str, expected: str, allowed: Callable[[float], bool], *, suffix
 def percent(text: str) -> float:
     """Read an option's value that is a percentage from 0 to 100: 80 or 80%."""
     return number(text, "percentage from 0 to 100", lambda value: 0 <= value <= 100, suffix="%")
+
+
+def positive_seconds(text: str) -> float:
+    """Read an option's value that is a number of seconds above 0."""
+    return number(text, "number of seconds above 0", lambda value: 0 < value < math.inf)

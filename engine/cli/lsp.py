@@ -1,0 +1,48 @@
+"""Serve editors by the Language Server Protocol over standard input and output.
+
+Findings of `lint` appear while typing; fields, values, variables, params and functions are completed, described,
+found and renamed; `fmt` formats. The files of a directory are linted together, as `koord-policy lint DIRECTORY` does,
+in a process of its own, which is ended if it takes too long. Needs the extra `lsp`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from .exits import Exit, Stop
+from .numbers import positive_seconds
+
+if TYPE_CHECKING:
+    from . import Builtins
+
+EXAMPLES = """\
+examples:
+  koord-policy lsp
+  koord-policy lsp --timeout 5
+
+exit codes: 0 the editor ended it, 1 the editor went away, 2 usage, or the extra `lsp` is not installed
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("--timeout", metavar="SECONDS", type=positive_seconds, default=10.0,
+                        help="end linting that takes longer, and say so in the editor (default: 10)")
+    parser.add_argument("--debounce", metavar="SECONDS", type=positive_seconds, default=0.15,
+                        help="lint when nothing was typed for this time (default: 0.15)")
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    try:
+        from .lsp_server import PolicyLanguageServer  # noqa: PLC0415 - `--help` does not wait for it
+    except ModuleNotFoundError as error:
+        if error.name not in ("pygls", "lsprotocol"):
+            raise
+        raise Stop("the language server needs pygls: pip install 'koord-policy[lsp]'") from None
+    from .lsp_linter import LinterProcess  # noqa: PLC0415
+
+    server = PolicyLanguageServer(LinterProcess(builtins, options.timeout), options.debounce)
+    server.start_io()
+    return Exit.OK
