@@ -1,6 +1,7 @@
 """The binary of the control plane: built once from `controlplane/` into a cache outside of the repository.
 
-The cache's key is what the binary depends on: the sources, go.mod, go.sum and the version of Go.
+The cache's key is what the binary depends on: the sources, go.mod, go.sum and the version of Go. The environment
+variable KOORD_POLICY_E2E_KUBERNETES chooses one of `VERSIONS`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "controlplane"
-KUBERNETES = "1.36.2"
+VERSIONS = {"1.36": ("1.36.2", "go.mod"), "1.35": ("1.35.4", "go-1.35.mod"), "1.34": ("1.34.4", "go-1.34.mod")}
+"""The releases of Kubernetes by minor version, each with the file of its modules; the first one is the default."""
 
 
 class CannotBuild(Exception):
@@ -25,8 +27,22 @@ def cache_directory() -> Path:
     return Path(base) / "koord-policy" / "e2e"
 
 
+def chosen() -> tuple[str, Path]:
+    """Return the release of Kubernetes, and the file of its modules.
+
+    Raises:
+        CannotBuild: The chosen version is none of `VERSIONS`.
+    """
+    version = os.environ.get("KOORD_POLICY_E2E_KUBERNETES") or next(iter(VERSIONS))
+    if version not in VERSIONS:
+        raise CannotBuild(f"KOORD_POLICY_E2E_KUBERNETES is `{version}`: choose one of {', '.join(VERSIONS)}")
+    release, modules = VERSIONS[version]
+    return release, SOURCE / modules
+
+
 def cached_binary() -> Path:
     """The path at which the binary is or will be."""
+    _, modules = chosen()
     go = shutil.which("go")
     if go is None:
         raise CannotBuild(
@@ -36,8 +52,8 @@ def cached_binary() -> Path:
     if version.returncode:
         raise CannotBuild(f"`go env GOVERSION` failed: {version.stderr.strip()}")
     digest = hashlib.sha256(version.stdout.encode())
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((SOURCE / name).read_bytes())
+    for file in (modules, modules.with_suffix(".sum"), SOURCE / "main.go"):
+        digest.update(file.read_bytes())
     return cache_directory() / f"controlplane-{digest.hexdigest()[:16]}"
 
 
@@ -50,13 +66,14 @@ def binary() -> Path:
     path = cached_binary()
     if path.exists():
         return path
+    release, modules = chosen()
     path.parent.mkdir(parents=True, exist_ok=True)
-    major, minor, _ = KUBERNETES.split(".")
+    major, minor, _ = release.split(".")
     stamp = "k8s.io/component-base/version"
-    flags = f"-s -w -X {stamp}.gitVersion=v{KUBERNETES} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+    flags = f"-s -w -X {stamp}.gitVersion=v{release} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         built = Path(scratch) / "controlplane"
-        command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(built), "."]
+        command = ["go", "build", "-modfile", str(modules), "-trimpath", "-ldflags", flags, "-o", str(built), "."]
         environment = {**os.environ, "CGO_ENABLED": "0"}
         outcome = subprocess.run(command, cwd=SOURCE, env=environment, capture_output=True, text=True, check=False)
         if outcome.returncode:

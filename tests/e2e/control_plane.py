@@ -70,6 +70,10 @@ class AdminClient:
     def get(self, path: str) -> Any:
         return self.request("GET", path)
 
+    def clears_nominations(self) -> bool:
+        """Return True if the server clears `nominatedNodeName` at a binding, as since Kubernetes 1.35."""
+        return int(self.get("/version")["minor"].rstrip("+")) >= 35
+
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.request("POST", path, body)
 
