@@ -372,10 +372,9 @@ def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConf
         dry_run=internal["dryRun"],
         node_selector=internal.get("nodeSelector"),
         limits=CycleLimits(
-            *(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerNode", "PerNamespace", "Total")),
-            WorkloadLimits(
-                *(internal.get(f"maxNoOfPodsToEvict{each}") for each in ("PerWorkload", "PerOwner")),
-            ),
+            internal.get("maxNoOfPodsToEvictPerNode"), internal.get("maxNoOfPodsToEvictPerNamespace"),
+            internal.get("maxNoOfPodsToEvictTotal"),
+            WorkloadLimits(internal.get("maxNoOfPodsToEvictPerWorkload"), internal.get("maxNoOfPodsToEvictPerOwner")),
         ),
         profiles=tuple(
             _profile(each, None if node is None else node.at("profiles", index))

@@ -34,7 +34,6 @@ _NO_PROMETHEUS: Final = "Prometheus is queried by Python only: `LowNodeUtilizati
 _IGNORED: Final[Mapping[str, str]] = {
     "metricsCollector": "NodeMetrics and PodMetrics are read where the source of the cluster has them",
 }
-_LIMITS: Final = ("maxNoOfPodsToEvictPerNode", "maxNoOfPodsToEvictPerNamespace", "maxNoOfPodsToEvictTotal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,10 @@ def read_policy(node: YamlNode) -> KubernetesPolicy:
             _profile(each or {}, written[index] if written else None, content.get("gracePeriodSeconds"))
             for index, each in enumerate(content.get("profiles") or [{}])
         ),
-        limits=CycleLimits(*(content.get(name) for name in _LIMITS)),
+        limits=CycleLimits(
+            content.get("maxNoOfPodsToEvictPerNode"), content.get("maxNoOfPodsToEvictPerNamespace"),
+            content.get("maxNoOfPodsToEvictTotal"),
+        ),
         node_selector=parse_selector(content["nodeSelector"]) if content.get("nodeSelector") else None,
         reports_failures=bool(content.get("evictionFailureEventNotification")),
         plain=content,
