@@ -37,7 +37,7 @@ $(TOOLS): $(STAMP) requirements/dev.txt
 demo: $(STAMP)  ## Schedule the example cluster's pending pods under the shipped policies and explain the outcome
 	$(BIN)/python examples/demo.py
 
-test: $(TOOLS)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too
+test: $(TOOLS)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too, of openb a sample
 	$(BIN)/python -m pytest -n auto --dist worksteal -rs
 
 coverage: $(TOOLS)  ## Run all tests and show which lines and branches they reach: a table, and pages in build/coverage

@@ -25,7 +25,7 @@ _DETAIL_WIDTH = 300
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code is the result."""
     options = _parser().parse_args(arguments)
-    pieces = plan(options.directory, full=options.full, only=options.suite)
+    pieces = plan(options.directory, full=options.full, sample=options.sample, only=options.suite)
     if not pieces:
         print(f"no golden cases in `{options.directory}`: expected files such as {SUITES[0].pattern}", file=sys.stderr)
         return 2
@@ -107,6 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--full", action="store_true", help="the long form of suites that have a short one (all seeds of openb)",
+    )
+    parser.add_argument(
+        "--sample", action="store_true", help="of openb each trace under one policy only",
     )
     parser.add_argument(
         "--suite", action="append", default=[], choices=[suite.name for suite in SUITES],

@@ -43,6 +43,14 @@ def parts(path: Path, *, full: bool = False) -> Sequence[str]:
     return [f"{trace}/{policy}" for trace, of in _read(path)["traces"].items() for policy in of["policies"]]
 
 
+def sample(parts: Sequence[str]) -> list[str]:
+    """Return a part of each trace, under the policies in turn."""
+    by_trace: dict[str, list[str]] = {}
+    for part in parts:
+        by_trace.setdefault(part.split("/")[0], []).append(part)
+    return [of[index % len(of)] for index, of in enumerate(by_trace.values())]
+
+
 def run(path: Path, *, full: bool = False) -> Iterator[Result]:
     """Yield the result of every figure of the file."""
     for part in parts(path, full=full):

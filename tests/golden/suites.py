@@ -93,14 +93,21 @@ def name_cases(path: Path) -> list[str]:
 
 
 def plan(
-    directory: Path, *, full: bool = False, only: Sequence[str] = (), suites: Sequence[Suite] = SUITES,
+    directory: Path, *, full: bool = False, sample: bool = False, only: Sequence[str] = (),
+    suites: Sequence[Suite] = SUITES,
 ) -> list[Piece]:
-    """Return the work that a case directory holds, in the order of the suites, of the files, of the parts."""
+    """Return the work that a case directory holds, in the order of the suites, of the files, of the parts.
+
+    With `sample` it has, of suites that take long, the parts that their adapter's `sample` chooses.
+    """
     pieces = []
     for suite in suites:
         if not only or suite.name in only:
             for path in suite.files(directory):
-                pieces += [Piece(suite, path, part, full) for part in _parts(suite, path, full)]
+                parts = _parts(suite, path, full)
+                if sample and None not in parts and hasattr(adapter := _adapter(suite), "sample"):
+                    parts = adapter.sample(parts)
+                pieces += [Piece(suite, path, part, full) for part in parts]
     return pieces
 
 

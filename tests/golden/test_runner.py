@@ -34,6 +34,14 @@ def test_a_case_of_a_plugin_that_is_not_built_fails_and_says_so(tmp_path):
     assert run(plan(tmp_path)) == [Result("scheduler", "a", False, "plugin `Nothing` is not built yet")]
 
 
+def test_a_sample_of_openb_has_each_trace_once_and_the_policies_in_turn(tmp_path):
+    traces = {trace: {"policies": {"P": {}, "Q": {}}} for trace in ("a", "b", "c")}
+    (tmp_path / "openb_expected.json").write_text(json.dumps({"traces": traces}))
+    (tmp_path / "qos.json").write_text("[]")
+    assert [(piece.suite.name, piece.part) for piece in plan(tmp_path, sample=True)] == [
+        ("qos", None), ("openb", "a/P"), ("openb", "b/Q"), ("openb", "c/P")]
+
+
 def test_an_id_that_comes_twice_hides_nothing(tmp_path):
     (tmp_path / "scheduler_a.json").write_text('{"cases": [{"id": "a"}, {"id": "a"}]}')
     (tmp_path / "scheduler_b.json").write_text('{"cases": [{"id": "a"}]}')
