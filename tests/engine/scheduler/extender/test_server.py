@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -72,13 +73,13 @@ def binding_server(bind, noted=lambda *_: None):
 def test_a_pod_that_was_bound_is_said_to_be_bound_while_no_decision_can_be_made():
     bound, noted, go_on = [], [], threading.Event()
     server = binding_server(bound.append, lambda *told: noted.append(told))
-    stuck = server._decider.assign("filter", 0.0, go_on.wait, 30)
+    stuck = server._decider.assign("filter", 0.0, go_on.wait, 60)
     while server._watchdog.look() is None:
-        pass
+        time.sleep(0.001)
     answer = asyncio.run(server._bind(Whole(BINDING)))
     assert (answer.status, json.loads(answer.body), len(bound), noted) == (200, {"Error": ""}, 1, [])
     go_on.set()
-    stuck.result(10)
+    stuck.result(60)
     server._decider.shutdown()
     assert noted == [("shop", "p", "u1", "two")]
 
@@ -106,7 +107,7 @@ def test_a_binding_that_never_returns_keeps_neither_the_server_nor_the_process_f
     def hang(binding):
         threads.append(threading.current_thread())
         begun.set()
-        go_on.wait(30)
+        go_on.wait(60)
 
     server = binding_server(hang)
 
@@ -139,7 +140,7 @@ def test_metrics_and_status_are_answered_while_explanations_hang(monkeypatch):
 
     def hang(*_):
         hanging.release()
-        go_on.wait(30)
+        go_on.wait(60)
         raise serving.MalformedBody("it was only to hang")
 
     monkeypatch.setattr(serving, "read_explain_request", hang)
@@ -154,7 +155,7 @@ def test_metrics_and_status_are_answered_while_explanations_hang(monkeypatch):
             while not hanging.acquire(blocking=False):
                 await asyncio.sleep(0.001)
         try:
-            answers = [await asyncio.wait_for(answer, 10) for answer in (
+            answers = [await asyncio.wait_for(answer, 60) for answer in (
                 server._operations._metrics(server.metrics.registry.text, asked), server._status(asked))]
         finally:
             go_on.set()
@@ -169,7 +170,7 @@ def test_an_explanation_ends_before_the_calls_that_wait_for_it_do(monkeypatch):
             Deadline.poll()
 
     monkeypatch.setattr(explain_endpoint, "_explained", explain)
-    server = Server(lambda: None, decision_seconds=0.3)
+    server = Server(lambda: None, decision_seconds=1.5)
     reports = []
     server._report = server._watchdog._report = reports.append
 
@@ -179,7 +180,7 @@ def test_an_explanation_ends_before_the_calls_that_wait_for_it_do(monkeypatch):
         explaining = asyncio.create_task(server._explain(SimpleNamespace(method="GET", query={"pod": "shop/p"})))
         while server._decider.task is None:
             await asyncio.sleep(0.001)
-        call = server._decider.assign("filter", 0.3, lambda: "decided")
+        call = server._decider.assign("filter", 1.5, lambda: "decided")
         decided = await asyncio.wait_for(asyncio.wrap_future(call), server._decision_seconds)
         watching.cancel()
         return decided, await explaining
@@ -188,7 +189,7 @@ def test_an_explanation_ends_before_the_calls_that_wait_for_it_do(monkeypatch):
     server._decider.shutdown()
     assert (decided, reports, answer.status) == ("decided", [], 503)
     assert json.loads(answer.body)["error"] == (
-        "the explanation exceeds 0.1 s, for which it may delay decisions: name one node with `node`, or "
+        "the explanation exceeds 0.5 s, for which it may delay decisions: name one node with `node`, or "
         "run `koord-policy explain`, which delays none")
 
 
@@ -201,7 +202,7 @@ class Slow(Cluster):
 
     def upsert(self, item):
         self.begun.set()
-        self.go_on.wait(30)
+        self.go_on.wait(60)
         return super().upsert(item)
 
 
@@ -247,7 +248,7 @@ def test_changes_whose_turn_does_not_come_are_applied_later(monkeypatch):
     server, cluster, go_on = Server(lambda: None, decision_seconds=0.001), Slow(), threading.Event()
     follow, changes, compared = following(server, cluster)
     cluster.go_on.set()
-    before = server._decider.assign("filter", 60.0, go_on.wait, 30)
+    before = server._decider.assign("filter", 60.0, go_on.wait, 60)
 
     async def serve():
         task = asyncio.create_task(follow)
@@ -261,7 +262,7 @@ def test_changes_whose_turn_does_not_come_are_applied_later(monkeypatch):
 
     assert asyncio.run(serve()) == ([{"kind": "Node", "metadata": {"name": "n"},
                                       "status": {"allocatable": {"cpu": "1"}}}], False)
-    before.result(10)
+    before.result(60)
     server._decider.shutdown()
     assert (cluster.names, changes) == (["n"], [])
 
