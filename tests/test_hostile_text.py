@@ -180,6 +180,8 @@ COMMANDS = {
         ["--trace", "pods.csv", "--nodes", "nodes.csv", "--policies", "old"],
         ["--trace", "pods.csv", "--nodes", "nodes.csv", "--policies", FILE],
     ],
+    "top": [["--cluster", "dump.json", "--once"], ["--cluster", "dump.json", "-o", "json"], ["--cluster", FILE],
+            ["--endpoints", "http://127.0.0.1:1/" + HOSTILE, "--once"]],
     "lsp": [[HOSTILE], ["--timeout", HOSTILE]],
     "fmt": [["bad"], ["old", "--diff"], [FILE], [HOSTILE]],
     "test": [["test.yaml"], ["test.yaml", "-o", "json"], ["test.yaml", "-o", "junit"], ["test.yaml", "-o", "github"],

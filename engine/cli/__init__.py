@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "qos": "replay recorded metrics through the QoS plugins",
     "manager": "make NodeSLOs, batch and mid resources of a live cluster's nodes, and serve its webhooks",
     "status": "report the active policies of running servers, since when, and problems of a newer version",
+    "top": "show a cluster and running servers in the terminal, live",
     "hash": "print the hash of a directory of policies",
     "reload": "wait until a version of policies is active on running servers",
     "promote": "activate the shadow of a server, if its decisions agree",

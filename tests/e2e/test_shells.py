@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,28 @@ def test_kubectl_finds_the_plugin_and_its_completion(tmp_path: Path):
     assert output("kubectl", "__complete", "koord-policy", "lint", "--output", "j", cwd=tmp_path, PATH=path) == [
         "json", "junit", ":4",
     ]
+
+
+def test_top_ends_by_a_key_and_by_a_signal_and_restores_the_terminal():
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "koordpolicy", "top", "--cluster", "examples/cluster", "--interval", "0.1"]
+    for end in ("q", "SIGTERM"):
+        ours, theirs = os.openpty()
+        before = termios.tcgetattr(theirs)
+        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=root,
+                                   env={**os.environ, "NO_COLOR": "1", "TERM": "xterm", "LINES": "24", "COLUMNS": "80"})
+        text = b""
+        while b"q: quit" not in text:
+            text += os.read(ours, 4096)
+        if end == "q":
+            os.write(ours, b"q")
+        else:
+            process.terminate()
+        while b"\x1b[?1049l" not in text:
+            text += os.read(ours, 4096)
+        assert process.wait(timeout=120) == 0
+        assert b"general-03" in text
+        assert b"\x1b[3" not in text
+        assert termios.tcgetattr(theirs) == before
+        os.close(ours)
+        os.close(theirs)

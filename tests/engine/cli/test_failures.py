@@ -52,12 +52,13 @@ LINES: dict[str, tuple[str, ...]] = {
     "status": NO_SERVER,
     "sweep": ("params.a=1..2", "--policies", POLICIES, "--cluster", CLUSTER),
     "test": (POLICIES,),
+    "top": ("--cluster", CLUSTER),
 }
 """A command line of every command that prints JSON."""
 
 OWN_REPORT: Final = {"lint", "test"}
 """Commands whose result is what is wrong with policies."""
-WITHOUT_POLICIES: Final = {"eval", "hash", "promote", "reload", "rollback", "status"}
+WITHOUT_POLICIES: Final = {"eval", "hash", "promote", "reload", "rollback", "status", "top"}
 """Commands that compile no policies; an expression of `eval` is a text."""
 
 

@@ -1,0 +1,261 @@
+"""One frame of `top`: figures of a cluster and of servers, and their table for terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from koordpolicy.engine.escaping import one_line
+from koordpolicy.engine.explanation import counted
+from koordpolicy.engine.kubernetes.times import rfc3339
+
+from .endpoints import EndpointAnswer, short
+from .sparks import time_of
+from .status import healthy
+from .terminal import bar
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from koordpolicy.engine.cluster.cluster import Cluster
+    from koordpolicy.engine.cluster.objects.pods import PodInfo
+    from koordpolicy.engine.cluster.snapshot import Snapshot
+
+_RESOURCES: Final = ("cpu", "memory")
+_MEBIBYTE: Final = 1024 * 1024
+_LINES_BESIDE: Final = 10
+"""Lines of a frame that are neither nodes nor pods: headings, and empty lines."""
+_LEAST_ROWS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHeat:
+    """A node: percent of its allocatable amounts that pods request and that were measured (None: not measured)."""
+
+    name: str
+    pods: int
+    requested: Mapping[str, float]
+    measured: Mapping[str, float] | None
+    unschedulable: bool
+
+    @property
+    def heat(self) -> tuple[float, float]:
+        """The order of nodes: the highest measured share, then the highest requested one."""
+        return max((self.measured or {}).values(), default=0.0), max(self.requested.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"name": self.name, "pods": self.pods, "requested": dict(self.requested),
+                "measured": None if self.measured is None else dict(self.measured),
+                "unschedulable": self.unschedulable}
+
+
+@dataclass(frozen=True, slots=True)
+class PodWait:
+    """A pod without a node: its requests in milli-cores and bytes, since when it exists, and the reason."""
+
+    pod: str
+    priority: int
+    cpu: int
+    memory: int
+    seconds: float | None
+    """None if the time of its creation is not known."""
+    reason: str
+    nominated: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"pod": self.pod, "priority": self.priority, "requests": {"cpu": self.cpu, "memory": self.memory},
+                "seconds": self.seconds, "reason": self.reason, "nominatedNode": self.nominated or None}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFigures:
+    """Figures of a cluster at a time in ns since the epoch: hot nodes first, waiting pods by priority and age."""
+
+    source: str
+    now: int
+    bound: int
+    nodes: tuple[NodeHeat, ...]
+    waiting: tuple[PodWait, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "source": self.source, "time": rfc3339(self.now), "boundPods": self.bound,
+            "measuredNodes": sum(each.measured is not None for each in self.nodes),
+            "nodes": [each.to_json() for each in self.nodes], "waitingPods": [each.to_json() for each in self.waiting],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFigures:
+    """The figures of a server: the policies that it decides by, and what is wrong."""
+
+    endpoint: str
+    healthy: bool
+    generation: int | None
+    hash: str
+    nodes: int | None
+    problems: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"endpoint": self.endpoint, "healthy": self.healthy, "generation": self.generation,
+                "hash": self.hash or None, "nodes": self.nodes, "problems": list(self.problems)}
+
+
+@dataclass(frozen=True, slots=True)
+class TopFrame:
+    """The content of the screen; `cluster` is None if only servers are shown."""
+
+    servers: tuple[ServerFigures, ...] = ()
+    cluster: ClusterFigures | None = None
+    note: str = ""
+    """The reason why figures are missing or old."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"servers": [each.to_json() for each in self.servers],
+                "cluster": None if self.cluster is None else self.cluster.to_json()}
+
+
+def server_figures(answer: EndpointAnswer) -> ServerFigures:
+    """Return the figures in a server's `/status`."""
+    policies, cluster = answer.data.get("policies"), answer.data.get("cluster") or {}
+    if not answer.ok or not policies:
+        return ServerFigures(answer.endpoint, False, None, "", None,
+                             (answer.error or "policies and cluster are not loaded yet",))
+    problems = [str(problem["message"]) for source in policies["sources"] for problem in source["problems"]]
+    problems += [*policies["warnings"], *(answer.data.get("fault") or ()), *(answer.data.get("trouble") or ())]
+    problems += [f"{kind} is known as of {view['age']:.0f} s ago: {view['fault']}"
+                 for kind, view in (cluster.get("kinds") or {}).items() if view["fault"] and view["age"] is not None]
+    return ServerFigures(answer.endpoint, healthy(answer), policies["generation"], policies["digest"],
+                         cluster.get("nodes"), tuple(problems))
+
+
+def cluster_figures(cluster: Cluster, now: int, source: str) -> ClusterFigures:
+    """Return the figures of a cluster at a time in ns since the epoch."""
+    snapshot = cluster.snapshot(now)
+    nodes = sorted(_loads(snapshot), key=lambda each: (-each.heat[0], -each.heat[1], each.name))
+    waiting = sorted((_wait(pod, now) for pod in cluster.pending),
+                     key=lambda each: (-each.priority, -(each.seconds or 0), each.pod))
+    return ClusterFigures(source, now, len(cluster.bound_pods()), tuple(nodes), tuple(waiting))
+
+
+def _loads(snapshot: Snapshot) -> Iterator[NodeHeat]:
+    for number, name in enumerate(snapshot.names):
+        row = snapshot.row(number)
+        usage = row.metric.usage if row.metric is not None and snapshot.is_fresh(number) else None
+        measured = None
+        if usage is not None:
+            measured = {each: _share(usage[each], row.allocatable[each]) for each in _RESOURCES if each in usage}
+        yield NodeHeat(
+            name, len(row.pods), {each: _share(row.requested[each], row.allocatable[each]) for each in _RESOURCES},
+            measured, bool((row.node.get("spec") or {}).get("unschedulable")),
+        )
+
+
+def _share(amount: float, whole: float) -> float:
+    return round(100 * amount / whole, 1) if whole else 0.0
+
+
+def _wait(pod: PodInfo, now: int) -> PodWait:
+    from koordpolicy.engine.cluster.objects.metrics import nanoseconds  # noqa: PLC0415 - numpy
+
+    metadata, status = pod.object.get("metadata") or {}, pod.object.get("status") or {}
+    try:
+        seconds: float | None = max(0.0, round((now - nanoseconds(metadata["creationTimestamp"], "")) / 1e9, 3))
+    except (KeyError, TypeError, ValueError):
+        seconds = None
+    gates = [str(each.get("name")) for each in (pod.object.get("spec") or {}).get("schedulingGates") or ()]
+    reasons = [str(each.get("message") or each.get("reason") or "") for each in status.get("conditions") or ()
+               if each.get("type") == "PodScheduled" and each.get("status") != "True"]
+    reason = f"gates: {', '.join(gates)}" if gates else next(iter(reasons), "")
+    return PodWait(pod.key, pod.priority, pod.requests["cpu"], pod.requests["memory"], seconds, reason,
+                   str(status.get("nominatedNodeName") or ""))
+
+
+def rendered(frame: TopFrame, *, height: int | None, live: bool) -> RenderableType:
+    """Return a frame for a terminal of some lines (None: all rows); `live` adds how to end it."""
+    from rich.console import Group  # noqa: PLC0415 - as in `terminal`
+    from rich.text import Text  # noqa: PLC0415
+
+    parts: list[RenderableType] = []
+    if frame.servers:
+        parts += [_servers(frame.servers), Text()]
+    if (cluster := frame.cluster) is not None:
+        measured = sum(each.measured is not None for each in cluster.nodes)
+        figures = (f"{counted(len(cluster.nodes), 'node')} ({measured} measured), "
+                   f"{counted(cluster.bound, 'pod')} bound, {len(cluster.waiting)} waiting")
+        parts += [Text(one_line(f"{cluster.source} at {rfc3339(cluster.now)}: {figures}"), style="bold"), Text()]
+        rows = None if height is None else max(
+            2 * _LEAST_ROWS, height - _LINES_BESIDE - len(frame.servers) - sum(bool(each.problems)
+                                                                               for each in frame.servers))
+        parts += [_nodes(cluster.nodes, None if rows is None else rows - min(rows // 2, len(cluster.waiting))), Text()]
+        parts.append(_pods(cluster.waiting, None if rows is None else rows // 2))
+    if frame.note:
+        parts.append(Text(one_line(frame.note), style="red", no_wrap=True, overflow="ellipsis"))
+    if live:
+        parts.append(Text("q: quit", style="dim"))
+    return Group(*parts)
+
+
+def _servers(servers: Sequence[ServerFigures]) -> RenderableType:
+    from rich.text import Text  # noqa: PLC0415
+
+    lines = Text(no_wrap=True, overflow="ellipsis")
+    for number, each in enumerate(servers):
+        state, style = ("healthy", "green") if each.healthy else ("NOT HEALTHY", "bold red")
+        lines.append(("\n" if number else "") + one_line(f"{each.endpoint}  "))
+        lines.append(state, style=style)
+        if each.generation is not None:
+            nodes = "" if each.nodes is None else f", {counted(each.nodes, 'node')}"
+            lines.append(f"  generation {each.generation}, hash {short(each.hash)}{nodes}")
+        if each.problems:
+            first, *others = each.problems
+            more = f" (and {len(others)} more)" if others else ""
+            lines.append(f"\n  ! {one_line(first)}{more}", style="red")
+    return lines
+
+
+def _grid(*heads: tuple[str, str]) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name, justify in heads:
+        last = name in ("reason", "node")
+        grid.add_column(name, justify=justify, no_wrap=True,  # type: ignore[arg-type]
+                        overflow="ellipsis" if last else "fold")
+    return grid
+
+
+def _nodes(nodes: Sequence[NodeHeat], most: int | None) -> RenderableType:
+    grid = _grid(("node", "left"), ("pods", "right"), ("cpu", "right"), ("", "left"), ("mem", "right"), ("", "left"),
+                 ("cpu requested", "right"), ("mem requested", "right"))
+    for each in nodes[:most]:
+        cells: list[Any] = [_plain(f"{each.name} (cordoned)" if each.unschedulable else each.name), str(each.pods)]
+        for resource in _RESOURCES:
+            share = (each.measured or {}).get(resource)
+            cells += ["-", ""] if share is None else [f"{share:.0f} %", bar(share, 10)]
+        grid.add_row(*cells, *(f"{each.requested[resource]:.0f} %" for resource in _RESOURCES))
+    return grid
+
+
+def _pods(pods: Sequence[PodWait], most: int | None) -> RenderableType:
+    grid = _grid(("waiting pod", "left"), ("priority", "right"), ("cpu", "right"), ("mem", "right"), ("since", "right"),
+                 ("reason", "left"))
+    for each in pods[:most]:
+        reason = f"nominated to {each.nominated}" if each.nominated else each.reason
+        grid.add_row(_plain(each.pod), str(each.priority), f"{each.cpu}m", f"{each.memory // _MEBIBYTE}Mi",
+                     "?" if each.seconds is None else time_of(each.seconds), _plain(reason))
+    return grid
+
+
+def _plain(text: str) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(one_line(text))
