@@ -247,14 +247,27 @@ MEASURED_LIST: Final = ObjectType(
     doc="Measured amounts by resource: cpu in milli-cores, all else in base units. Reading an amount without a metric"
     " is the error `NoMetric`.",
 )
+_STATISTICS: Final = {
+    "avg": "The average over it.", "p50": "The median over it.", "p90": "The 90th percentile over it.",
+    "p95": "The 95th percentile over it.", "p99": "The 99th percentile over it.",
+}
+USAGE_OVER: Final = ObjectType(
+    "UsageOver", {name: Field(MEASURED_LIST.type, text) for name, text in _STATISTICS.items()},
+    doc="Measured amounts over one duration, per statistic.",
+)
+USAGE_DURATIONS: Final = ObjectType(
+    "UsageDurations", {}, index=USAGE_OVER.type,
+    doc="Statistics by the duration that they are over, as the node's NodeMetric reports them, such as `5m` and `1h`. A"
+    " duration that is not reported is the error `NoMetric`.",
+)
 USAGE: Final = ObjectType(
     "Usage",
     {
         **_AMOUNTS,
+        "over": Field(USAGE_DURATIONS.type, "Statistics of a NodeMetric by duration: `usage.over['5m'].p95.cpu`."),
         **{name: Field(MEASURED_LIST.type, text) for name, text in {
             "avg": "The average over the longest duration that was aggregated.",
-            "p50": "The median over it.", "p90": "The 90th percentile over it.",
-            "p95": "The 95th percentile over it.", "p99": "The 99th percentile over it.",
+            **{name: text for name, text in _STATISTICS.items() if name != "avg"},
         }.items()},
     },
     index=INT,
@@ -330,7 +343,10 @@ BEST_EFFORT_CPU: Final = ObjectType(
     },
     doc="CPU of the best-effort tier, averages over the window; a value that was not measured is an error.",
 )
-TYPES: Final = (RESOURCE_LIST, MEASURED_LIST, USAGE, NODE_INFO, POD_INFO, PLACEMENT, DEVICE, BEST_EFFORT_CPU)
+TYPES: Final = (
+    RESOURCE_LIST, MEASURED_LIST, USAGE, USAGE_DURATIONS, USAGE_OVER, NODE_INFO, POD_INFO, PLACEMENT, DEVICE,
+    BEST_EFFORT_CPU,
+)
 """The object types of the variables that are not API objects."""
 
 

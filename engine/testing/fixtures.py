@@ -373,12 +373,20 @@ def _node_objects(
     item = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
     yield merged(item, given.get("object") or {})
     usage = given.get("usage")
+    if usage is None and given.get("usageOver"):
+        raise FixtureError(f"the node `{name}` has a `usageOver` and no `usage`")
     if usage is None and pods:
         raise FixtureError(f"the pod `{pods[0]['name']}` has a usage, and its node `{name}` has none")
     if usage is not None:
+        of_node: dict[str, Any] = {"nodeUsage": {"resources": _amounts(usage)}}
+        if given.get("usageOver"):
+            of_node["aggregatedNodeUsages"] = [
+                {"duration": duration,
+                 "usage": {name: {"resources": _amounts(amounts)} for name, amounts in statistics.items()}}
+                for duration, statistics in given["usageOver"].items()
+            ]
         measured: dict[str, Any] = {
-            "updateTime": _moment(now, given.get("usageAge") or _USAGE_AGE),
-            "nodeMetric": {"nodeUsage": {"resources": _amounts(usage)}},
+            "updateTime": _moment(now, given.get("usageAge") or _USAGE_AGE), "nodeMetric": of_node,
         }
         if pods:
             measured["podsMetric"] = pods

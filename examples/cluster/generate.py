@@ -108,10 +108,17 @@ def metric(name: str, cores: int, memory: int, percent: int, pods: list[dict]) -
             "nodeMetric": {
                 "nodeUsage": {"resources": usage},
                 "systemUsage": {"resources": system},
-                "aggregatedNodeUsages": [{"duration": "5m", "usage": {
-                    "p50": {"resources": usage},
-                    "p90": {"resources": {"cpu": f"{min(cores * 1000, milli * 11 // 10)}m", "memory": usage["memory"]}},
-                }}],
+                "aggregatedNodeUsages": [
+                    {"duration": "5m", "usage": {
+                        "p50": {"resources": usage},
+                        **{name: {"resources": {
+                            "cpu": f"{min(cores * 1000, milli * percent // 100)}m", "memory": usage["memory"],
+                        }} for name, percent in (("p90", 110), ("p95", 115))},
+                    }},
+                    {"duration": "30m", "usage": {"p95": {"resources": {
+                        "cpu": f"{min(cores * 1000, milli * 125 // 100)}m", "memory": usage["memory"],
+                    }}}},
+                ],
             },
             "podsMetric": [{
                 "namespace": pod["metadata"]["namespace"], "name": pod["metadata"]["name"],

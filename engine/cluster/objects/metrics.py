@@ -14,10 +14,12 @@ from koordpolicy.engine.kubernetes.objects import NANOSECONDS, check_object, nan
 from .pods import ResourceList, mapping_at, objects_at, resource_list, text_at
 
 __all__ = [
-    "NANOSECONDS", "STATISTICS", "MeasuredList", "NodeMetric", "Unmeasured", "nanoseconds", "unmeasured",
+    "NANOSECONDS", "STATISTICS", "WINDOWS", "MeasuredList", "NodeMetric", "Unmeasured", "nanoseconds", "unmeasured",
 ]
 
 STATISTICS: Final = ("avg", "p50", "p90", "p95", "p99")
+WINDOWS: Final = "over"
+"""The key of a usage's statistics by duration."""
 
 _DEFAULT_REPORT_INTERVAL: Final = 60
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|m|us|µs|ns|s)")
@@ -70,6 +72,23 @@ class MeasuredList(dict[str, Any]):
         return self[key]
 
 
+class Windows(dict[str, Any]):
+    """Statistics of a usage by the duration that they are over, such as `5m`; a duration without any is an error."""
+
+    __slots__ = ()
+
+    def __missing__(self, duration: str) -> Any:
+        written = duration_text(_seconds(duration))
+        if written in self and written != duration:
+            return self[written]  # `300s` is `5m` too
+        there = ", ".join(f"`{each}`" for each in self) or "none"
+        raise unmeasured(f"no metric over `{duration}`; durations that are reported: {there}")
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002 - absence is an error, never a default
+        """Return the statistics over a duration; raise `EvaluationError` (NoMetric) if there are none."""
+        return self[key]
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMetric:
     """A NodeMetric object, read. `updated` is in ns since the epoch; None if the status was never reported."""
@@ -110,18 +129,24 @@ def _resources(parent: Mapping[str, Any], name: str, path: str) -> ResourceList:
     return resource_list(mapping_at(parent, name, path, optional=True), "resources", f"{path}.{name}")
 
 
-def _aggregated(node: Mapping[str, Any]) -> dict[str, MeasuredList]:
-    """Return the usage per statistic, each over the longest duration that has it (Koordinator's default choice)."""
+def _aggregated(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the usage per statistic, each over the longest duration that has it (Koordinator's default choice), and
+    those of all durations under `WINDOWS`.
+    """
     chosen: dict[str, tuple[float, MeasuredList]] = {}
+    windows = Windows()
     for index, entry in enumerate(objects_at(node, "aggregatedNodeUsages", "status.nodeMetric")):
         path = f"status.nodeMetric.aggregatedNodeUsages[{index}]"
         duration = _seconds(text_at(entry, "duration", path))
         usages = mapping_at(entry, "usage", path, optional=True)
         for statistic in usages:
             amounts = _resources(usages, statistic, f"{path}.usage")
+            if amounts:
+                windows.setdefault(duration_text(duration), MeasuredList())[statistic] = MeasuredList(amounts)
             if amounts and (statistic not in chosen or duration > chosen[statistic][0]):
                 chosen[statistic] = duration, MeasuredList(amounts)
-    return {statistic: amounts for statistic, (_, amounts) in chosen.items()}
+    found: dict[str, Any] = {statistic: amounts for statistic, (_, amounts) in chosen.items()}
+    return {**found, WINDOWS: windows} if windows else found
 
 
 def _pods(status: Mapping[str, Any]) -> dict[str, ResourceList]:
@@ -132,6 +157,16 @@ def _pods(status: Mapping[str, Any]) -> dict[str, ResourceList]:
         if usage:  # empty entries are ignored (Koordinator's pod-assign cache)
             found[f"{text_at(entry, 'namespace', path)}/{text_at(entry, 'name', path)}"] = usage
     return found
+
+
+@lru_cache(maxsize=256)
+def duration_text(seconds: float) -> str:
+    """Return a duration in the shortest form with whole units: `1h30m`, `5m`, `90s` as `1m30s`; parts of a second are
+    left out.
+    """
+    whole = int(seconds)
+    parts = ((whole // 3600, "h"), (whole // 60 % 60, "m"), (whole % 60, "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
     resource_name,
 )
 
-from .metrics import NANOSECONDS, STATISTICS, MeasuredList, NodeMetric, nanoseconds
+from .metrics import NANOSECONDS, STATISTICS, WINDOWS, MeasuredList, NodeMetric, nanoseconds
 from .pods import (
     NONZERO,
     WHOLE_DEVICE,
@@ -208,7 +208,7 @@ class NodeRow:
         metric = self.metric
         if metric is None or metric.updated is None:
             return MeasuredList()
-        names = [name for name in metric.usage if name not in STATISTICS]
+        names = [name for name in metric.usage if name not in STATISTICS and name != WINDOWS]
         total: dict[str, int] = {name: metric.usage[name] for name in names}
         reported = metric.updated - metric.report_interval * NANOSECONDS
         for pod in self.pods.values():

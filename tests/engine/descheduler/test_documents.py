@@ -237,3 +237,21 @@ def test_the_shipped_drain_waits_and_then_moves_pods_off_the_hot_node(cycle):
     objects = hot(pod("a", "hot"), pod("b", "hot"), used={"a": "3000m", "b": "6000m"})
     text = (POLICIES / "drain-hot-nodes.yaml").read_text()
     assert (evicted(cycle(objects, text, cycles=4)), evicted(cycle(objects, text, cycles=5))) == ([], ["b"])
+
+
+def test_a_percentile_over_a_duration_selects_sources(cycle):
+    objects = hot(pod("a", "hot"), used={"a": "3000m"})
+    objects[-2]["status"]["nodeMetric"]["aggregatedNodeUsages"] = [
+        {"duration": duration, "usage": {"p95": {"resources": {"cpu": cpu}}}}
+        for duration, cpu in (("5m0s", "3900m"), ("30m", "1000m"))
+    ]
+
+    def evicts(source: str) -> tuple[list[str], set[str]]:
+        result = cycle(objects, drain().replace(f'source: "{SOURCE}"', f'source: "{source}"').replace("<= 70", "< 0"))
+        return evicted(result), {each.message for each in result.failures}
+
+    cold = {"no metric of `over`"}
+    assert [evicts(f"usage.over['{duration}'].p95.cpu > 2000") for duration in ("5m", "300s", "30m")] == [
+        (["a"], cold), (["a"], cold), ([], cold)]
+    assert evicts("usage.over['1h'].p95.cpu > 2000") == (
+        [], {"no metric over `1h`; durations that are reported: `5m`, `30m`", *cold})

@@ -108,3 +108,14 @@ def test_what_is_wrong_with_a_fixture_is_said(arguments, complaint):
     with pytest.raises(FixtureError) as caught:
         world(**arguments)
     assert complaint in str(caught.value)
+
+
+def test_a_node_has_statistics_of_its_usage_by_duration():
+    (metric,) = world({"n": {"usage": {"cpu": 2}, "usageOver": {"5m": {"p95": {"cpu": 3}}}}}).cluster.objects(
+        "NodeMetric").values()
+    assert metric["status"]["nodeMetric"] == {
+        "nodeUsage": {"resources": {"cpu": "2"}},
+        "aggregatedNodeUsages": [{"duration": "5m", "usage": {"p95": {"resources": {"cpu": "3"}}}}],
+    }
+    with pytest.raises(FixtureError, match="the node `n` has a `usageOver` and no `usage`"):
+        world({"n": {"usageOver": {"5m": {"p95": {"cpu": 3}}}}})
