@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,6 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 
 from .pods import NodeFit, placement_key
-
-_BLOCK: Final = 256
 
 
 class FittingNodes:
@@ -29,7 +26,6 @@ class FittingNodes:
         self._rows = np.array(rows, dtype=np.intp)
         self._free: dict[str, NDArray[np.int64]] = {}
         self._first: dict[Hashable, tuple[int, ...]] = {}
-        self._admitted: dict[str, dict[int, bool]] = {}
 
     def any(self, pod: PodInfo) -> bool:
         """Return whether one of the nodes takes the pod."""
@@ -41,19 +37,12 @@ class FittingNodes:
         return any(row != home for row in self._first_two(pod))
 
     def places(self, pod: PodInfo, among: NDArray[np.bool_] | None = None) -> Iterator[int]:
-        """Yield the places in `rows` of nodes that take the pod, in order; `among` restricts them by place."""
+        """Return the places in `rows` of nodes that take the pod, in order; `among` restricts them by place."""
         with_room = np.ones(len(self._rows), dtype=np.bool_) if among is None else among.copy()
         for name, amount in pod.requests.items():
             with_room &= self.free(name) >= amount
-        admitted = self._admitted.setdefault(placement_key(pod), {})
-        for start in range(0, len(with_room), _BLOCK):
-            for place in np.flatnonzero(with_room[start : start + _BLOCK]).tolist():
-                row = int(self._rows[start + place])
-                admits = admitted.get(row)
-                if admits is None:
-                    admits = admitted[row] = self._fit.admits(pod, row)
-                if admits:
-                    yield start + place
+        with_room &= self._fit.admitted(pod)[self._rows]
+        return iter(np.flatnonzero(with_room).tolist())
 
     def free(self, resource: str) -> NDArray[np.int64]:
         """Return the free amounts by place: allocatable less the requests of active pods. Read-only."""

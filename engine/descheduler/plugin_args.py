@@ -6,7 +6,7 @@ are about values are those of Kubernetes' descheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .argument_faults import Fault, refuse
 from .pods import labels_of
+from .templates import PodTemplate, template_of
 
 
 def decode(args: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class PodSelection:
         )
 
     def takes(self, pod: PodInfo) -> bool:
-        """Return whether the pod is selected."""
+        """Return whether the pod is selected; all pods of a template are, or none."""
         if (self.included and pod.namespace not in self.included) or pod.namespace in self.excluded:
             return False
         return self.selector is None or matches_labels(self.selector, labels_of(pod))
@@ -76,3 +77,18 @@ class PodSelection:
             self.takes(pod) and not evictor.is_leaving(pod)
             and evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None
         )
+
+    def candidates(self, pods: Iterable[PodInfo], evictor: Evictor) -> list[bool]:
+        """Return what `candidate` says of each pod."""
+        leaving, known = evictor.leaving(), dict[PodTemplate, bool]()
+        found = []
+        for pod in pods:
+            template = template_of(pod)
+            is_taken = known.get(template)
+            if is_taken is None:
+                is_taken = known[template] = self.takes(pod)
+            found.append(
+                is_taken and pod.key not in leaving
+                and evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None,
+            )
+        return found

@@ -20,6 +20,7 @@ from koordpolicy.engine.cluster.state import ClusterState
 from koordpolicy.engine.kubernetes.selectors import matches_labels, matches_node, untolerated
 from koordpolicy.engine.kubernetes.vocabulary import EVICTION_COST_ANNOTATION
 
+from .admission import NodeAdmission
 from .pod_columns import PodColumns
 from .templates import DELETION_COST_ANNOTATION, PREFER_NO_EVICTION, PodTemplate, fact_of, template_of
 
@@ -180,33 +181,29 @@ class PlacementGroups:
 
     def __init__(self, snapshot: Snapshot, rows: Sequence[int]) -> None:
         self._snapshot = snapshot
-        self._rows = rows
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._rows = np.array(rows, dtype=np.intp)
+        self._known: dict[str, NDArray[np.intp]] = {}
 
-    def rows(self, pod: PodInfo) -> tuple[int, ...]:
+    def rows(self, pod: PodInfo) -> NDArray[np.intp]:
         """Return the rows whose labels the pod selects and whose taints it tolerates; cordoned ones too."""
         key = placement_key(pod)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = tuple(
-                row for row in self._rows
-                if untolerated(pod.object, node := self._snapshot.node(row)) is None and matches_node(pod.object, node)
-            )
+            admission, snapshot = NodeAdmission.of(self._snapshot), self._snapshot
+            admitted = admission.tolerated(pod, snapshot) & admission.selected(pod, snapshot)
+            found = self._known[key] = self._rows[admitted[self._rows]]
         return found
 
-    def feasible(self, pods: Iterable[PodInfo]) -> frozenset[int]:
-        """Return the rows that at least one of the pods may be on; pods with a single row do not count."""
+    def feasible(self, pods: Iterable[PodInfo]) -> int:
+        """Return the number of rows that at least one of the pods may be on; pods with a single row do not count."""
         distinct = {template_of(pod): pod for pod in pods}
-        found: set[int] = set()
-        for pod in {placement_key(pod): pod for pod in distinct.values()}.values():
-            rows = self.rows(pod)
-            if len(rows) > 1:
-                found.update(rows)
-        return frozenset(found)
+        by_placement = {placement_key(pod): pod for pod in distinct.values()}
+        several = [rows for pod in by_placement.values() if len(rows := self.rows(pod)) > 1]
+        return len(several[0] if len(several) == 1 else np.unique(np.concatenate(several))) if several else 0
 
 
 _MOST_KNOWN: Final = 1_024
-_BLOCK: Final = 64
+_MOST_ADMITTED: Final = 64
 
 
 class NodeFit:
@@ -219,7 +216,7 @@ class NodeFit:
         self._snapshot = snapshot
         self._requested: dict[int, ResourceList] = {}
         self._room: dict[tuple[tuple[str, int], ...], NDArray[np.bool_]] = {}
-        self._admitted: dict[str, dict[int, bool]] = {}
+        self._admitted: dict[str, NDArray[np.bool_]] = {}
 
     @property
     def names(self) -> Sequence[str]:
@@ -250,16 +247,21 @@ class NodeFit:
         return Destinations(self, rows)
 
     def strict_rows(self, pod: PodInfo, rows: NDArray[np.intp]) -> Iterator[int]:
-        """Yield the rows whose nodes take the pod, as `fits_strictly` says of a node that it is not on."""
-        admitted = self._admitted.setdefault(placement_key(pod), {})
-        fitting = rows[self._has_free(pod)[rows]]
-        for start in range(0, len(fitting), _BLOCK):
-            for row in fitting[start : start + _BLOCK].tolist():
-                admits = admitted.get(row)
-                if admits is None:
-                    admits = admitted[row] = self.admits(pod, row)
-                if admits and not self._repels(pod, row):
-                    yield row
+        """Return the rows whose nodes take the pod, as `fits_strictly` says of a node that it is not on."""
+        fitting = rows[(self._has_free(pod) & self.admitted(pod))[rows]]
+        return (row for row in fitting.tolist() if not self._repels(pod, row))
+
+    def admitted(self, pod: PodInfo) -> NDArray[np.bool_]:
+        """Return for each row what `admits` says. Read-only."""
+        key = placement_key(pod)
+        found = self._admitted.get(key)
+        if found is None:
+            snapshot, admission = self._snapshot, NodeAdmission.of(self._snapshot)
+            found = admission.open(snapshot) & admission.selected(pod, snapshot) & admission.tolerated(pod, snapshot)
+            if len(self._admitted) >= _MOST_ADMITTED:
+                self._admitted.clear()
+            self._admitted[key] = found
+        return found
 
     def _has_free(self, pod: PodInfo) -> NDArray[np.bool_]:
         """Return for each row whether there is room for one more pod with such requests."""

@@ -10,10 +10,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.descheduler.pods import placement_key
-from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels, matches_node, untolerated
+from koordpolicy.engine.descheduler.admission import NodeAdmission
+from koordpolicy.engine.descheduler.pod_columns import PodColumns, Positions
+from koordpolicy.engine.descheduler.templates import fact_of, template_of
+from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
 
 Json = Mapping[str, Any]
 
@@ -37,12 +40,6 @@ class SpreadConstraint:
         """Return whether a pod with those labels counts."""
         return matches_labels(self.selector, labels, absent=False)
 
-    def includes(self, node: Json) -> bool:
-        """Return whether the policies of the constraint include the node."""
-        if self.honors_affinity and not matches_node(self.pod.object, node):
-            return False
-        return not self.honors_taints or untolerated(self.pod.object, node) is None
-
 
 def constraints_of(pods: Iterable[PodInfo], actions: Collection[str]) -> Iterator[SpreadConstraint]:
     """Yield the distinct constraints of pods with one of these `whenUnsatisfiable`; malformed ones are left out.
@@ -50,27 +47,32 @@ def constraints_of(pods: Iterable[PodInfo], actions: Collection[str]) -> Iterato
     Two are the same if they restrict the same pods to the same nodes.
     """
     seen: set[str] = set()
-    for pod in pods:
-        labels = pod.object["metadata"].get("labels") or {}
-        for given in pod.object["spec"].get("topologySpreadConstraints") or ():
-            if given.get("whenUnsatisfiable") not in actions:
-                continue
-            found = _constraint(pod, given, labels)
-            if found is None:
-                continue
-            spec = pod.object["spec"]
-            affinity = None
-            if found.honors_affinity:
-                affinity = spec.get("nodeSelector"), ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-                    "requiredDuringSchedulingIgnoredDuringExecution",
-                )
-            key = repr((
-                found.max_skew, found.topology_key, found.selector, found.honors_affinity, affinity,
-                found.honors_taints, spec.get("tolerations") if found.honors_taints else None,
-            ))
-            if key not in seen:
+    for template in dict.fromkeys(map(template_of, pods)):
+        for when, found, key in fact_of(template.pod, _constraints):
+            if when in actions and key not in seen:
                 seen.add(key)
                 yield found
+
+
+def _constraints(pod: PodInfo) -> list[tuple[str, SpreadConstraint, str]]:
+    """Return the constraints of a pod with their `whenUnsatisfiable` and identity."""
+    labels, spec = pod.object["metadata"].get("labels") or {}, pod.object["spec"]
+    constraints = []
+    for given in spec.get("topologySpreadConstraints") or ():
+        found = _constraint(pod, given, labels)
+        if found is None:
+            continue
+        affinity = None
+        if found.honors_affinity:
+            affinity = spec.get("nodeSelector"), ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+                "requiredDuringSchedulingIgnoredDuringExecution",
+            )
+        key = repr((
+            found.max_skew, found.topology_key, found.selector, found.honors_affinity, affinity,
+            found.honors_taints, spec.get("tolerations") if found.honors_taints else None,
+        ))
+        constraints.append((given.get("whenUnsatisfiable"), found, key))
+    return constraints
 
 
 def _constraint(pod: PodInfo, given: Json, labels: Mapping[str, str]) -> SpreadConstraint | None:
@@ -97,106 +99,84 @@ def _with_own_values(selector: Json | None, keys: Sequence[str], labels: Mapping
 class NodeDomains:
     """The nodes of one call by the values of one label."""
 
-    domain_of: Mapping[str, str]
-    """The domain by node name, without nodes that lack the label."""
     codes: NDArray[np.intp]
-    """The place of each node's domain in `values`; -1 without one."""
+    """By row, the place of the node's domain in `values`; -1 without one, and for nodes of no concern."""
     values: tuple[str, ...]
 
 
 class Topologies:
     """The domains of the nodes at `rows`; found once per label, and once for pods with equal constraints."""
 
-    def __init__(self, snapshot: Snapshot, rows: Sequence[int]) -> None:
+    def __init__(self, snapshot: Snapshot, rows: Rows) -> None:
         self._snapshot = snapshot
         self._rows = rows
-        self._all = np.array(rows, dtype=np.intp)
+        self._columns = PodColumns.of(snapshot)
         self._topologies: dict[str, NodeDomains] = {}
-        self._included: dict[tuple[bool, bool, str], NDArray[np.bool_]] = {}
 
-    def domains(self, constraint: SpreadConstraint, pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:
-        """Return the pods by domain: empty domains of nodes that the policies include, and all domains with a pod."""
+    def domains(self, constraint: SpreadConstraint, places: Positions) -> Domains:
+        """Return the pods at these places by domain: empty domains of nodes that the policies include, and all domains
+        with a pod.
+        """
         topology = self._topology(constraint.topology_key)
-        codes = topology.codes[self._includes(constraint)]
-        domains: dict[str, list[PodInfo]] = {
-            topology.values[code]: [] for code in np.unique(codes[codes >= 0]).tolist()
-        }
-        for pod in pods:
-            value = topology.domain_of.get(pod.node_name)
-            if value is not None:
-                domains.setdefault(value, []).append(pod)
-        return domains
+        codes = topology.codes[self._rows[self._includes(constraint)]]
+        of_pods = topology.codes[self._columns.rows[places]]
+        inside = of_pods >= 0
+        return Domains(topology.values, np.unique(codes[codes >= 0]), places[inside], of_pods[inside])
 
     def rows_of(self, constraint: SpreadConstraint, domains: Collection[str]) -> NDArray[np.intp]:
         """Return the rows of these domains that the policies include, in the order of the nodes."""
         topology = self._topology(constraint.topology_key)
         wanted = np.array([value in domains for value in topology.values] + [False], dtype=np.bool_)
-        chosen: NDArray[np.intp] = self._all[wanted[topology.codes] & self._includes(constraint)]
+        chosen: NDArray[np.intp] = self._rows[wanted[topology.codes[self._rows]] & self._includes(constraint)]
         return chosen
 
     def _topology(self, key: str) -> NodeDomains:
         found = self._topologies.get(key)
         if found is None:
             places: dict[str, int] = {}
-            codes, domain_of = [], {}
-            for row in self._rows:
+            codes = np.full(self._snapshot.size, -1, np.intp)
+            for row in self._rows.tolist():
                 value = (self._snapshot.node(row)["metadata"].get("labels") or {}).get(key)
-                codes.append(-1 if value is None else places.setdefault(value, len(places)))
                 if value is not None:
-                    domain_of[self._snapshot.names[row]] = value
-            found = NodeDomains(domain_of, np.array(codes, dtype=np.intp), tuple(places))
-            self._topologies[key] = found
+                    codes[row] = places.setdefault(value, len(places))
+            found = self._topologies[key] = NodeDomains(codes, tuple(places))
         return found
 
     def _includes(self, constraint: SpreadConstraint) -> NDArray[np.bool_]:
-        honored = constraint.honors_affinity or constraint.honors_taints
-        key = constraint.honors_affinity, constraint.honors_taints, placement_key(constraint.pod) if honored else ""
-        found = self._included.get(key)
-        if found is None:
-            found = self._included[key] = np.array(
-                [constraint.includes(self._snapshot.node(row)) for row in self._rows], dtype=np.bool_,
-            )
+        """Return for each of the rows whether the policies of the constraint include its node."""
+        admission, snapshot = NodeAdmission.of(self._snapshot), self._snapshot
+        found = np.ones(snapshot.size, np.bool_)
+        if constraint.honors_affinity:
+            found &= admission.selected(constraint.pod, snapshot)
+        if constraint.honors_taints:
+            found &= admission.tolerated(constraint.pod, snapshot)
+        return found[self._rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """The pods that a constraint counts by domain."""
+
+    values: Sequence[str]
+    included: NDArray[np.intp]
+    """The domains, as places in `values`, that count without pods too; ascending."""
+    places: Positions
+    """The pods in a domain, in the order of nodes."""
+    codes: NDArray[np.intp]
+    """The domain of each pod."""
+
+    def is_balanced(self, max_skew: int) -> bool:
+        """Return whether no two domains differ by more pods than `max_skew`."""
+        sizes = np.bincount(self.codes, minlength=len(self.values))
+        sizes = sizes[np.union1d(self.included, np.flatnonzero(sizes))]
+        return not len(sizes) or int(sizes.max()) - int(sizes.min()) <= max_skew
+
+    def pods(self, columns: PodColumns) -> dict[str, list[PodInfo]]:
+        """Return the pods of each domain by its value."""
+        found: dict[str, list[PodInfo]] = {self.values[code]: [] for code in self.included.tolist()}
+        for pod, code in zip(columns.listed(self.places), self.codes.tolist(), strict=True):
+            found.setdefault(self.values[code], []).append(pod)
         return found
-
-
-class LabelledPods:
-    """The pods of a namespace, found by the labels of a selector."""
-
-    def __init__(self, pods: Sequence[PodInfo]) -> None:
-        self._pods = pods
-        self._by_label: dict[str, dict[str, list[PodInfo]]] = {}
-
-    def counted(self, constraint: SpreadConstraint) -> Iterator[PodInfo]:
-        """Yield the pods that the constraint counts: those that its selector takes and that do not terminate."""
-        selector = constraint.selector or {}
-        labels, expressions = selector.get("matchLabels") or {}, selector.get("matchExpressions")
-        pods = self._pods
-        if labels:
-            key, value = next(iter(labels.items()))
-            pods = self._having(key).get(value, [])
-        exact = len(labels) == 1 and not expressions
-        for pod in pods:
-            metadata = pod.object["metadata"]
-            if metadata.get("deletionTimestamp") is None and (
-                exact or constraint.takes(metadata.get("labels") or {})
-            ):
-                yield pod
-
-    def _having(self, key: str) -> Mapping[str, list[PodInfo]]:
-        found = self._by_label.get(key)
-        if found is None:
-            found = self._by_label[key] = {}
-            for pod in self._pods:
-                value = (pod.object["metadata"].get("labels") or {}).get(key)
-                if value is not None:
-                    found.setdefault(value, []).append(pod)
-        return found
-
-
-def is_balanced(domains: Mapping[str, Sequence[PodInfo]], max_skew: int) -> bool:
-    """Return whether no two domains differ by more pods than `max_skew`."""
-    sizes = [len(pods) for pods in domains.values()]
-    return not sizes or max(sizes) - min(sizes) <= max_skew
 
 
 def sort_pods(pods: Iterable[PodInfo], is_evictable: Callable[[PodInfo], bool]) -> list[PodInfo]:
@@ -205,12 +185,10 @@ def sort_pods(pods: Iterable[PodInfo], is_evictable: Callable[[PodInfo], bool]) 
     Pods that may not be evicted, then those with a node selector or node affinity, then the others; each by ascending
     priority, so that among equal pods those of the highest priority go first, as in Kubernetes' descheduler.
     """
-    return sorted(pods, key=lambda pod: _rank(pod, is_evictable))
+    return sorted(pods, key=lambda pod: fact_of(pod, _rank) if is_evictable(pod) else (0, 0))
 
 
-def _rank(pod: PodInfo, is_evictable: Callable[[PodInfo], bool]) -> tuple[int, float]:
-    if not is_evictable(pod):
-        return 0, 0
+def _rank(pod: PodInfo) -> tuple[int, float]:
     spec = pod.object["spec"]
     priority = spec.get("priority")
     bound = spec.get("nodeSelector") is not None or (spec.get("affinity") or {}).get("nodeAffinity") is not None

@@ -5,21 +5,23 @@ Kubernetes' descheduler (removepodsviolatingtopologyspreadconstraint). Pods that
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.plugin_args import PodSelection
-from koordpolicy.engine.descheduler.pods import NodeFit
+from koordpolicy.engine.descheduler.pod_columns import PodColumns, Positions
+from koordpolicy.engine.descheduler.pods import NodeFit, labels_of
 from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.framework.points import Refusal
 
 from .args import check_args
-from .constraints import LabelledPods, SpreadConstraint, Topologies, constraints_of, is_balanced, moves, sort_pods
+from .constraints import SpreadConstraint, Topologies, constraints_of, moves, sort_pods
 
 __all__ = ["RemovePodsViolatingTopologySpreadConstraint", "check_args", "make"]
 
@@ -38,15 +40,14 @@ class RemovePodsViolatingTopologySpreadConstraint:
 
     def balance(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods until all domains of each constraint are within its skew."""
-        order = [int(row) for row in rows]
-        candidates = _Once(functools.partial(self._counts, evictor))
-        run = _Run(evictor, Topologies(snapshot, order), NodeFit(snapshot))
+        columns = PodColumns.of(snapshot)
+        candidates = _Candidates(columns, self._selection, evictor)
+        run = _Run(evictor, columns, Topologies(snapshot, rows), NodeFit(snapshot))
         marked: dict[str, tuple[PodInfo, SpreadConstraint]] = {}
-        for of_namespace in self._by_namespace(snapshot, order).values():
-            carriers = (pod for pod in of_namespace if pod.object["spec"].get("topologySpreadConstraints"))
-            pods = LabelledPods(of_namespace)
-            for constraint in list(constraints_of(filter(candidates.ask, carriers), self._actions)):
-                for pod in self._to_move(constraint, filter(candidates.ask, pods.counted(constraint)), run):
+        for carriers, pods in self._by_namespace(columns, rows):
+            for constraint in list(constraints_of(columns.listed(candidates.among(carriers)), self._actions)):
+                counted = candidates.among(_counted(constraint, pods, columns))
+                for pod in self._to_move(constraint, counted, run):
                     marked.setdefault(pod.key, (pod, constraint))
         for pod, constraint in marked.values():
             if evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None:
@@ -54,60 +55,73 @@ class RemovePodsViolatingTopologySpreadConstraint:
                 if not evictor.evict(pod, reason, rule=_RULE) and evictor.total_limit_exceeded():
                     return
 
-    def _counts(self, evictor: Evictor, pod: PodInfo) -> bool:
-        return self._selection.takes(pod) and not evictor.is_leaving(pod) and evictor.filter(pod) is None
+    def _by_namespace(self, columns: PodColumns, rows: Rows) -> Iterator[tuple[Positions, Positions]]:
+        """Yield the pods with a constraint, and all pods, of each namespace in which a pod has one."""
+        on_rows = columns.on(rows)
+        carriers = columns.having(lambda each: "topologySpreadConstraints" in each.pod.object["spec"])
+        found: dict[str, list[int]] = {}
+        for place in carriers[on_rows[carriers]].tolist():
+            found.setdefault(columns.pods[place].namespace, []).append(place)
+        by_namespace: dict[str, list[int]] = {namespace: [] for namespace in found}
+        for code, template in enumerate(columns.templates):
+            if template.pod.namespace in by_namespace:
+                by_namespace[template.pod.namespace].append(code)
+        for namespace, places in found.items():
+            pods = columns.of_codes(by_namespace[namespace])
+            yield np.array(places, np.intp), pods[on_rows[pods]]
 
-    def _by_namespace(self, snapshot: Snapshot, order: Sequence[int]) -> Mapping[str, list[PodInfo]]:
-        """Return the pods of the namespaces in which a pod has a constraint."""
-        found: dict[str, list[PodInfo]] = {}
-        pods_of = [snapshot.pods(row) for row in order]
-        for pods in pods_of:
-            for pod in pods:
-                if pod.namespace not in found and "topologySpreadConstraints" in pod.object["spec"]:
-                    found[pod.namespace] = []
-        if found:
-            for pods in pods_of:
-                for pod in pods:
-                    listed = found.get(pod.namespace)
-                    if listed is not None:
-                        listed.append(pod)
-        return found
-
-    def _to_move(self, constraint: SpreadConstraint, pods: Iterable[PodInfo], run: _Run) -> list[PodInfo]:
-        domains = run.topologies.domains(constraint, pods)
-        if is_balanced(domains, constraint.max_skew):
+    def _to_move(self, constraint: SpreadConstraint, counted: Positions, run: _Run) -> list[PodInfo]:
+        domains = run.topologies.domains(constraint, counted)
+        if domains.is_balanced(constraint.max_skew):
             return []
         by_size = sorted(
-            ((value, sort_pods(of_domain, lambda _: True)) for value, of_domain in domains.items()),
+            ((value, sort_pods(of_domain, lambda _: True)) for value, of_domain in domains.pods(run.columns).items()),
             key=lambda each: len(each[1]),
         )
         average = sum(len(of_domain) for _, of_domain in by_size) / len(by_size)
         below = {value for value, of_domain in by_size if len(of_domain) < average}
-        destinations = run.fit.destinations(run.topologies.rows_of(constraint, below))
-        fits = _Once(destinations.take).ask
+        fits = run.fit.destinations(run.topologies.rows_of(constraint, below)).take
         found = []
+        message = f"no node of a smaller domain of {constraint.topology_key} takes it"
+        refusal = Refusal("topologyBalanceNodeFit", message)
         for pod in moves([of_domain for _, of_domain in by_size], constraint.max_skew, fits):
             if self._must_fit and not fits(pod):
                 # It counts as moved all the same, so that the others are not moved in its place.
-                message = f"no node of a smaller domain of {constraint.topology_key} takes it"
-                run.evictor.keep(pod, Refusal("topologyBalanceNodeFit", message), rule=_RULE)
+                run.evictor.keep(pod, refusal, rule=_RULE)
             else:
                 found.append(pod)
         return found
 
 
-class _Once:
-    """Answers a question about each pod once."""
+def _counted(constraint: SpreadConstraint, pods: Positions, columns: PodColumns) -> Positions:
+    """Return those of the pods that the selector of the constraint takes and that do not terminate."""
+    codes = columns.codes[pods]
+    taken = np.zeros(len(columns.templates), np.bool_)
+    for code in np.unique(codes).tolist():
+        taken[code] = constraint.takes(labels_of(columns.templates[code].pod))
+    chosen = pods[taken[codes]]
+    stays = [each.object["metadata"].get("deletionTimestamp") is None for each in columns.listed(chosen)]
+    return chosen[np.array(stays, np.bool_)]
 
-    def __init__(self, ask: Callable[[PodInfo], bool]) -> None:
-        self._ask = ask
-        self._known: dict[str, bool] = {}
 
-    def ask(self, pod: PodInfo) -> bool:
-        found = self._known.get(pod.key)
-        if found is None:
-            found = self._known[pod.key] = self._ask(pod)
-        return found
+class _Candidates:
+    """The pods that the plugin may evict: selected, not leaving, and without a veto; each is looked at once."""
+
+    def __init__(self, columns: PodColumns, selection: PodSelection, evictor: Evictor) -> None:
+        self._columns = columns
+        self._selection = selection
+        self._evictor = evictor
+        self._is_known = np.zeros(len(columns.pods), np.bool_)
+        self._may_go = np.zeros(len(columns.pods), np.bool_)
+
+    def among(self, places: Positions) -> Positions:
+        """Return the places of candidates among these."""
+        fresh = places[~self._is_known[places]]
+        evictor, takes = self._evictor, self._selection.takes
+        for place, pod in zip(fresh.tolist(), self._columns.listed(fresh), strict=True):
+            self._may_go[place] = takes(pod) and not evictor.is_leaving(pod) and evictor.filter(pod) is None
+        self._is_known[fresh] = True
+        return places[self._may_go[places]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +129,7 @@ class _Run:
     """The data of one call."""
 
     evictor: Evictor
+    columns: PodColumns
     topologies: Topologies
     fit: NodeFit
 

@@ -12,6 +12,15 @@ from koordpolicy.engine.cel.explain.clauses import ABSENT
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.derived import Derived
 from koordpolicy.engine.cluster.edits import Edit, label_edit, may_vary, without_selection_edit
+from koordpolicy.engine.cluster.node_selection import (
+    PREFERRED,
+    REQUIRED,
+    NodeSelection,
+    label_path,
+    node_affinity,
+    paths_of,
+    pod_that_requires,
+)
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, CacheKey, Code, Point, Refusal, Scores
@@ -21,15 +30,6 @@ from koordpolicy.plugin import SKIP_SHAPE, CycleState, Event, Handle, OnlyNodes,
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
 from ..allocation.strict_args import integer, listed, nested, read_args, text, texts
-from .node_selection import (
-    PREFERRED,
-    REQUIRED,
-    NodeSelection,
-    label_path,
-    node_affinity,
-    paths_of,
-    pod_that_requires,
-)
 
 _PATHS: Final = frozenset({("node", "metadata", "labels"), ("node", "metadata", "name")})
 _REASON: Final = "node(s) didn't match Pod's node affinity/selector"

@@ -9,6 +9,7 @@ import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.derived import Derived
+from koordpolicy.engine.cluster.node_selection import label_path
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import Answer, Code, Refusal
@@ -17,7 +18,6 @@ from koordpolicy.engine.scheduler.profiles.args import no_args
 from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState, Event, Handle, Skip
 
 from ..allocation.requeue_hints import is_of, node_came_or_changed
-from .node_selection import label_path
 from .volumes import CLAIM, STORAGE_CLASS, VOLUME, VolumeClaim, claim_object, claims_of, class_of, waits_for_consumer
 
 _REASON: Final = "node(s) had no available volume zone"

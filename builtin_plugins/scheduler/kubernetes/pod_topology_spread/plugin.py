@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.derived import Derived
+from koordpolicy.engine.cluster.node_selection import NodeSelection
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Answer, Code, Refusal, Scores
@@ -26,7 +27,6 @@ from koordpolicy.engine.scheduler.extensions.pod_counts import Counts, PodKind, 
 from koordpolicy.plugin import SKIP, SKIP_SHAPE, CycleState, Event, Handle, Skip
 
 from ...allocation.requeue_hints import is_of, node_came_or_changed, placed_pod_changed
-from ..node_selection import NodeSelection
 from .constraints import (
     DO_NOT_SCHEDULE,
     SCHEDULE_ANYWAY,

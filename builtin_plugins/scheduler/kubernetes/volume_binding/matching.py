@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.derived import Derived
+from koordpolicy.engine.cluster.node_selection import label_path, paths_of, pod_that_requires
 from koordpolicy.engine.cluster.objects.pods import canonical_amount
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.kubernetes.selectors import Json, matches_labels, matches_node
 
-from ..node_selection import label_path, paths_of, pod_that_requires
 from ..volumes import CSI_DRIVER, CSI_STORAGE_CAPACITY, STORAGE_CLASS, VOLUME, class_of, key_of, refers_to
 
 _NO_PROVISIONER: Final = frozenset(("", "kubernetes.io/no-provisioner"))
