@@ -30,6 +30,7 @@ from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
 
 LACKING: Final = "lacking"
 """The rule of refusals of evictions that depend on kinds which the source of the cluster does not contain."""
+_NO_CHOICE: Final = EvictionChoice()
 
 
 class CycleEvictor:
@@ -86,16 +87,17 @@ class CycleEvictor:
             message = f"would be evicted: {reason}"
             self._note(pod, rule=rule, by="enforcement", stopped_rule=self._enforcement.value, message=message)
             return False
-        for name in (self._plugin, *(each.name for each in self._profile.filters if _counts(each))):
-            if name in self._lacks:
-                self._note(pod, rule=rule, by=name, stopped_rule=LACKING, message=self._lacks[name].message)
-                return False
+        if self._lacks:
+            for name in (self._plugin, *(each.name for each in self._profile.filters if _counts(each))):
+                if name in self._lacks:
+                    self._note(pod, rule=rule, by=name, stopped_rule=LACKING, message=self._lacks[name].message)
+                    return False
         other = self._record.evicted_by(pod.key)
         if other is not None and other != (self._profile.name, self._plugin):
             self._note(pod, rule=rule, by=other[1], stopped_rule="evicted", message="evicted already in this cycle")
             return False
         if pod.key in self._in_background:
-            self._requested(pod, EvictionChoice(), rule, reason, "another component moves it already")
+            self._requested(pod, _NO_CHOICE, rule, reason, "another component moves it already")
             return True
         over = self._limiter.refusal(pod.node_name, pod.namespace) or self._workloads.refusal(pod)
         if over:
@@ -144,7 +146,7 @@ class CycleEvictor:
 
     def _choice(self, pod: PodInfo, rule: str) -> EvictionChoice | None:
         """Return how the filters choose to evict the pod, or None after a failure of one, which keeps the pod."""
-        found = EvictionChoice()
+        found = _NO_CHOICE
         for each in self._choosers:
             try:
                 given: EvictionChoice = each.instance.choose_eviction(pod, self._snapshot)

@@ -9,6 +9,7 @@ from typing import Any
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.pods import priority_order
+from koordpolicy.engine.descheduler.templates import PodTemplate, template_of
 from koordpolicy.engine.framework.descheduler import Evictor
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import tolerates
@@ -44,19 +45,20 @@ class Relief:
         for node in destinations:
             for name, cap in node.caps(thresholds, available).items():
                 available[name] += cap - node.usage[name]
-        taints = [(node.node.get("spec") or {}).get("taints") or () for node in destinations]
+        tolerance = _Tolerance(destinations)
+        leaving, filtered = self.evictor.leaving(), self.evictor.filter
         for source in sources:
             removable = [
                 pod for pod in self.snapshot.pods(source.row)
-                if not self.evictor.is_leaving(pod) and self.evictor.filter(pod) is None and self.is_removable(pod)
+                if pod.key not in leaving and filtered(pod) is None and self.is_removable(pod)
             ]
             removable.sort(key=priority_order)
-            if removable and not self._drain(source, removable, available, taints, is_enough):
+            if removable and not self._drain(source, removable, available, tolerance, is_enough):
                 return
 
     def _drain(
         self, source: Utilization, pods: Sequence[PodInfo], available: dict[str, int],
-        taints: Sequence[Sequence[Any]], is_enough: Callable[[Utilization], bool],
+        tolerance: _Tolerance, is_enough: Callable[[Utilization], bool],
     ) -> bool:
         """Evict pods of one source; return whether pods of other sources may be evicted."""
         evicted = 0
@@ -66,10 +68,11 @@ class Relief:
             if not stop and self.per_node is not None and evicted >= self.per_node:
                 stop = f"at most {self.per_node} pods of one node"
             if stop:
+                refusal = Refusal(self.rule, stop)
                 for other in pods[place:]:
-                    self.evictor.keep(other, Refusal(self.rule, stop), rule=self.rule)
+                    self.evictor.keep(other, refusal, rule=self.rule)
                 return True
-            if not any(_tolerates_all(pod, each) for each in taints):
+            if not tolerance.of(pod):
                 self._keep(pod, "taints", "it does not tolerate the taints of a node that could take it")
                 continue
             if self.evictor.pre_eviction_filter(pod) is not None:
@@ -108,6 +111,22 @@ class Relief:
 
     def _keep(self, pod: PodInfo, rule: str, message: str) -> None:
         self.evictor.keep(pod, Refusal(rule, message), rule=self.rule)
+
+
+class _Tolerance:
+    """Finds whether pods tolerate all taints of one destination, once per template."""
+
+    def __init__(self, destinations: Sequence[Utilization]) -> None:
+        taints = ((node.node.get("spec") or {}).get("taints") or () for node in destinations)
+        self._taints = list({repr(each): each for each in taints}.values())
+        self._known: dict[PodTemplate, bool] = {}
+
+    def of(self, pod: PodInfo) -> bool:
+        template = template_of(pod)
+        found = self._known.get(template)
+        if found is None:
+            found = self._known[template] = any(_tolerates_all(pod, each) for each in self._taints)
+        return found
 
 
 def _tolerates_all(pod: PodInfo, taints: Sequence[Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final
 
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -41,30 +41,36 @@ class PodLifeTime:
         """Evict pods that meet all criteria; see `Deschedule`."""
         args, assigned = self._args, AssignedPods(snapshot)
         look = _Look(args, snapshot.now)
-        facts = facts_by_row(snapshot, "life", _facts)
+        oldest = facts_by_row(snapshot, "oldest", _oldest) if look.limits_age else [""] * snapshot.size
+        states = facts_by_row(snapshot, "states", _states) if args.states else [_NO_STATES] * snapshot.size
         found = [
             (created(pod) if creation_of(pod) else -1, pod, reason)
             for row in rows.tolist()
-            for pod in (assigned.all(row) if look.may_hold(facts[row]) else assigned.finished(row))
+            for pod in (assigned.all(row) if look.may_hold(oldest[row], states[row]) else assigned.finished(row))
             if (reason := look.reason(pod)) and args.selection.candidate(pod, evictor)
         ]
         for _, pod, reason in sorted(found, key=lambda each: each[0]):
             evictor.evict(pod, reason)
 
 
-_Facts: TypeAlias = tuple[str, frozenset[str]]
-"""The oldest creation time on a node, empty if one is not as the API server writes it; and the states of its pods."""
+_NO_STATES: Final = frozenset[str]()
 
 
-def _facts(pods: tuple[PodInfo, ...]) -> _Facts:
+def _oldest(pods: tuple[PodInfo, ...]) -> str:
+    """Return the oldest creation time on a node; empty if one is not as the API server writes it."""
+    times = [creation_of(pod) for pod in pods]
+    return min(times, default="") if all(map(is_comparable, times)) else ""
+
+
+def _states(pods: tuple[PodInfo, ...]) -> frozenset[str]:
+    """Return the states of the pods of a node."""
     states: set[str] = set()
     for pod in pods:
         status = status_of(pod)
         states.update((status.get("phase") or "", status.get("reason") or ""))
         for state in container_states(status, STATE_FIELDS):
             states.update((waiting_reason(state), terminated_reason(state)))
-    times = [creation_of(pod) for pod in pods]
-    return min(times, default="") if all(map(is_comparable, times)) else "", frozenset(states)
+    return frozenset(states)
 
 
 class _Look:
@@ -79,9 +85,13 @@ class _Look:
             for each in args.conditions
         )
 
-    def may_hold(self, facts: _Facts) -> bool:
-        """Return whether an active pod of a node may meet the criteria; False only if none does."""
-        oldest, states = facts
+    @property
+    def limits_age(self) -> bool:
+        """True if an age is among the criteria."""
+        return self._too_old is not None
+
+    def may_hold(self, oldest: str, states: frozenset[str]) -> bool:
+        """Return whether an active pod of a node with these facts may meet the criteria; False only if none does."""
         if self._too_old is not None and oldest and not self._too_old.met_by(oldest):
             return False
         return not self._args.states or not self._args.states.isdisjoint(states)

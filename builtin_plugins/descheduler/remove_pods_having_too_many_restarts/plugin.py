@@ -27,7 +27,15 @@ def _restarts(status: Mapping[str, Any], fields: Iterable[str]) -> int:
 
 
 def _restarted(pods: tuple[PodInfo, ...]) -> tuple[PodInfo, ...]:
-    return tuple(pod for pod in pods if _restarts(status_of(pod), STATE_FIELDS) > 0)
+    found = []
+    for pod in pods:
+        status = pod.object.get("status")
+        if status:
+            for field in STATE_FIELDS:
+                if field in status and any(each.get("restartCount") for each in status[field] or ()):
+                    found.append(pod)
+                    break
+    return tuple(found)
 
 
 class RemovePodsHavingTooManyRestarts:

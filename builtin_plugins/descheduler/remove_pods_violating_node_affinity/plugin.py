@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -9,9 +10,10 @@ from typing import Any, Final
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.admission import NodeAdmission
+from koordpolicy.engine.descheduler.pod_columns import PodColumns
 from koordpolicy.engine.descheduler.pods import NodeFit
-from koordpolicy.engine.descheduler.row_facts import facts_by_row
-from koordpolicy.engine.kubernetes.selectors import matches_node, matches_term
+from koordpolicy.engine.kubernetes.selectors import matches_term
 from koordpolicy.plugin import Evictor
 
 from .args import PREFERRED, REQUIRED, NodeAffinityArgs, check_args, read_args
@@ -34,16 +36,21 @@ class RemovePodsViolatingNodeAffinity:
 
     def deschedule(self, snapshot: Snapshot, rows: Rows, evictor: Evictor) -> None:
         """Evict pods by type of affinity, then node by node; see `Deschedule`."""
-        look = _Look(snapshot, rows)
-        carriers = facts_by_row(snapshot, "node affinity", _with_affinity)
+        look, columns = _Look(snapshot, rows), PodColumns.of(snapshot)
+        on_rows = columns.on(rows)
         for kind in self._args.types:
             reason_of = _REASONS.get(kind)
             if reason_of is None:
                 continue
-            for row in rows.tolist():
+            codes = [code for code, each in enumerate(columns.templates)
+                     if (_node_affinity(each.pod) or {}).get(kind) is not None]
+            carriers = columns.of_codes(codes)
+            carriers = carriers[on_rows[carriers]]
+            placed = zip(columns.rows[carriers].tolist(), columns.listed(carriers), strict=True)
+            for row, pods in itertools.groupby(placed, key=lambda each: each[0]):
                 found = [
-                    (pod, reason) for pod, affinity in carriers[row]
-                    if affinity.get(kind) is not None and (reason := reason_of(look, pod, row))
+                    (pod, reason) for _, pod in pods
+                    if (reason := reason_of(look, pod, row))
                     and self._args.selection.candidate(pod, evictor) and look.fits_any(pod, row)
                 ]
                 for pod, reason in found:
@@ -56,26 +63,23 @@ def _node_affinity(pod: PodInfo) -> Json | None:
     return found
 
 
-def _with_affinity(pods: tuple[PodInfo, ...]) -> tuple[tuple[PodInfo, Json], ...]:
-    return tuple((pod, affinity) for pod in pods if (affinity := _node_affinity(pod)))
-
-
 class _Look:
     """The nodes of one call."""
 
     def __init__(self, snapshot: Snapshot, rows: Rows) -> None:
         self._snapshot = snapshot
-        self._rows: list[int] = rows.tolist()
+        self._rows = rows
+        self._admission = NodeAdmission.of(snapshot)
         self._fit = NodeFit(snapshot)
         self._heaviest: dict[str, int] = {}
 
     def fits_any(self, pod: PodInfo, own: int) -> bool:
         """Return whether some node, maybe its own, takes the pod."""
-        return self._fit.fits_strictly(pod, own) or any(self._fit.fits_strictly(pod, row) for row in self._rows)
+        return self._fit.fits_strictly(pod, own) or any(True for _ in self._fit.strict_rows(pod, self._rows))
 
     def violated(self, pod: PodInfo, row: int) -> str:
         """Return why the pod's node does not match; empty if it does."""
-        if matches_node(pod.object, self._snapshot.node(row)):
+        if self._admission.selected(pod, self._snapshot)[row]:
             return ""
         return "its required node affinity does not match its node"
 
@@ -91,7 +95,7 @@ class _Look:
     def _heaviest_of(self, terms: Sequence[Json]) -> int:
         key = json.dumps(terms)
         if key not in self._heaviest:
-            self._heaviest[key] = max(_weight(terms, self._snapshot.node(row)) for row in self._rows)
+            self._heaviest[key] = max(_weight(terms, self._snapshot.node(row)) for row in self._rows.tolist())
         return self._heaviest[key]
 
 
