@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
@@ -18,6 +18,7 @@ from koordpolicy.engine.framework.descheduler import (
     EvictWithOptions,
     PlanEviction,
     PreEvictionFilter,
+    TemplateFilter,
 )
 from koordpolicy.engine.framework.handle import Client, EvictionRefusedError
 from koordpolicy.engine.framework.points import Enforcement, Refusal
@@ -26,11 +27,39 @@ from .background import BackgroundEvictions
 from .limits import EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
 from .results import CycleRecord, DeschedulerFailure, EvictionOutcome, NodeNote, ObjectChange
+from .templates import PodTemplate, template_of
 from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
 
 LACKING: Final = "lacking"
 """The rule of refusals of evictions that depend on kinds which the source of the cluster does not contain."""
 _NO_CHOICE: Final = EvictionChoice()
+
+
+class _Filter(NamedTuple):
+    """A filter of the profile, looked up once: the check of a protocol takes longer than most filters."""
+
+    plugin: RunningPlugin
+    call: Callable[[PodInfo, Snapshot], Refusal | None]
+    passing: _Templates | None
+    """The templates of which it refuses no pod, if it decides about templates."""
+
+
+class _Templates(dict[PodTemplate, bool]):
+    """By template, whether a filter of templates passes all of its pods; it is called for those that are missing."""
+
+    def __init__(self, passes: Callable[[PodInfo], bool]) -> None:
+        self._passes = passes
+
+    @staticmethod
+    def of(plugin: RunningPlugin, snapshot: Snapshot, *, now: bool) -> _Templates | None:
+        instance = plugin.instance
+        if not isinstance(instance, TemplateFilter):
+            return None
+        return _Templates(lambda pod: instance.passes_template(pod, snapshot, now=now))
+
+    def __missing__(self, template: PodTemplate) -> bool:
+        found = self[template] = self._passes(template.pod)
+        return found
 
 
 class CycleEvictor:
@@ -52,14 +81,13 @@ class CycleEvictor:
         self._plugin = ""
         self._enforcement = Enforcement.ENFORCE
         self._lacks = {each.plugin: each for each in lacks_of(profile, snapshot.cluster)}
-        # Looked up once: the check of a protocol takes longer than most filters.
         self._filters = tuple(
-            (each, each.instance.eviction_filter) for each in profile.filters
-            if isinstance(each.instance, EvictionFilter)
+            _Filter(each, each.instance.eviction_filter, _Templates.of(each, snapshot, now=False))
+            for each in profile.filters if isinstance(each.instance, EvictionFilter)
         )
         self._pre_filters = tuple(
-            (each, each.instance.pre_eviction_filter) for each in profile.filters
-            if isinstance(each.instance, PreEvictionFilter)
+            _Filter(each, each.instance.pre_eviction_filter, _Templates.of(each, snapshot, now=True))
+            for each in profile.filters if isinstance(each.instance, PreEvictionFilter)
         )
         self._choosers = tuple(
             each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
@@ -258,14 +286,14 @@ class CycleEvictor:
         )
         return EvictionResult.FAILED
 
-    def _first_veto(
-        self, pod: PodInfo, filters: Iterable[tuple[RunningPlugin, Callable[[PodInfo, Snapshot], Refusal | None]]],
-    ) -> Refusal | None:
+    def _first_veto(self, pod: PodInfo, filters: Iterable[_Filter]) -> Refusal | None:
         snapshot, lacks = self._snapshot, self._lacks
-        for each, call in filters:
+        for each, call, passing in filters:
             try:
                 if lacks and each.name in lacks:
                     refusal: Refusal | None = Refusal(LACKING, lacks[each.name].message)  # a veto's inputs are unknown
+                elif passing is not None and passing[template_of(pod)]:
+                    continue
                 else:
                     refusal = call(pod, snapshot)
                 if refusal is None:
@@ -285,8 +313,7 @@ class CycleEvictor:
 
     def _note(self, pod: PodInfo, *, rule: str, by: str, stopped_rule: str, message: str) -> None:
         self._record.put(EvictionOutcome(
-            pod.key, pod.node_name, self._profile.name, self._plugin, evicted=False, rule=rule, stopped_by=by,
-            stopped_rule=stopped_rule, message=message,
+            pod.key, pod.node_name, self._profile.name, self._plugin, False, rule, "", by, stopped_rule, message,
         ))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ Positions: TypeAlias = NDArray[np.intp]
 """Places of pods in the columns."""
 
 _TEMPLATES: Final = "templates"
-_NUMBERS: Final = "template numbers"
+_PODS: Final = frozenset({("nodeInfo", "pods")})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,12 +43,19 @@ class PodColumns:
 
     @staticmethod
     def of(snapshot: Snapshot) -> PodColumns:
-        """Return the columns; computed once for each version of the cluster."""
-        cache = snapshot.overlay_cache if snapshot.overridden else snapshot.cluster.version_cache
-        found: PodColumns | None = cache.get(PodColumns)
-        if found is None:
-            found = cache[PodColumns] = _columns(snapshot)
-        return found
+        """Return the columns; computed anew only after pods have changed."""
+        if snapshot.overridden:
+            found: PodColumns | None = snapshot.overlay_cache.get(PodColumns)
+            if found is None:
+                found = snapshot.overlay_cache[PodColumns] = _columns(snapshot)
+            return found
+        cluster = snapshot.cluster
+        stamp = cluster.stamp(_PODS)
+        known: Any = cluster.cross_version_cache.get(PodColumns)
+        if known is None or known[0] != stamp:
+            known = cluster.cross_version_cache[PodColumns] = stamp, _columns(snapshot)
+        current: PodColumns = known[1]
+        return current
 
     @property
     def counts(self) -> NDArray[np.intp]:
@@ -85,10 +92,14 @@ def _columns(snapshot: Snapshot) -> PodColumns:
     pods = list(itertools.chain.from_iterable(found for found, _, _ in by_row))
     templates = list(itertools.chain.from_iterable(found for _, found, _ in by_row))
     rows = np.repeat(np.arange(len(by_row), dtype=np.intp), [len(found) for found, _, _ in by_row])
-    _, first, codes = np.unique(numbers, return_index=True, return_inverse=True)
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(len(first) + 1))
-    return PodColumns(pods, rows, [templates[place] for place in first.tolist()], codes, order, starts)
+    by_number = dict(zip(numbers.tolist(), templates, strict=True))
+    codes = np.zeros(max(by_number, default=-1) + 1, np.intp)
+    codes[list(by_number)] = np.arange(len(by_number))
+    codes = codes[numbers]
+    # Numbers of 16 bits are sorted in linear time.
+    order = np.argsort(codes.astype(np.uint16) if len(by_number) < 2**16 else codes, kind="stable")
+    starts = np.concatenate(([0], np.cumsum(np.bincount(codes, minlength=len(by_number)))))
+    return PodColumns(pods, rows, list(by_number.values()), codes, order, starts)
 
 
 _OfRow: TypeAlias = tuple[tuple[PodInfo, ...], list[PodTemplate], NDArray[np.int64]]

@@ -204,6 +204,7 @@ class PlacementGroups:
 
 _MOST_KNOWN: Final = 1_024
 _MOST_ADMITTED: Final = 64
+_BLOCK: Final = 64
 
 
 class NodeFit:
@@ -217,6 +218,8 @@ class NodeFit:
         self._requested: dict[int, ResourceList] = {}
         self._room: dict[tuple[tuple[str, int], ...], NDArray[np.bool_]] = {}
         self._admitted: dict[str, NDArray[np.bool_]] = {}
+        self._last_fitting: dict[PodTemplate, tuple[NDArray[np.intp] | None, NDArray[np.intp]]] = {}
+        """By template, the rows of the last call with those of them that fit."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -247,9 +250,23 @@ class NodeFit:
         return Destinations(self, rows)
 
     def strict_rows(self, pod: PodInfo, rows: NDArray[np.intp]) -> Iterator[int]:
-        """Return the rows whose nodes take the pod, as `fits_strictly` says of a node that it is not on."""
-        fitting = rows[(self._has_free(pod) & self.admitted(pod))[rows]]
-        return (row for row in fitting.tolist() if not self._repels(pod, row))
+        """Yield the rows whose nodes take the pod, as `fits_strictly` says of a node that it is not on."""
+        fitting = self._fitting(pod, rows)
+        for start in range(0, len(fitting), _BLOCK):
+            for row in fitting[start : start + _BLOCK].tolist():
+                if not self._repels(pod, row):
+                    yield row
+
+    def _fitting(self, pod: PodInfo, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the rows that admit the pod and have room for it."""
+        template = template_of(pod)
+        of, fitting = self._last_fitting.get(template, (None, rows))
+        if of is not rows:
+            fitting = rows[(self._has_free(pod) & self.admitted(pod))[rows]]
+            if len(self._last_fitting) >= _MOST_ADMITTED:
+                self._last_fitting.clear()
+            self._last_fitting[template] = rows, fitting
+        return fitting
 
     def admitted(self, pod: PodInfo) -> NDArray[np.bool_]:
         """Return for each row what `admits` says. Read-only."""
@@ -331,14 +348,24 @@ class Destinations:
 
     def take(self, pod: PodInfo) -> bool:
         """Return whether one of the nodes other than the pod's own takes it (see `NodeFit.fits_strictly`)."""
+        found = self._first_two(pod)
+        if found is None:
+            return any(name != pod.node_name for name in self._names(pod))
+        return found != () and (found[-1] != pod.node_name or len(found) > 1)
+
+    def take_template(self, pod: PodInfo) -> bool:
+        """Return True if they take every pod of this one's template; False if that depends on the pod."""
+        found = self._first_two(pod)
+        return found is not None and len(found) > 1
+
+    def _first_two(self, pod: PodInfo) -> tuple[str, ...] | None:
+        """Return two nodes that take the pod, or all if there are fewer; None if that depends on the pod's name."""
         template = template_of(pod)
         found = self._known.get(template)
-        if found is None:
-            if ((pod.object["spec"].get("affinity") or {}).get("podAntiAffinity")) is not None:
-                return any(name != pod.node_name for name in self._names(pod))
+        if found is None and ((pod.object["spec"].get("affinity") or {}).get("podAntiAffinity")) is None:
             # Two are enough: at most one is the pod's own node.
             found = self._known[template] = tuple(itertools.islice(self._names(pod), 2))
-        return found != () and (found[-1] != pod.node_name or len(found) > 1)
+        return found
 
     def _names(self, pod: PodInfo) -> Iterator[str]:
         names = self._fit.names

@@ -37,8 +37,9 @@ T = TypeVar("T")
 class PodTemplate:
     """The common part of pods that agree in everything that descheduling reads, except for the following.
 
-    These are a pod's own: name, UID, times, status, node, annotations beside those of this module, and volumes beside
-    host paths, empty directories and claims. Two templates may have the same content.
+    These are a pod's own: name, UID, times, node, status beside its phase, annotations beside those of this module, and
+    volumes beside host paths, empty directories and claims. Pods that terminate have another template than those that
+    do not. Two templates may have the same content.
     """
 
     number: int
@@ -66,7 +67,7 @@ def template_of(pod: PodInfo) -> PodTemplate:
     if known is not None:
         return known
     parts = _parts_of(pod)
-    owners = parts[1]
+    owners = pod.object["metadata"].get("ownerReferences")
     alike = _templates_of(owners[0].get("uid") or "" if owners else "")
     found = None
     for each in alike:
@@ -99,7 +100,9 @@ def _parts_of(pod: PodInfo) -> tuple[Any, ...]:
     volumes = get("volumes")
     if volumes:
         volumes = [each for each in volumes if not _VOLUMES.isdisjoint(each)]
+    status = item.get("status")
     return (
+        metadata.get("deletionTimestamp") is None, status.get("phase") if status else None,
         pod.namespace, metadata.get("ownerReferences"), metadata.get("labels"), annotations or None, pod.requests,
         pod.priority, pod.priority_band, pod.qos_class, pod.kubernetes_qos, get("priority"), get("tolerations"),
         get("nodeSelector"), get("affinity"), get("topologySpreadConstraints"), get("resourceClaims"),

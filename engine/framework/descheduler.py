@@ -153,6 +153,18 @@ class PreEvictionFilter(Protocol):
 
 
 @runtime_checkable
+class TemplateFilter(Protocol):
+    """An eviction filter that decides about all pods at once that a controller made alike (see `template_of`)."""
+
+    def passes_template(self, pod: PodInfo, snapshot: Snapshot, *, now: bool) -> bool:
+        """Return True if `eviction_filter`, or with `now` `pre_eviction_filter`, refuses no pod of this one's template.
+
+        It holds for this snapshot. After False, the filter is called for each pod.
+        """
+        ...
+
+
+@runtime_checkable
 class Evict(Protocol):
     """Carries out evictions; a profile has exactly one."""
 

@@ -74,20 +74,59 @@ class DefaultEvictor:
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may never be evicted, or None; the message names all rules that keep it."""
+        look = self._look(snapshot)
+        refusal, is_final = self._verdict_of(pod, look)
+        if not is_final and any(rule(pod, look) for rule in self._own_rules):
+            return _by(self._rules, pod, look)
+        return refusal
+
+    def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
+        """Return why the pod may not be evicted now: no other node takes it, or its namespace is not selected."""
+        if self._node_fit and not self._destinations(snapshot).take(pod):
+            return _refuse("nodeFit", (
+                "pod does not fit on any other node because of nodeSelector(s), Taint(s), or nodes marked as "
+                "unschedulable"
+            ))
+        if not self._is_selected(pod.namespace, snapshot):
+            return _refuse("namespaceLabelSelector", (
+                "pod namespace do not match the namespaceLabelSelector filter in the policy parameter"
+            ))
+        return None
+
+    def passes_template(self, pod: PodInfo, snapshot: Snapshot, *, now: bool) -> bool:
+        """Return whether no pod of this one's template is refused; see `TemplateFilter`."""
+        if now:
+            has_room = not self._node_fit or self._destinations(snapshot).take_template(pod)
+            return has_room and self._is_selected(pod.namespace, snapshot)
+        refusal, is_final = self._verdict_of(pod, self._look(snapshot))
+        return refusal is None and (is_final or not self._own_rules)
+
+    def _look(self, snapshot: Snapshot) -> Look:
         look = self._latest
         if look is None or look.snapshot is not snapshot:
             look = self._latest = Look(snapshot, AssignedPods(snapshot), _threshold(self._args, snapshot))
             self._verdicts.clear()
+        return look
+
+    def _destinations(self, snapshot: Snapshot) -> Destinations:
+        if self._others is None or self._others[0] is not snapshot:
+            rows = np.array(list(_ready_rows(snapshot, self._node_selector)), dtype=np.intp)
+            self._others = snapshot, NodeFit(snapshot).destinations(rows)
+        return self._others[1]
+
+    def _is_selected(self, name: str, snapshot: Snapshot) -> bool:
+        if self._namespaces is None:
+            return True
+        namespace = snapshot.object("Namespace", name)
+        labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
+        return namespace is not None and matches_labels(self._namespaces, labels)
+
+    def _verdict_of(self, pod: PodInfo, look: Look) -> tuple[Refusal | None, bool]:
         template = template_of(pod)
         known = self._verdicts.get(template)
         if known is None:
             known = self._verdicts[template] = self._verdict(template, look)
-        refusal, is_final = known
-        if not is_final:
-            for rule in self._own_rules:
-                if rule(pod, look):
-                    return _by(self._rules, pod, look)
-        return refusal
+        return known
 
     def _verdict(self, template: PodTemplate, look: Look) -> tuple[Refusal | None, bool]:
         annotations = annotations_of(template.pod)
@@ -96,26 +135,6 @@ class DefaultEvictor:
         if self._is_mandatory and PREFER_NO_EVICTION in annotations:
             return _refuse("noEvictionPolicy", f"the pod carries the annotation `{PREFER_NO_EVICTION}`"), True
         return _by((each for each in self._rules if each.of_template), template.pod, look), False
-
-    def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
-        """Return why the pod may not be evicted now: no other node takes it, or its namespace is not selected."""
-        if self._node_fit:
-            if self._others is None or self._others[0] is not snapshot:
-                rows = np.array(list(_ready_rows(snapshot, self._node_selector)), dtype=np.intp)
-                self._others = snapshot, NodeFit(snapshot).destinations(rows)
-            if not self._others[1].take(pod):
-                return _refuse("nodeFit", (
-                    "pod does not fit on any other node because of nodeSelector(s), Taint(s), or nodes marked as "
-                    "unschedulable"
-                ))
-        if self._namespaces is not None:
-            namespace = snapshot.object("Namespace", pod.namespace)
-            labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
-            if namespace is None or not matches_labels(self._namespaces, labels):
-                return _refuse("namespaceLabelSelector", (
-                    "pod namespace do not match the namespaceLabelSelector filter in the policy parameter"
-                ))
-        return None
 
     def evict(self, pod: PodInfo, reason: str) -> EvictionResult:
         """Evict the pod through the eviction subresource; see `evict_with_options`."""

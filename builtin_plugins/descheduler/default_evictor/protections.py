@@ -57,7 +57,7 @@ class NamedRule(NamedTuple):
     name: str
     rule: Rule
     of_template: bool = True
-    """True if the result is the same for all pods of a template; False if it depends on a pod's status or times."""
+    """True if the result is the same for all pods of a template; False if it depends on a pod's times."""
 
 
 def rules_of(args: Json) -> Iterator[NamedRule]:
@@ -65,15 +65,12 @@ def rules_of(args: Json) -> Iterator[NamedRule]:
     active = effective_protections(args)
     yield NamedRule("mirror", _mirror)
     yield NamedRule("static", _static)
-    yield NamedRule("terminating", _terminating, of_template=False)
+    yield NamedRule("terminating", _terminating)
     if "SystemCriticalPods" in active:
         yield NamedRule("SystemCriticalPods", _critical)
         if args.get("priorityThreshold"):
             yield NamedRule("priorityThreshold", _above_threshold)
-    if "FailedBarePods" in active:
-        yield NamedRule("FailedBarePods", _bare)
-    else:
-        yield NamedRule("FailedBarePods", _bare_and_not_failed, of_template=False)
+    yield NamedRule("FailedBarePods", _bare if "FailedBarePods" in active else _bare_and_not_failed)
     if "PodsWithLocalStorage" in active:
         yield NamedRule("PodsWithLocalStorage", _local_storage)
     if "DaemonSetPods" in active:

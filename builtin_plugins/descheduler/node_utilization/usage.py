@@ -69,11 +69,12 @@ class Requested:
         found = {
             row: {name: column[row] for name, column in zip(self.names, columns, strict=True)} for row in rows
         }
-        for row, usage in found.items() if evictor.leaving() else ():
-            for pod in snapshot.pods(row):
-                if evictor.is_leaving(pod):
-                    for name in usage:
-                        usage[name] -= 1 if name == PODS else pod.requests[name]
+        leaving = evictor.leaving()
+        for row, usage in found.items() if leaving else ():
+            pods = snapshot.row(row).pods
+            for key in pods.keys() & leaving:
+                for name in usage:
+                    usage[name] -= 1 if name == PODS else pods[key].requests[name]
         return found
 
     def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int]:  # noqa: ARG002 - of the protocol
