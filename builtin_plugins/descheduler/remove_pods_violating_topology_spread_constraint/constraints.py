@@ -113,7 +113,7 @@ class Topologies:
         self._columns = PodColumns.of(snapshot)
         self._topologies: dict[str, NodeDomains] = {}
 
-    def domains(self, constraint: SpreadConstraint, places: Positions) -> Domains:
+    def domains(self, constraint: SpreadConstraint, places: Positions) -> PodsByDomain:
         """Return the pods at these places by domain: empty domains of nodes that the policies include, and all domains
         with a pod.
         """
@@ -121,7 +121,7 @@ class Topologies:
         codes = topology.codes[self._rows[self._includes(constraint)]]
         of_pods = topology.codes[self._columns.rows[places]]
         inside = of_pods >= 0
-        return Domains(topology.values, np.unique(codes[codes >= 0]), places[inside], of_pods[inside])
+        return PodsByDomain(topology.values, np.unique(codes[codes >= 0]), places[inside], of_pods[inside])
 
     def rows_of(self, constraint: SpreadConstraint, domains: Collection[str]) -> NDArray[np.intp]:
         """Return the rows of these domains that the policies include, in the order of the nodes."""
@@ -154,7 +154,7 @@ class Topologies:
 
 
 @dataclass(frozen=True, slots=True)
-class Domains:
+class PodsByDomain:
     """The pods that a constraint counts by domain."""
 
     values: Sequence[str]
