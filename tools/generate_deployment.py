@@ -18,6 +18,7 @@ import yaml
 from koordpolicy.engine.agent.permissions import AGENT
 from koordpolicy.engine.cli import crd
 from koordpolicy.engine.client.permissions import lease, rules
+from koordpolicy.engine.descheduler.live.permissions import DESCHEDULER
 from koordpolicy.engine.manager.permissions import MANAGER, MANAGER_NAMESPACE
 from koordpolicy.engine.scheduler.live import permissions
 
@@ -138,11 +139,15 @@ def templates() -> dict[Path, str]:
     extender = roles("koord-policy", "koord-policy", rules(permissions.EXTENDER), [])
     manager = roles("koord-policy-manager", "koord-policy-manager", rules(MANAGER),
                     rules((*MANAGER_NAMESPACE, *lease("koord-policy-manager"))))
+    descheduler = roles("koord-policy-descheduler", "koord-policy-descheduler", rules(DESCHEDULER),
+                        rules(lease("koord-descheduler")))
     agent = roles("koord-policy-agent", "koord-policy-agent", rules(AGENT), [])
     return {
         CHART / "templates" / "agent-rbac.yaml": rbac("agent", agent, "engine/agent/permissions.py"),
         CHART / "templates" / "scheduler-rbac.yaml": rbac("scheduler", scheduler, plugins="koord-policy-scheduler"),
         CHART / "templates" / "extender-rbac.yaml": rbac("extender", extender, plugins="koord-policy"),
+        CHART / "templates" / "descheduler-rbac.yaml": rbac(
+            "descheduler", descheduler, "engine/descheduler/live/permissions.py"),
         CHART / "templates" / "manager-rbac.yaml": rbac("manager", manager, "engine/manager/permissions.py"),
     }
 
@@ -154,6 +159,8 @@ RENDERED: Final = {
     "extender.yaml": DEPLOY / "extender" / "extender.yaml",
     "manager-rbac.yaml": DEPLOY / "manager" / "rbac.yaml",
     "manager.yaml": DEPLOY / "manager" / "manager.yaml",
+    "descheduler-rbac.yaml": DEPLOY / "descheduler" / "rbac.yaml",
+    "descheduler.yaml": DEPLOY / "descheduler" / "descheduler.yaml",
     "agent-rbac.yaml": DEPLOY / "agent" / "rbac.yaml",
     "agent.yaml": DEPLOY / "agent" / "agent.yaml",
     "monitoring.yaml": DEPLOY / "monitoring" / "monitoring.yaml",
@@ -164,7 +171,7 @@ RENDERED: Final = {
 def manifests() -> dict[Path, str]:
     """Return the manifests for Kustomize."""
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    for part in ("manager", "agent"):  # the chart leaves them out, as they must not run beside Koordinator's
+    for part in ("manager", "descheduler", "agent"):  # the chart leaves them out, as they must not run beside Koordinator's
         values[part]["enabled"] = True
     generated = templates()
     found = {}

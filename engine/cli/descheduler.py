@@ -1,9 +1,13 @@
-"""Run one descheduling cycle over a cluster, and report the evictions, their criteria, and what stopped the others.
+"""Deschedule a cluster under policies: evict pods that violate them, or that make nodes unbalanced.
+
+Of a dump, or a live cluster with `--once --dry-run`, one cycle is run, and the evictions are reported with their
+criteria, and what stopped the others. For a live cluster without these this command is a descheduler like
+koord-descheduler: it watches the cluster, evicts pods in cycles, and follows changes of the policies and of the
+configuration until SIGTERM.
 
 All Deschedule plugins of all profiles run before all Balance plugins. `--config` defines the plugins and their
 arguments: a `DeschedulerConfiguration` of `descheduler/v1alpha2` as koord-descheduler reads it, or a
-`DeschedulerPolicy` of Kubernetes' descheduler; without it one profile with the policy documents runs. The cycle is a
-dry run: no pod is evicted.
+`DeschedulerPolicy` of Kubernetes' descheduler; without it one profile with the policy documents runs.
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ from koordpolicy.engine.descheduler.profile import build_profiles
 from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.framework.points import Framework
 
+from . import live_descheduler, reloading, serving
 from .composition import (
+    LIVE_CLUSTER,
     add_cluster,
     add_policies,
     cluster_of,
@@ -29,42 +35,53 @@ from .composition import (
     registry_of,
     warn_of_lacks,
 )
-from .exits import Exit, Stop
+from .exits import Exit, Stop, refuse_given
 from .terminal import add_output, heading, table, warn, write, write_json
 from .verdicts import names
 
 if TYPE_CHECKING:
     from . import Builtins
 
-EXAMPLES = """\
+EXAMPLES = f"""\
 examples:
   koord-policy descheduler --once --dry-run --cluster examples/cluster --policies policies/descheduler
   koord-policy descheduler --once --dry-run --cluster kube --config descheduler.yaml --output json
   koord-policy descheduler --once --dry-run --cluster examples/cluster --policies policies/descheduler --cycles 5
 
-exit codes: 0 the cycle completed, 2 usage, 3 policies, configuration or dump are invalid, 5 the cycle ended early
+{live_descheduler.EXAMPLES}
+exit codes: 0 the cycle completed, or after SIGTERM, 1 the Lease was lost, 2 usage, 3 policies, configuration, dump or
+kubeconfig are invalid, or rights are missing, 5 the cycle ended early
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    add_cluster(parser)
+    add_cluster(parser, live="from which pods are evicted unless `--dry-run` is given")
     add_policies(parser)
     parser.add_argument("--config", metavar="FILE", type=Path,
                         help="a DeschedulerConfiguration or a DeschedulerPolicy (descheduler/v1alpha2)")
-    parser.add_argument("--once", action="store_true", help="run one cycle and end (required: there is no loop yet)")
+    parser.add_argument("--once", action="store_true", help="run one cycle and end; required for a dump")
     parser.add_argument("--dry-run", action="store_true",
-                        help="evict nothing, and report what would be evicted (required: there is no other mode yet)")
+                        help="evict nothing; required for a dump. With `--once` the evictions are reported here, else "
+                             "in metrics and /status")
     parser.add_argument("--cycles", type=count, default=1, metavar="N",
                         help="run this many cycles over the same cluster and print the last one, for conditions "
                              "that must hold several times in a row (`anomaly`; default: 1)")
     add_output(parser)
+    live_descheduler.add_arguments(parser)
+    serving.add_arguments(parser, server="a descheduler of a live cluster")
+    reloading.add_arguments(parser)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if not (options.once and options.dry_run):
-        raise Stop("evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be evicted")
+        if options.cluster.partition(":")[0] == LIVE_CLUSTER:
+            return live_descheduler.run(options, builtins)
+        raise Stop("no pod of a dump can be evicted: say `--once --dry-run` to see what would be evicted, or name a "
+                   "live cluster with `--cluster kube[:CONTEXT]`")
+    refuse_given(options, (*live_descheduler.OPTIONS, *serving.OPTIONS, *reloading.OPTIONS),
+                 "goes with a live cluster, without `--once --dry-run`")
     configuration = descheduler_configuration(options.config, "--config")
     registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, context=context_of(options.cluster))
     cluster = cluster_of(options.cluster)

@@ -22,30 +22,33 @@ if TYPE_CHECKING:
     from koordpolicy.engine.serving.listeners import ListenerThread
 
 EXTENDER_ADDRESS: Final = "127.0.0.1:8888"
+_PROMOTE: Final = ", and promote the shadow of an extender,"
 OPTIONS: Final = ("bind", "tls_cert", "tls_key", "client_ca", "health_bind", "admin_token_file", "log_format",
                   *delegation.OPTIONS)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+def add_arguments(parser: argparse.ArgumentParser, *, server: str = "") -> None:
+    """Declare the options; `server` is what listens, if it is no scheduler and no extender."""
+    which = server.capitalize() or "An extender, and a scheduler of a live cluster,"
     group = parser.add_argument_group(
-        "serving", "An extender, and a scheduler of a live cluster, answer /healthz, /livez, /readyz, /metrics, "
-        "/configz and\n/status. See docs/metrics.md")
+        "serving", f"{which} {'answers' if server else 'answer'} /healthz, /livez, /readyz, /metrics, /configz "
+        "and\n/status. See docs/metrics.md")
+    default = "without it nothing listens there" if server else (
+        f"default: {EXTENDER_ADDRESS} for an extender; without it a scheduler of a live cluster does not listen")
     group.add_argument("--bind", metavar="HOST:PORT", type=address,
-                       help="address to listen on; port 0 chooses a free port and prints it (default: "
-                            f"{EXTENDER_ADDRESS} for an extender; without it a scheduler of a live cluster does not "
-                            "listen)")
+                       help=f"address to listen on; port 0 chooses a free port and prints it ({default})")
     group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")
     group.add_argument("--client-ca", metavar="FILE",
-                       help="an extender lets in only clients with a certificate of this authority; a scheduler of a "
+                       help="take client certificates of this authority, as well as tokens" if server else
+                            "an extender lets in only clients with a certificate of this authority; a scheduler of a "
                             "live cluster takes their certificates as well as tokens")
     group.add_argument("--health-bind", metavar="HOST:PORT", type=address,
                        help="answer health, metrics and configuration there too, without TLS: probes have no client "
                             "certificate")
     group.add_argument("--admin-token-file", metavar="FILE", type=Path,
-                       help="clients with the token in this file may roll back, and promote the shadow of an extender, "
-                            "over HTTP; without it none may")
+                       help=f"clients with the token in this file may roll back{'' if server else _PROMOTE} over HTTP; "
+                            "without it none may")
     delegation.add_arguments(group)
     add_format_argument(group)
 

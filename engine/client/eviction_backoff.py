@@ -210,8 +210,9 @@ class EvictionBackoff:
         self._budgets = _recent(self._budgets, now)
 
     def budgets(self, now: float) -> Mapping[str, Hold]:
-        """Return the budgets that hold pods back, by `namespace/name`."""
-        return {f"{namespace}/{name}": hold for (namespace, name), hold in self._budgets.items() if now < hold.until}
+        """Return the budgets that hold pods back, by `namespace/name`; for any thread."""
+        return {f"{namespace}/{name}": hold for (namespace, name), hold in tuple(self._budgets.items())
+                if now < hold.until}
 
 
 LEFT: Final[Collection[WriteStatus]] = frozenset({

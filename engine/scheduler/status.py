@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpolicy.engine.cluster.kinds import Lack, lacking
-from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.reload.reloader import Reloader
 
 from .cycle.schedule_one import Scheduler
@@ -43,13 +42,3 @@ def lacks_of(scheduler: Scheduler) -> tuple[Lack, ...]:
     """Return the kinds that active plugins read and the source of the cluster does not contain."""
     active = {each.name: each.plugin.reads for profile in scheduler.profiles for each in profile.made}
     return lacking(active, scheduler.cluster)
-
-
-def views_status(views: Mapping[str, KindView], lag_s: float, now: float) -> dict[str, Any]:
-    """Return the state of each kind of a watched cluster; `now` is in seconds since the epoch."""
-    return {
-        "lagSeconds": round(lag_s, 3),
-        "stale": [kind for kind, view in views.items() if view.stale],
-        "kinds": {kind: {"listed": view.listed or None, "age": round(now - view.listed, 3) if view.listed else None,
-                         "fault": view.fault or None} for kind, view in views.items()},
-    }

@@ -70,3 +70,13 @@ def key_of(each: Mapping[str, Any]) -> Key | None:
     kind = str(each.get("kind"))
     namespace = metadata.get("namespace") or ("default" if kind == "Pod" else "")
     return kind, f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def views_status(views: Mapping[str, KindView], lag_s: float, now: float) -> dict[str, Any]:
+    """Return the state of each kind of a watched cluster; `now` is in seconds since the epoch."""
+    return {
+        "lagSeconds": round(lag_s, 3),
+        "stale": [kind for kind, view in views.items() if view.stale],
+        "kinds": {kind: {"listed": view.listed or None, "age": round(now - view.listed, 3) if view.listed else None,
+                         "fault": view.fault or None} for kind, view in views.items()},
+    }

@@ -18,6 +18,7 @@ from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
+from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.client.transport import RequestObserver, Transport
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.cluster import Cluster
@@ -32,6 +33,7 @@ from .activation import ProfileActivator, reads_of
 from .client import DeschedulerClient
 from .evictions import AttemptedEviction, LiveEvictions
 from .loop import Ended, LiveDescheduler, ReportObserver
+from .permissions import needed
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -119,6 +121,15 @@ class DeschedulerServer:
         except BaseException:
             self.io.close()
             raise
+
+    @property
+    def configuration(self) -> DeschedulerConfiguration:
+        """The newest configuration."""
+        return self._configuration()
+
+    def permissions(self) -> tuple[Permission, ...]:
+        """Return what this process needs cluster-wide."""
+        return needed(self._checked, dry_run=self.configuration.dry_run)
 
     def leads(self) -> bool:
         """Return True while this process may run cycles; for any thread."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from koordpolicy.engine.cluster.sources.changes import views_status
 from koordpolicy.engine.serving.daemons import Daemons
 
-from ..status import scheduler_status, views_status
+from ..status import scheduler_status
 from .bindings import bindings_under_way
 from .loaded import Loaded
 

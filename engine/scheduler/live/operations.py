@@ -9,6 +9,7 @@ from typing import Any, Final
 from prometheus_client.core import Metric
 
 from koordpolicy.engine.client.leader_election import renewal_fault
+from koordpolicy.engine.cluster.sources.changes import views_status
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.framework.points import Point
 from koordpolicy.engine.reload.reloader import Reloader
@@ -23,7 +24,7 @@ from ..observe import metric_table as table
 from ..observe.counters import Counters
 from ..observe.pod_resources import PodResources
 from ..profiles.profile import Profile
-from ..status import scheduler_status, views_status
+from ..status import scheduler_status
 from .server import LiveServer
 
 _STALE_S: Final = 60.0

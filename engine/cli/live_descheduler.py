@@ -1,0 +1,232 @@
+"""The part of `koord-policy descheduler` that evicts pods of a live cluster, in cycles."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from . import delegation
+from .client_options import LEASE_OPTIONS, LIMIT_OPTIONS, add_lease_arguments, add_limit_arguments, boolean, lease_of
+from .composition import need_file
+from .durations import seconds
+from .ending import end_at_signals, leave
+from .exits import Exit, Stop
+from .logs import start_server_logs
+from .reloading import PolicyLoader, check_paths, load_vetted
+from .serving import admin_token_of, listen, tls_of
+from .terminal import warn, write
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from koordpolicy.engine.client.connection import Connection
+    from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
+    from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations
+    from koordpolicy.engine.descheduler.live.server import DeschedulerServer, DeschedulerSettings
+    from koordpolicy.engine.framework.registry import Registry
+    from koordpolicy.engine.reload.followed_file import FollowedFile
+    from koordpolicy.engine.reload.reloader import Reloader
+    from koordpolicy.engine.reload.vet import Vetter
+    from koordpolicy.engine.source import Source
+
+    from . import Builtins
+
+EXAMPLES: Final = """\
+as a descheduler of a live cluster:
+  koord-policy descheduler --cluster kube --config descheduler.yaml --dry-run --interval 1m
+  koord-policy descheduler --cluster kube --config descheduler.yaml --policies /etc/policies \\
+      --health-bind 0.0.0.0:10251
+  koord-policy descheduler --cluster kube --config descheduler.yaml --once --leader-elect=false
+"""
+
+_GRACE_S: Final = 30.0
+_INTERVAL_S: Final = 60.0
+_LEASE_NAME: Final = "koord-descheduler"
+_LEASE_NAMESPACE: Final = "koordinator-system"
+OPTIONS: Final = ("interval", "max_staleness", "check_permissions", "leader_elect", *LEASE_OPTIONS, *LIMIT_OPTIONS)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a descheduler of a live cluster."""
+    group = parser.add_argument_group(
+        "live cluster", "without `--once --dry-run` cycles run until SIGTERM. See docs/descheduling.md")
+    group.add_argument("--interval", metavar="TIME", type=seconds,
+                       help="the time from the start of a cycle to the start of the next one; 0s for one cycle, after "
+                            "which the process stays for migration jobs (default: `deschedulingInterval` of "
+                            "`--config`, without one 60s)")
+    group.add_argument("--max-staleness", metavar="TIME", type=seconds,
+                       help="evict nothing if nothing was heard of a kind for longer (default: 180s; a watch without "
+                            "changes is heard of about once a minute)")
+    group.add_argument("--check-permissions", metavar="BOOL", nargs="?", const=True, type=boolean,
+                       help="ask the API server at start whether it permits what the configuration needs, and end with "
+                            "what to grant if it does not (default: true)")
+    add_lease_arguments(group, verb="deschedule", name=_LEASE_NAME, namespace=_LEASE_NAMESPACE)
+    add_limit_arguments(group, qps=50, burst=100)
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Deschedule a live cluster until a signal ends it, or for one cycle."""
+    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
+    from koordpolicy.engine.descheduler.live.loop import Ended  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations  # noqa: PLC0415
+    from koordpolicy.engine.reload.admin import RollbackEndpoint  # noqa: PLC0415
+
+    if options.output != "text" or options.now is not None or options.cycles != 1:
+        raise Stop("`--output`, `--now` and `--cycles` mean nothing to a descheduler of a live cluster: add `--once "
+                   "--dry-run`, or look at its /status, events and logs")
+    check_paths(options)
+    connect = partial(load_connection, options.cluster.partition(":")[2] or None)
+    tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
+    operations = DeschedulerOperations(
+        access=delegation.access_of(options, connect) if delegation.protects(options) else None)
+    start_server_logs(options.log_format, lambda: operations.generation)
+    loaded = load_vetted(options, partial(_load, options, builtins, operations, connect))
+    server = loaded.server
+    rollback = RollbackEndpoint(lambda: loaded.reloader, token)
+
+    def add_to(app: web.Application, option: str) -> None:
+        operations.endpoints.add_to(app)
+        if option == "--bind":
+            rollback.add_to(app)
+
+    listeners = listen(add_to, (("--bind", options.bind, tls), ("--health-bind", options.health_bind, None)))
+    end_at_signals(server.stop, _GRACE_S)
+    try:
+        loaded.start()
+        ended = server.run()
+    finally:
+        loaded.close()
+        for listener in listeners:
+            listener.close()
+        operations.endpoints.close()
+    if ended is Ended.LOST_LEASE:
+        logging.getLogger(__name__).error("the Lease was lost: another descheduler may lead now")
+        leave(Exit.UNEXPECTED)
+    last = server.descheduler.view.last
+    return Exit.IMPOSSIBLE if options.once and last is not None and last.result.error else Exit.OK
+
+
+class _Loaded:
+    """The server, and what keeps its policies and its configuration up to date."""
+
+    def __init__(
+        self, server: DeschedulerServer, reloader: Reloader, vetter: Vetter | None,
+        file: FollowedFile[DeschedulerConfiguration] | None,
+    ) -> None:
+        self.server = server
+        self.reloader = reloader
+        self._vetter = vetter
+        self._file = file
+
+    def start(self) -> None:
+        """Begin to follow the policies and the configuration."""
+        self.reloader.start()
+        if self._file is not None:
+            self._file.start(self.server.descheduler.wake)
+
+    def close(self) -> None:
+        """End the compiling process, so that nothing waits for it, and then the threads."""
+        if self._vetter is not None:
+            self._vetter.close()
+        if self._file is not None:
+            self._file.close()
+        self.reloader.close()
+
+
+def _load(
+    options: argparse.Namespace, builtins: Builtins, operations: DeschedulerOperations,
+    connect: Callable[[], Connection], vetter: Vetter | None,
+) -> _Loaded:
+    from koordpolicy.engine.descheduler import config  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.live.preflight import check_permissions  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.live.server import DeschedulerServer  # noqa: PLC0415
+    from koordpolicy.engine.framework.points import Framework  # noqa: PLC0415
+    from koordpolicy.engine.reload.followed_file import FollowedFile  # noqa: PLC0415
+    from koordpolicy.engine.serving.garbage_collection import ShortCollections  # noqa: PLC0415
+
+    def read(source: Source) -> DeschedulerConfiguration:
+        return _with_options(options, config.read(source))
+
+    file: FollowedFile[DeschedulerConfiguration] | None = None
+    fixed = None
+    if options.config is None:
+        fixed = _with_options(options, replace(config.default(), interval=int(_INTERVAL_S * 1e9)))
+    else:
+        need_file(options.config, "`--config` takes a DeschedulerConfiguration or a DeschedulerPolicy")
+        file = FollowedFile(options.config, read)
+        if file.value.warnings:
+            from koordpolicy.engine.source import in_order, render  # noqa: PLC0415
+
+            warn(render(in_order(file.value.warnings)))
+
+    def configuration() -> DeschedulerConfiguration:
+        if file is not None:
+            return file.value
+        assert fixed is not None
+        return fixed
+
+    collections = ShortCollections()
+    policies = PolicyLoader(options, builtins, vetter, collections.settle)
+    reloader = policies.begin(policies.discovered.plugins, lambda _: None)
+    server = DeschedulerServer(
+        connect, policies.live, configuration, settings=_settings(options, configuration()),
+        requests=operations.requests, observers=[operations], on_attempt=[operations.attempted],
+        ready=lambda made: _say_ready(made, policies.live.registry), collections=collections)
+    if options.check_permissions is not False:
+        check_permissions(connect(), server.permissions(), server.settings.lease)
+    reloader.stage_with(lambda registry: server.vet(registry=registry))
+    if file is not None:
+        file.accept = lambda value: server.vet(configuration=value)
+    operations.follow(server, reloader, file)
+    registry = policies.live.registry
+    if not any(plugin.enabled for plugin in registry.of_framework(Framework.DESCHEDULER)) and not any(
+            spec.deschedule or spec.balance for spec in configuration().profiles):
+        warn("no plugin is active: name documents with `--policies`, or plugins in a `--config`")
+    return _Loaded(server, reloader, vetter, file)
+
+
+def _with_options(options: argparse.Namespace, found: DeschedulerConfiguration) -> DeschedulerConfiguration:
+    """Return a configuration with the options that override it."""
+    return replace(found, dry_run=found.dry_run or options.dry_run,
+                   interval=found.interval if options.interval is None else int(options.interval * 1e9))
+
+
+def _settings(options: argparse.Namespace, found: DeschedulerConfiguration) -> DeschedulerSettings:
+    from koordpolicy.engine.descheduler.live.server import (  # noqa: PLC0415
+        BURST,
+        LONGEST_STALENESS_S,
+        QPS,
+        DeschedulerSettings,
+    )
+
+    connection: Any = found.plain.get("clientConnection") or {}
+    qps = options.kube_api_qps
+    if qps is None:
+        qps = max(0.0, float(connection.get("qps") or QPS))  # below 0 there is no limit
+    return DeschedulerSettings(
+        qps=qps, burst=options.kube_api_burst or connection.get("burst") or BURST,
+        lease=lease_of(options, name=_LEASE_NAME, namespace=_LEASE_NAMESPACE, written=_lease_written(found)),
+        longest_staleness_s=LONGEST_STALENESS_S if options.max_staleness is None else options.max_staleness,
+        once=options.once)
+
+
+def _lease_written(found: DeschedulerConfiguration) -> dict[str, Any]:
+    """Return the leader election of a configuration with its times as durations."""
+    written: dict[str, Any] = dict(found.plain.get("leaderElection") or {})
+    for key in ("leaseDuration", "renewDeadline", "retryPeriod"):
+        if isinstance(written.get(key), int):
+            written[key] = f"{written[key] / 1e9:g}s"
+    return written
+
+
+def _say_ready(server: DeschedulerServer, registry: Registry) -> None:
+    view, lease = server.descheduler.view, server.settings.lease
+    waits = f"; waits for the Lease {lease.namespace}/{lease.name}" if lease is not None else ""
+    mode = "; dry run: nothing is evicted" if server.configuration.dry_run else ""
+    write(f"ready: generation {registry.generation}, {view.nodes} nodes, {view.pods} pods{mode}{waits}")
+    sys.stdout.flush()  # the parent process may wait for this line, also through a pipe

@@ -1,0 +1,58 @@
+"""The requests of a live descheduler, as the permissions that they need: the shipped role has all of them.
+
+A test runs the descheduler with that role only (tests/e2e/test_descheduler.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from koordpolicy.engine.client.permissions import REVIEWS, Permission
+from koordpolicy.engine.client.resources import BY_KIND
+
+from ..profile import DeschedulerProfile
+from .activation import OWN_READS
+
+_KOORDINATOR: Final = "scheduling.koordinator.sh"
+_EVICT: Final = Permission("", "pods/eviction", ("create",), "to evict pods")
+EVENTS: Final = (
+    Permission("events.k8s.io", "events", ("create", "patch"), "events about evictions"),
+    Permission("", "events", ("patch",), "the note of an event series"),
+)
+OF_PLUGINS: Final[Mapping[str, tuple[Permission, ...]]] = {
+    "DefaultEvictor": (_EVICT,),
+    "CustomPriority": (Permission("", "nodes", ("patch",), "to cordon nodes (autoCordon)"),),
+    "ScaleDownBinPack": (Permission("", "pods", ("patch",), "deletion costs"),),
+}
+"""The writes of plugins, by name."""
+_READ: Final = (
+    "Node", "Pod", "Namespace", "PriorityClass", "PodDisruptionBudget", "PersistentVolumeClaim", "NodeMetric",
+    "ReplicationController", "ReplicaSet", "StatefulSet", "PodMigrationJob", "Reservation",
+)
+"""The kinds that the built-in plugins, the migration controller and policy documents read."""
+
+DESCHEDULER: Final = (
+    *(Permission(BY_KIND[kind].group, BY_KIND[kind].plural, ("list", "watch"), "the state of the cluster")
+      for kind in _READ),
+    _EVICT,
+    Permission("", "pods", ("patch", "delete"), "deletion costs; the modes SoftEviction and Delete"),
+    Permission("", "nodes", ("patch",), "to cordon nodes (CustomPriority with autoCordon)"),
+    *EVENTS,
+    *REVIEWS,
+)
+"""Of the descheduler, cluster-wide, whatever its configuration is."""
+
+
+def needed(profiles: Iterable[DeschedulerProfile], *, dry_run: bool) -> tuple[Permission, ...]:
+    """Return the cluster-wide permissions that these profiles need."""
+    plugins = {plugin.name: plugin for profile in profiles for plugin in profile.plugins}
+    found = [Permission("", plural, ("list", "watch"), "decisions") for plural in ("nodes", "pods")]
+    reads = [(read, f"the plugin {name}") for name, plugin in plugins.items() for read in plugin.reads]
+    for read, reader in (*reads, *((read, "evictions") for read in OWN_READS)):
+        resource = BY_KIND.get(read.kind)
+        if resource is not None:
+            found.append(Permission(resource.group, resource.plural, ("list", "watch"), reader))
+    if not dry_run:
+        found += [*EVENTS, *(each for name in plugins for each in OF_PLUGINS.get(name, ()))]
+    return tuple({(each.group, each.resource): each for each in reversed(found)}.values())[::-1]

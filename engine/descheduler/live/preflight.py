@@ -1,0 +1,60 @@
+"""The look at the API server before a descheduler begins: whether it grants what the configuration needs.
+
+A right that is missing shows otherwise as a kind that is never listed, or as evictions that all fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from koordpolicy.engine.client.access_reviews import missing
+from koordpolicy.engine.client.connection import Connection
+from koordpolicy.engine.client.leader_election import LeaseSettings
+from koordpolicy.engine.client.permissions import Permission, lease
+from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
+from koordpolicy.engine.source import PolicyError, Problem
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def check_permissions(
+    connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None,
+) -> None:
+    """Ask the API server whether it grants these permissions cluster-wide, and those for the Lease.
+
+    If it does not answer, or cannot be asked, that is logged: the requests themselves will show it.
+
+    Raises:
+        PolicyError: with a problem for each right that is missing.
+    """
+    try:
+        problems = asyncio.run(_problems(connection, permissions, election))
+    except (ApiError, ConnectionFailed, ValueError) as error:
+        _LOG.warning("the permissions could not be checked: %s", error)
+        return
+    if problems:
+        raise PolicyError(problems)
+
+
+async def _problems(
+    connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None,
+) -> list[Problem]:
+    async with Transport(connection, user_agent="koord-policy/descheduler", rate=0) as transport:
+        found = [_problem(each, verb, "") for each, verb in await missing(transport, permissions)]
+        if election is not None:
+            rights = lease(election.name)
+            lacking = await missing(transport, rights, namespace=election.namespace)
+            found += [_problem(each, verb, election.namespace) for each, verb in lacking]
+    return found
+
+
+def _problem(permission: Permission, verb: str, namespace: str) -> Problem:
+    resource = f"{permission.resource}.{permission.group}" if permission.group else permission.resource
+    where = f"in the namespace `{namespace}`" if namespace else "cluster-wide"
+    return Problem(
+        f"the API server does not permit to `{verb}` {resource} {where}: needed for {permission.reason}",
+        help=f"grant `{verb}` on `{permission.resource}` to the user or service account (deploy/descheduler has the "
+             "whole role), or start with `--check-permissions=false`", code="forbidden")
