@@ -40,6 +40,10 @@ _FORMER_VERSION: Final = "descheduler/v1alpha1"
 _PORT: Final = 10251
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - koord-descheduler's default; nothing is bound here
 _POINTS: Final = ("deschedule", "balance", "evict", "filter")
+_POINTS_OF_DOCUMENTS: Final = ("deschedule", "balance")
+"""The points at which `*` disables documents, too. At `evict` and `filter` it only drops Koordinator's default plugin:
+whoever names another evictor does not mean to lose the vetoes of documents.
+"""
 _DEFAULT_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
     "deschedule": (), "balance": (), "evict": ("MigrationController",), "filter": ("MigrationController",),
 }
@@ -242,7 +246,10 @@ def _convert_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
     plugins: dict[str, Any] = {
         point: [each["name"] for each in of["enabled"]] for point, of in profile["plugins"].items()
     }
-    plugins["disabled"] = sorted({each["name"] for of in profile["plugins"].values() for each in of["disabled"]})
+    plugins["disabled"] = sorted({
+        f"{point}/*" if each["name"] == "*" else each["name"]
+        for point, of in profile["plugins"].items() for each in of["disabled"]
+        if each["name"] != "*" or point in _POINTS_OF_DOCUMENTS})
     args = {}
     for config in profile["pluginConfig"]:
         name, given = config["name"], config.get("args") or {}

@@ -48,7 +48,7 @@ class DeschedulerProfileSpec:
     evict: tuple[str, ...] = ()
     filter: tuple[str, ...] = ()
     disabled: frozenset[str] = frozenset()
-    """Names of documents that are not active in this profile; `*` for all of them."""
+    """Names of documents that are not active in this profile; `*` for all, `deschedule/*` for those of a point."""
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     complete: frozenset[str] = frozenset()
     has_plugins: bool = True
@@ -218,7 +218,7 @@ class _ProfileBuilder:
         spec = self._spec
         known = [plugin.name for plugin in self._registry.of_framework(Framework.DESCHEDULER)]
         listed = {name for point in _POINTS for name in getattr(spec, point)}
-        for name in sorted(spec.disabled - {"*", *known}):
+        for name in sorted(each for each in spec.disabled - {*known} if not each.endswith("*")):
             self._complain(f"it disables the plugin `{name}`, which does not exist", did_you_mean(name, known),
                            place=self._place(name))
         for name in spec.args:
@@ -235,7 +235,8 @@ class _ProfileBuilder:
         if plugin.profiles is not None and spec.name not in plugin.profiles:
             return None
         lists = (name for name, (point, _, _) in _POINTS.items() if name != "evict" and point in plugin.points)
-        return next(lists, None)
+        found = next(lists, None)
+        return None if f"{found}/*" in spec.disabled else found
 
     def _make(self, plugin: Plugin) -> RunningPlugin | None:
         if plugin.name not in self._made:

@@ -338,15 +338,15 @@ def test_policies_become_active_without_a_restart(
 
 
 POLICY = """\
-apiVersion: koord-policy.io/v1
-kind: DeschedulerPolicy
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
 metadata: {{name: evict-web}}
 spec:
-  match: {{pods: {{namespaces: [{namespace}]}}}}
-  deschedule:
+  type: Deschedule
+  criteria:
   - name: web
-    when: pod.metadata.labels['app'] == 'web'
-    reason: "'it is a web pod'"
+    expression: pod.metadata.namespace == '{namespace}' && pod.metadata.labels.app == 'web'
+    message: it is a web pod
 """
 
 
@@ -368,17 +368,9 @@ def test_a_standby_takes_over_and_a_leader_without_lease_ends(
         add_pod(admin, namespace, "web-2")
         until(lambda: is_gone(admin, namespace, "web-2"), 60)
         assert standby.status()["leading"]
-        taken = admin.get(lease)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        taken["spec"] |= {"holderIdentity": "somebody", "acquireTime": now, "renewTime": now}
-        force(admin, lease, taken)
+        admin.merge(lease, {"spec": {"holderIdentity": "somebody", "acquireTime": now, "renewTime": now}})
         assert standby.process.wait(60) == 1
-
-
-def force(admin: AdminClient, path: str, item: dict[str, Any]) -> None:
-    """Replaces an object whatever others write meanwhile."""
-    item["metadata"].pop("resourceVersion", None)
-    admin.request("PUT", path, item)
 
 
 def test_a_missing_right_is_named_at_start(

@@ -11,8 +11,10 @@ from koordpolicy.engine.descheduler.arguments import complete, read_low_node_loa
 from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.documents.validation import validate_plain
+from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError, Source
+from koordpolicy.plugin import python_plugin
 
 PROJECT = Path(__file__).parents[3]
 HEAD = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
@@ -189,3 +191,33 @@ def test_faults_that_a_plugin_finds_in_its_arguments_have_their_place_in_the_fil
     state, condition = (problem.render().split("\n")[0] for problem in caught.value.problems)
     assert state.startswith(f"c.yaml:7:12: error: {where}: states: states must be one of [Completed ")
     assert condition.startswith(f"c.yaml:7:45: error: {where}: conditions[0]: at least one of type, status, reason,")
+
+
+@pytest.mark.parametrize(("point", "active"), [
+    ("deschedule", {"balances"}), ("balance", {"deschedules"}), ("evict", {"balances", "deschedules", "vetoes"}),
+    ("filter", {"balances", "deschedules", "vetoes"}),
+])
+def test_a_star_disables_the_documents_of_its_point_and_never_vetoes(point, active):
+    given = config.read_plain({"profiles": [{"name": "p", "plugins": {
+        point: {"disabled": [{"name": "*"}], "enabled": [{"name": "DefaultEvictor"}] if point == "evict" else []}}}]})
+    named = {name: python_plugin(name, Framework.DESCHEDULER, Plain, points=[where]) for name, where in (
+        ("deschedules", Point.DESCHEDULE), ("balances", Point.BALANCE), ("vetoes", Point.EVICTION_FILTER))}
+    registry = Registry.of([*PLUGINS, *(replace(each, enabled=True) for each in named.values())], generation=1)
+    (profile,) = build_profiles(given.profiles, registry, dry_run=True)
+    assert {each.name for each in profile.plugins} - {"MigrationController", "DefaultEvictor"} == active | {"vetoes"}
+
+
+class Plain:
+    """A plugin of every point."""
+
+    def __init__(self, args, handle):
+        pass
+
+    def deschedule(self, snapshot, rows, evictor):
+        pass
+
+    def balance(self, snapshot, rows, evictor):
+        pass
+
+    def eviction_filter(self, pod, snapshot):
+        pass
