@@ -171,7 +171,8 @@ RENDERED: Final = {
 def manifests() -> dict[Path, str]:
     """Return the manifests for Kustomize."""
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    for part in ("manager", "descheduler", "agent"):  # the chart leaves them out, as they must not run beside Koordinator's
+    # The chart leaves them out, as they must not run beside Koordinator's.
+    for part in ("manager", "descheduler", "agent"):
         values[part]["enabled"] = True
     generated = templates()
     found = {}

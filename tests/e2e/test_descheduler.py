@@ -202,7 +202,7 @@ def test_pods_are_evicted_once_with_their_events_and_metrics_until_sigterm(
         assert {(each["name"], each["result"]) for each in status["evictions"]} == {
             ("web-1", "success"), ("slow", "success")}
         assert process.evictions() == {(namespace, "success"): 2.0}
-        assert "koord_policy_descheduler_cycles_total{result=\"completed\"}" in process.get("/metrics")
+        assert 'koord_policy_descheduler_cycles_total{result="completed"}' in process.get("/metrics")
         assert (process.get("/healthz"), process.get("/readyz")) == ("ok", "ok")
         assert json.loads(process.get("/configz"))["componentconfig"]["profiles"][0]["name"] == "e2e"
         assert process.stop() == 0
