@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from koordpolicy.engine.agent import metric_table as agent
+from koordpolicy.engine.descheduler.live import metric_table as descheduler
 from koordpolicy.engine.scheduler.observe import metric_table as table
 from koordpolicy.engine.serving.instruments import MetricSpec
 
@@ -141,6 +142,20 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel("Files that are not measured", "ops", (
             (_rate("koord_policy_collector_failures_total", "collector"), "{{collector}}"),)),
     ),
+    "Descheduling": (
+        Panel("Evictions by result", "ops", (
+            (_rate("descheduler_pods_evicted", "result", "strategy"), "{{result}} {{strategy}}"),)),
+        Panel("Cycles by result", "ops", (
+            (_rate("koord_policy_descheduler_cycles_total", "result"), "{{result}}"),)),
+        Panel("Duration of cycles, p99", "s", (
+            (_quantile("koord_policy_descheduler_cycle_duration_seconds"), "p99"),)),
+        Panel("Budgets that hold pods back", "short", (
+            ("max(koord_policy_descheduler_held_budgets)", "budgets"),)),
+        Panel("Time since the API server was heard of a kind", "s", (
+            ("max by (kind) (koord_policy_descheduler_view_age_seconds)", "{{kind}}"),)),
+        Panel("Candidates that stay", "ops", (
+            (_rate("koord_policy_descheduler_kept_pods_total", "stopped_by"), "{{stopped_by}}"),)),
+    ),
     "API server": (
         Panel("Requests", "ops", (
             (_rate("rest_client_requests_total", "code", "method"), "{{code}} {{method}}"),)),
@@ -187,6 +202,11 @@ ALERTS: Final = (
           "warning", "rounds of {{ $labels.plugin }} fail: {{ $labels.reason }}"),
     Alert("KoordPolicyAgentFailures", "increase(koord_policy_agent_failures_total[10m]) > 0", 0, "warning",
           "{{ $labels.part }} of the agent {{ $labels.instance }} has failed: please report the log"),
+    Alert("KoordPolicyDeschedulerCyclesFail",
+          'sum by (instance, result) (rate(koord_policy_descheduler_cycles_total{result!="completed"}[10m])) > 0', 600,
+          "warning", "cycles of {{ $labels.instance }} are {{ $labels.result }}: its log and /status say why"),
+    Alert("KoordPolicyDeschedulerConfigurationRefused", "koord_policy_descheduler_configuration_refused == 1", 300,
+          "warning", "{{ $labels.instance }} goes on with its last good configuration: its /status says why"),
     Alert("KoordPolicyRequestsLimited",
           f"{_quantile('rest_client_rate_limiter_duration_seconds', 'verb')} > 1", 600, "warning",
           "requests wait for the client's own limit: raise `--kube-api-qps`"),
@@ -195,7 +215,7 @@ ALERTS: Final = (
 
 def metrics_of(query: str) -> frozenset[str]:
     """Return the names of the rows that a query reads."""
-    names = set(re.findall(r"\b(?:scheduler|koord_policy|rest_client|leader_election|koordlet)_\w+", query))
+    names = set(re.findall(r"\b(?:scheduler|descheduler|koord_policy|rest_client|leader_election|koordlet)_\w+", query))
     return frozenset(re.sub(r"_(?:bucket|sum|count)$", "", name) for name in names)
 
 
@@ -255,9 +275,9 @@ def prometheus_rule() -> dict[str, Any]:
 _HEAD: Final = """\
 # Metrics and health
 
-The extender, and a scheduler of a live cluster with `--bind`, serve these paths. The page is generated from
-`engine/scheduler/observe/metric_table.py` and `engine/agent/metric_table.py`; names, types and labels are
-[stable](stability.md).
+The extender, and a scheduler or a descheduler of a live cluster with `--bind`, serve these paths. The page is generated
+from `engine/scheduler/observe/metric_table.py`, `engine/agent/metric_table.py` and
+`engine/descheduler/live/metric_table.py`; names, types and labels are [stable](stability.md).
 
 | path | |
 | --- | --- |
@@ -271,7 +291,7 @@ The extender, and a scheduler of a live cluster with `--bind`, serve these paths
 Checks of a scheduler of a live cluster: `leaderElection` (the Lease expired more than 20 s ago, and this process did
 not end), `deciding` (no round of the deciding thread for a minute), `sched-handler-sync` (the first lists are not
 applied), `shutdown`, `policies` (a source holds no policy). A standby is ready. Those of the extender are in
-[extender](extender.md#other-paths).
+[extender](extender.md#other-paths), those of a descheduler in [descheduling](descheduling.md#in-a-live-cluster).
 
 Health is open to everybody. With `--tls-cert`, or `--authentication-kubeconfig` (for an extender this alone counts),
 metrics and configuration are for those whom the API server permits: a bearer token is sent to it in a TokenReview, a
@@ -318,6 +338,7 @@ def page() -> str:
                  "handle, with its labels | |")
     parts += _lines("Of the agent of a node", (*agent.COLLECTION, *agent.DECISIONS), read)
     parts.append(f"\n{agent.NOTE}")
+    parts += _lines("Of a descheduler of a live cluster", descheduler.TABLE, read)
     parts += _lines("Of `/metrics/slis`", table.CHECKS, read)
     parts += _lines("Of `/metrics/resources`", table.RESOURCES, read)
     parts.append("\n## Without series\n\nThese metrics of kube-scheduler are named in the output without a value.\n")

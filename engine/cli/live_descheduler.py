@@ -150,7 +150,7 @@ def _load(
     from koordpolicy.engine.serving.garbage_collection import ShortCollections  # noqa: PLC0415
 
     def read(source: Source) -> DeschedulerConfiguration:
-        return _with_options(options, config.read(source))
+        return _with_options(options, config.read(source, live=True))
 
     file: FollowedFile[DeschedulerConfiguration] | None = None
     fixed = None

@@ -91,8 +91,11 @@ def load(path: Path) -> DeschedulerConfiguration:
     return read(read_file(path))
 
 
-def read(source: Source) -> DeschedulerConfiguration:
-    """Read a configuration; raises `PolicyError` with all problems, each with its position."""
+def read(source: Source, *, live: bool = False) -> DeschedulerConfiguration:
+    """Read a configuration; raises `PolicyError` with all problems, each with its position.
+
+    With `live` it is that of a descheduler of a live cluster, where more fields have an effect.
+    """
     source = configuration_in(source, *KINDS_OF_FILES)
     documents = read_nodes(source)
     if len(documents) != 1:
@@ -107,7 +110,7 @@ def read(source: Source) -> DeschedulerConfiguration:
     kind = node.at("kind")
     if kind is not None and kind.scalar == POLICY:
         return _of_policy(read_policy(node))
-    return _complete(to_plain(node), node)
+    return _complete(to_plain(node), node, live=live)
 
 
 def _of_policy(policy: KubernetesPolicy) -> DeschedulerConfiguration:
@@ -348,7 +351,9 @@ def _check_address(address: str) -> str:
 # Construction
 
 
-def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConfiguration:
+def _complete(
+    content: dict[str, Any], node: YamlNode | None, *, live: bool = False,
+) -> DeschedulerConfiguration:
     given = _default(content)
     try:
         internal = _convert(given)
@@ -388,7 +393,7 @@ def _complete(content: dict[str, Any], node: YamlNode | None) -> DeschedulerConf
             for index, each in enumerate(internal["profiles"])
         ),
         plain=internal,
-        warnings=tuple(warnings_of(node)) if node is not None else (),
+        warnings=tuple(warnings_of(node, live=live)) if node is not None else (),
     )
 
 

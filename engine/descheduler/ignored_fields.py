@@ -11,12 +11,16 @@ from koordpolicy.engine.source import Problem, Severity, did_you_mean
 
 from .koordinator_args import BEST_EFFORT, MODES
 
-_NO_SERVER: Final = "the descheduler serves nothing"
+_OPTIONS: Final = "`--bind` and `--health-bind` say where a descheduler of a live cluster listens"
+_NO_PROFILING: Final = "no profiles of the process are served"
+_OF_LIVE: Final[Mapping[str, str]] = {
+    "leaderElection": "one dry run holds no Lease",
+    "clientConnection": "one dry run lists the cluster once, as `--cluster` and the kubeconfig say",
+}
+"""The fields without effect in one dry run, which a descheduler of a live cluster reads."""
 IGNORED: Final[Mapping[str, str]] = {
-    "leaderElection": "no lease is held: one process decides",
-    "clientConnection": "`--cluster` and the kubeconfig say how the cluster is read",
-    "healthzBindAddress": _NO_SERVER, "metricsBindAddress": _NO_SERVER,
-    "enableProfiling": _NO_SERVER, "enableContentionProfiling": _NO_SERVER,
+    **_OF_LIVE, "healthzBindAddress": _OPTIONS, "metricsBindAddress": _OPTIONS,
+    "enableProfiling": _NO_PROFILING, "enableContentionProfiling": _NO_PROFILING,
 }
 
 _NO_JOBS: Final = "only dry runs are built: no migration job is created or worked off"
@@ -31,9 +35,11 @@ IGNORED_OF_LEVELS: Final[Mapping[str, str]] = dict.fromkeys(
     ("keepThreshold", "rejectThreshold"), "pods leave a level whatever its nodes use, as in Koordinator")
 
 
-def warnings_of(node: YamlNode) -> Iterator[Problem]:
-    """Yield a warning, with its place, for each field of a configuration file that has no effect."""
-    yield from ignored(node, IGNORED)
+def warnings_of(node: YamlNode, *, live: bool = False) -> Iterator[Problem]:
+    """Yield a warning, with its place, for each field of a configuration file that has no effect; `live` says whether
+    it is that of a descheduler of a live cluster.
+    """
+    yield from ignored(node, {name: why for name, why in IGNORED.items() if not (live and name in _OF_LIVE)})
     profiles = node.at("profiles")
     for number, profile in enumerate(profiles.items if profiles is not None else ()):
         configs = profile.at("pluginConfig")

@@ -29,6 +29,11 @@ from koordpolicy.engine.client.leader_election import Leadership, LeaseSettings
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.cluster.sources.feed import LAG_BUCKETS_S, FeedView
+from koordpolicy.engine.descheduler.live import metric_table as descheduler_table
+from koordpolicy.engine.descheduler.live.loop import CycleReport
+from koordpolicy.engine.descheduler.live.loop import LoopView as DeschedulerView
+from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations
+from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.framework.qos import Storage
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
@@ -135,20 +140,38 @@ def of_agent(tmp_path_factory) -> dict[str, str]:
         operations.close()
 
 
+@pytest.fixture(scope="module")
+def of_descheduler() -> dict[str, str]:
+    """Return the families of a live descheduler's endpoints, whose server is none."""
+    operations = DeschedulerOperations()
+    view = DeschedulerView(synced=True, last=CycleReport(1, 2.0, 3.0, CycleResult(1, dry_run=True, nodes=2)))
+    operations.follow(SimpleNamespace(
+        descheduler=SimpleNamespace(view=view), feed=SimpleNamespace(views={"Pod": KindView(1.0)}),
+        evictions=SimpleNamespace(holds=dict), leads=lambda: True, activator=SimpleNamespace(fault="")),
+        SimpleNamespace(status=lambda: SimpleNamespace(emptied=())), None)
+    try:
+        return families(operations.registry.text().decode())
+    finally:
+        operations.endpoints.close()
+
+
 def test_the_committed_files_are_what_the_table_yields(generator):
     for path, text in generator.files().items():
         assert path.read_text(encoding="utf-8") == text, f"run tools/generate_operations.py: {path}"
 
 
-def test_servers_have_the_metrics_of_the_table_and_no_others(of_extender, of_scheduler, of_agent):
+def test_servers_have_the_metrics_of_the_table_and_no_others(of_extender, of_scheduler, of_agent, of_descheduler):
     shown = {MetricType.INFO: "gauge"}
     for found, specs in (
-            (of_agent, AGENT), (of_extender, table.EXTENDER), (of_scheduler, (*table.SCHEDULER, *table.LIVE))):
+            (of_agent, AGENT), (of_descheduler, DESCHEDULER), (of_extender, table.EXTENDER),
+            (of_scheduler, (*table.SCHEDULER, *table.LIVE))):
         assert found == {spec.name: shown.get(spec.type, spec.type.value) for spec in specs}
 
 
-AGENT = (*agent_table.COLLECTION, *agent_table.DECISIONS, client_metrics.REQUESTS, client_metrics.REQUEST_SECONDS,
-         client_metrics.LIMITER_SECONDS, client_metrics.REQUEST_RETRIES)
+CLIENT = (client_metrics.REQUESTS, client_metrics.REQUEST_SECONDS, client_metrics.LIMITER_SECONDS,
+          client_metrics.REQUEST_RETRIES)
+AGENT = (*agent_table.COLLECTION, *agent_table.DECISIONS, *CLIENT)
+DESCHEDULER = (*descheduler_table.TABLE, *CLIENT)
 
 
 def queries(generator):
@@ -158,8 +181,10 @@ def queries(generator):
     yield from ((alert.name, alert.query, alert.summary) for alert in generator.ALERTS)
 
 
-def test_each_panel_and_alert_reads_metrics_that_servers_have(generator, of_extender, of_scheduler, of_agent):
-    known = of_extender | of_scheduler | of_agent
+def test_each_panel_and_alert_reads_metrics_that_servers_have(
+    generator, of_extender, of_scheduler, of_agent, of_descheduler,
+):
+    known = of_extender | of_scheduler | of_agent | of_descheduler
     for title, query, _ in queries(generator):
         names = generator.metrics_of(query)
         assert names, title
@@ -169,7 +194,7 @@ def test_each_panel_and_alert_reads_metrics_that_servers_have(generator, of_exte
 
 
 def test_each_panel_and_alert_groups_and_names_labels_that_the_metrics_have(generator):
-    specs = {spec.name: spec for spec in (*table.EXTENDER, *table.SCHEDULER, *table.LIVE, *AGENT)}
+    specs = {spec.name: spec for spec in (*table.EXTENDER, *table.SCHEDULER, *table.LIVE, *AGENT, *DESCHEDULER)}
     for title, query, text in queries(generator):
         labels = set().union(*(specs[name].labels for name in generator.metrics_of(query))) | {"instance"}
         grouped = [part for found in re.findall(r"by \(([^)]*)\)", query) for part in found.split(", ")]

@@ -172,12 +172,21 @@ def test_arguments_of_custom_priority_without_effect_are_reported_where_they_sta
 
 
 @pytest.mark.parametrize(("text", "wanted"), [
-    ("metricsBindAddress: ':8080'", ["d.yaml:3:1: metricsBindAddress has no effect: the descheduler serves nothing"]),
+    (
+        "metricsBindAddress: ':8080'",
+        [f"d.yaml:3:1: metricsBindAddress has no effect: {unbuilt.IGNORED['metricsBindAddress']}"],
+    ),
     (
         "leaderElection: {leaderElect: true}",
-        ["d.yaml:3:1: leaderElection has no effect: no lease is held: one process decides"],
+        ["d.yaml:3:1: leaderElection has no effect: one dry run holds no Lease"],
     ),
     ("leaderElection: {leaderElect: false}", []), ("enableProfiling: false", []), ("maxNoOfPodsToEvictTotal: 5", []),
 ])
 def test_a_field_without_effect_is_reported_unless_it_turns_something_off(text: str, wanted: list[str]) -> None:
     assert told(f"{HEAD}{text}\n") == wanted
+
+
+def test_a_live_descheduler_elects_a_leader_and_limits_its_requests() -> None:
+    text = f"{HEAD}leaderElection: {{leaderElect: true}}\nclientConnection: {{qps: 20}}\nenableProfiling: true\n"
+    found = config.read(Source("d.yaml", text), live=True).warnings
+    assert [each.message for each in found] == ["enableProfiling has no effect: no profiles of the process are served"]
