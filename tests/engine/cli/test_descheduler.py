@@ -118,18 +118,48 @@ def test_a_cycle_in_which_nothing_runs_says_so(run: Run, hot: Path):
     )
 
 
-def test_only_one_dry_cycle_is_offered(run: Run, hot: Path, tmp_path: Path):
+def test_of_a_dump_only_dry_cycles_are_offered(run: Run, hot: Path, tmp_path: Path):
     assert [run("descheduler", *arguments, "--cluster", hot).err for arguments in (
-        ("--once",), ("--once", "--dry-run", "--config", tmp_path / "gone"),
+        ("--once",), ("--once", "--dry-run", "--interval", "5s"), ("--once", "--dry-run", "--config", tmp_path / "gone"),
         ("--once", "--dry-run", "--config", tmp_path),
     )] == [
         (
-            "koord-policy: evicting pods in a loop is not available yet: say `--once --dry-run` to see what would be "
-            "evicted\n"
+            "koord-policy: no pod of a dump can be evicted: say `--once --dry-run` to see what would be evicted, or "
+            "name a live cluster with `--cluster kube[:CONTEXT]`\n"
         ),
+        "koord-policy: `--interval` goes with a live cluster, without `--once --dry-run`\n",
         f"koord-policy: there is no file `{tmp_path}/gone`: `--config` takes a DeschedulerConfiguration\n",
         f"koord-policy: `{tmp_path}` is a directory: `--config` takes a DeschedulerConfiguration, a file\n",
     ]
     done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--cycles", "0")
     assert done.exit == 2
     assert "argument --cycles: `0` is not a whole number above 0" in done.err
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--output", "json"), "`--output`, `--now` and `--cycles` mean nothing to a descheduler of a live cluster"),
+    (("--config", "gone.yaml"), "there is no file `gone.yaml`"),
+    (("--policies", "gone"), "there is no file or directory `gone`"),
+    (("--tls-cert", "a"), "`--tls-cert` and `--tls-key` go together"),
+    (("--interval", "often"), "`often` is not a time such as 60s or 5m"),
+    (("--check-permissions=maybe",), "`maybe` is not true or false"),
+    (("--leader-elect=false", "--leader-elect-resource-name", "x"), "goes without `--leader-elect=false`"),
+])
+def test_wrong_options_of_a_live_descheduler_are_named(
+    run: Run, arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+):
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    outcome = run("descheduler", "--cluster", "kube", "--compile-timeout", "0", *arguments)
+    assert (outcome.exit, message in outcome.err) == (2, True), outcome.err
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: nowhere
+contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
+clusters: [{name: nowhere, cluster: {server: 'http://127.0.0.1:9'}}]
+users: [{name: nobody, user: {token: secret}}]
+"""

@@ -35,7 +35,8 @@ def told(text: str) -> list[str]:
 def test_every_field_of_a_descheduler_configuration_is_built_or_reported() -> None:
     assert set(schema(config.KIND)["properties"]) - unbuilt.IGNORED.keys() == {
         "apiVersion", "kind", "dryRun", "deschedulingInterval", "nodeSelector", "profiles", "maxNoOfPodsToEvictPerNode",
-        "maxNoOfPodsToEvictPerNamespace", "maxNoOfPodsToEvictTotal",
+        "maxNoOfPodsToEvictPerNamespace", "maxNoOfPodsToEvictPerOwner", "maxNoOfPodsToEvictPerWorkload",
+        "maxNoOfPodsToEvictTotal",
     }
     assert unbuilt.IGNORED.keys() <= set(schema(config.KIND)["properties"])
 
