@@ -71,7 +71,8 @@ class UtilizationLevel:
         return f"{float(self.percent):g} %"
 
 
-def _levels(whole: Whole) -> tuple[UtilizationLevel, ...]:
+def utilization_levels(whole: Whole) -> tuple[UtilizationLevel, ...]:
+    """Return the thresholds of usage of documents and component configurations."""
     found = whole.cache.get("levels")
     if found is None:
         found = whole.cache["levels"] = (*_of_documents(whole), *_of_configurations(whole))
@@ -92,7 +93,7 @@ def _of_documents(whole: Whole) -> Iterator[UtilizationLevel]:
                 "threshold": (EVICT if evicting else "", False),
             }.get(placed.role, ("", False))
             for mark in watermarks(subject.as_written.of(placed.checked)) if role else ():
-                if mark.below is below:
+                if mark.below is below and mark.amount == "usage":
                     yield _level(subject, role, mark.resource, mark.percent, span_of(mark.checked, mark.node),
                                  written=_gives_number(mark.checked, mark.node))
         for placed in subject.placed:
@@ -204,7 +205,7 @@ def _selector_of(pool: YamlNode) -> NodeMatch | None:
 # ----------------------------------------------------------------------------------------------------
 
 
-class _Pairs:
+class Pairs:
     """The remaining pairs that one rule may compare."""
 
     def __init__(self) -> None:
@@ -257,7 +258,7 @@ def watermarks_crossed(whole: Whole) -> Iterator[Violation]:
 
     For draining, eviction and suppression, the lowest threshold each is reported.
     """
-    levels, pairs = _levels(whole), _Pairs()
+    levels, pairs = utilization_levels(whole), Pairs()
     harms: dict[str, list[UtilizationLevel]] = {}
     for level in sorted(levels, key=lambda each: each.percent):
         if level.role in _HARMS:
@@ -281,7 +282,7 @@ def watermarks_crossed(whole: Whole) -> Iterator[Violation]:
 
 def off_by_a_hundred(whole: Whole) -> Iterator[Violation]:
     """Find shares of 100 %, which do not disable a threshold: usage may exceed a node's allocatable."""
-    for each in _levels(whole):
+    for each in utilization_levels(whole):
         if each.percent == 100 and each.role != UNTIL and each.written:
             yield Violation(f"100 % of {each.resource} is not `off`: usage may be above what the node has for pods",
                         each.span, "to disable the threshold, leave the comparison out")
@@ -290,11 +291,11 @@ def off_by_a_hundred(whole: Whole) -> Iterator[Violation]:
 def thresholds_upside_down(whole: Whole) -> Iterator[Violation]:
     """Find lower thresholds that are not below the upper ones of the same plugin."""
     drains: dict[tuple[str, str], list[UtilizationLevel]] = {}
-    for level in _levels(whole):
+    for level in utilization_levels(whole):
         if level.role == DRAIN:
             drains.setdefault((level.who, level.resource), []).append(level)
-    pairs = _Pairs()
-    for low in _levels(whole):
+    pairs = Pairs()
+    for low in utilization_levels(whole):
         uppers = drains.get((low.who, low.resource), ()) if low.role in (FILL, UNTIL) else ()
         for high in pairs.of(low.span, uppers):
             if high.nodes != low.nodes:
@@ -359,7 +360,7 @@ def _within(first: NodeMatch | None, second: NodeMatch | None) -> bool:
 def pools_at_odds(whole: Whole) -> Iterator[Violation]:
     """Find pools of nodes that contradict each other or overlap."""
     yield from _contradictions(whole)
-    drains, pairs = [each for each in _levels(whole) if each.role == DRAIN], _Pairs()
+    drains, pairs = [each for each in utilization_levels(whole) if each.role == DRAIN], Pairs()
     for number, second in enumerate(drains):
         found = 0
         for first in pairs.of(second.span, itertools.islice(drains, number)):
@@ -380,7 +381,7 @@ def pools_at_odds(whole: Whole) -> Iterator[Violation]:
 
 def _contradictions(whole: Whole) -> Iterator[Violation]:
     demands: dict[str, list[tuple[LintSubject, str, Span]]] = {}
-    pairs = _Pairs()
+    pairs = Pairs()
     for subject in whole.of(CompiledScheduler):
         if subject.spec.enforcement is not Enforcement.ENFORCE or subject.spec.match_conditions:
             continue
@@ -411,7 +412,7 @@ def _together(first: LintSubject, second: LintSubject) -> bool:
 # ------------------------------------------------------------------------------------------------
 
 
-def _preferences(subject: LintSubject) -> dict[tuple[str, str], tuple[int, Span]]:
+def score_directions(subject: LintSubject) -> dict[tuple[str, str], tuple[int, Span]]:
     """Return the direction of a document's score by amount, up (1) or down (-1), and its place."""
     found: dict[tuple[str, str], tuple[int, Span]] = {}
     for placed in subject.placed:
@@ -426,28 +427,16 @@ def _preferences(subject: LintSubject) -> dict[tuple[str, str], tuple[int, Span]
 
 
 def fights(whole: Whole) -> Iterator[Violation]:
-    """Find plugins that undo each other: one prefers what another evicts, or two prefer the opposite.
+    """Find plugins that prefer the opposite of each other, so that they undo each other.
 
     Of all plugins that prefer the opposite, the first is reported.
     """
-    drains, pairs = [each for each in _levels(whole) if each.role == DRAIN], _Pairs()
+    pairs = Pairs()
     liking: dict[tuple[tuple[str, str], int], list[tuple[LintSubject, Span]]] = {}
     for subject in whole.of(CompiledScheduler):
         if subject.spec.enforcement is not Enforcement.ENFORCE:
             continue
-        liked, match, reported = _preferences(subject), subject.spec.match, False
-        found = 0
-        for drain in pairs.of(subject.document.span, drains if liked else ()):
-            slope, span = liked.get(("usage", drain.resource), (0, None))
-            if slope <= 0 or found == _MOST_FOUND:
-                continue
-            if nodes_meet(match.nodes, drain.nodes) and pods_meet(match.pods, drain.pods):
-                found += 1
-                yield Violation(
-                    f"`{subject.document.name}` prefers nodes that use more {drain.resource}, and {drain.who} evicts"
-                    f" from those that use {drain} and more", span, "prefer nodes that use less, or drain others",
-                    (drain.span,),
-                )
+        liked, reported = score_directions(subject), False
         for leaf in sorted(liked):
             slope, span = liked[leaf]
             opposite = pairs.of(span, liking.get((leaf, -slope), ()))

@@ -13,7 +13,7 @@ from typing import Final
 
 from koordpolicy.engine.source import Severity
 
-from . import absence, across, declarations, expressions, fixtures, slo, units
+from . import absence, across, declarations, eviction_loops, expressions, fixtures, slo, units
 from .subject import LintSubject, Violation, Whole
 
 
@@ -68,6 +68,7 @@ def _both(*documents: str) -> str:
 
 
 _SETTING = "actions:\n- name: swap\n  sysctl: {{name: vm.swappiness, value: '{}'}}"
+_PREFER = "score:\n- name: best\n  expression: {}"
 _BELOW = "filter:\n- name: below\n  expression: usage.cpu * 100 / allocatable.cpu < {}"
 _DRAIN = """
 type: Balance
@@ -341,13 +342,13 @@ _RULES: Final = (
     ),
     LintRule(
         "KP032", "plugins-fight", Severity.WARNING,
-        "One plugin prefers the nodes from which another evicts, or two plugins of one profile prefer opposite"
-        " nodes: they cancel each other out.",
-        _both(_scheduler("score:\n- name: fullest\n"
-                         "  expression: math.least(100, usage.cpu * 100 / allocatable.cpu)", "pack"), _drain(80, 45)),
-        _both(_scheduler("score:\n- name: emptiest\n"
-                         "  expression: math.greatest(0, 100 - usage.cpu * 100 / allocatable.cpu)", "spread"),
-              _drain(80, 45)),
+        "Two plugins of one profile prefer opposite nodes: they cancel each other out.",
+        _both(_scheduler(_PREFER.format("math.least(100, usage.cpu * 100 / allocatable.cpu)"), "pack"),
+              _scheduler(_PREFER.format("math.greatest(0, 100 - usage.cpu * 100 / allocatable.cpu)"), "spread")),
+        _both(_scheduler("profiles: [batch]\n" + _PREFER.format("math.least(100, usage.cpu * 100 / allocatable.cpu)"),
+                         "pack"),
+              _scheduler("profiles: [services]\n"
+                         + _PREFER.format("math.greatest(0, 100 - usage.cpu * 100 / allocatable.cpu)"), "spread")),
         whole=across.fights,
     ),
     LintRule(
@@ -425,6 +426,16 @@ _RULES: Final = (
         _scheduler("match: {pods: {priorityClasses: [koord-prd]}}\n" + _BELOW.format(65)),
         _scheduler("match: {pods: {priorityClasses: [koord-prod]}}\n" + _BELOW.format(65)),
         each=declarations.misspelt_priority_classes, suite=fixtures.misspelt_priority_classes,
+    ),
+    LintRule(
+        "KP043", "eviction-loop", Severity.WARNING,
+        "A descheduling policy evicts from nodes that scheduling prefers, and no filter refuses these nodes: evicted"
+        " pods come back, and are evicted again. Compared are shares of the allocatable, by usage and by requests.",
+        _both(_scheduler(_PREFER.format("math.least(100, usage.cpu * 100 / allocatable.cpu)"), "pack"), _drain(80, 45)),
+        _both(_scheduler(_BELOW.format(70) + "\n"
+                         + _PREFER.format("math.least(100, usage.cpu * 100 / allocatable.cpu)"), "pack"),
+              _drain(80, 45)),
+        whole=eviction_loops.eviction_loops,
     ),
 )
 

@@ -20,16 +20,18 @@ Leaf: TypeAlias = tuple[str, str]
 """A resource list and a resource in it: `("usage", "cpu")`."""
 
 _USAGES: Final = frozenset(("usage", "estimated"))
+_SHARES: Final = _USAGES | {"requested"}
 _LISTS: Final = frozenset(("usage", "estimated", "allocatable", "requested", "requests", "nonBestEffortUsage"))
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A comparison of the measured usage of a resource with `percent` of the node's allocatable.
+    """A comparison of an amount of a resource, `usage` or `requested`, with `percent` of the node's allocatable.
 
-    `below`: the comparison is true for nodes that use less. `node` is the comparison, in the tree of `checked`.
+    `below`: the comparison is true for nodes with less. `node` is the comparison, in the tree of `checked`.
     """
 
+    amount: str
     resource: str
     percent: Fraction
     below: bool
@@ -77,22 +79,23 @@ def _found(analysis: Analysis, node: Expr, *, positive: bool) -> Iterator[Waterm
             return
         found = _ratio(left.times(inverse))
         if found is not None:
-            resource, percent, upright = found
+            (amount, resource), percent, upright = found
             smaller = COMPARISONS[node.function] in ("<", "<=")
-            yield Watermark(resource, percent, (smaller == upright) == positive, checked, node)
+            kind = "requested" if amount == "requested" else "usage"
+            yield Watermark(kind, resource, percent, (smaller == upright) == positive, checked, node)
 
 
-def _ratio(product: _Product) -> tuple[str, Fraction, bool] | None:
-    """Return resource, percentage and whether usage is the numerator, for a product that is compared with 1."""
+def _ratio(product: _Product) -> tuple[Leaf, Fraction, bool] | None:
+    """Return the amount, the percentage and whether it is the numerator, for a product that is compared with 1."""
     if len(product.above) != 1 or len(product.under) != 1 or product.factor <= 0:
         return None
     (top, resource), (bottom, other) = product.above[0], product.under[0]
     if resource != other:
         return None
-    if top in _USAGES and bottom == "allocatable":
-        return resource, 100 / product.factor, True
-    if bottom in _USAGES and top == "allocatable":
-        return resource, 100 * product.factor, False
+    if top in _SHARES and bottom == "allocatable":
+        return (top, resource), 100 / product.factor, True
+    if bottom in _SHARES and top == "allocatable":
+        return (bottom, resource), 100 * product.factor, False
     return None
 
 
