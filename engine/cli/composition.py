@@ -100,6 +100,17 @@ def add_enable(parser: argparse.ArgumentParser) -> None:
                              "active one; may be repeated")
 
 
+def add_proving(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add `--scheduler-config` and `--memory`."""
+    parser.add_argument("--scheduler-config", metavar="FILE", type=Path,
+                        help="a KubeSchedulerConfiguration: the profiles by which the successors of evicted pods are "
+                             "placed, to prove evictions (default: if `--policies` has SchedulerPlugins, the "
+                             "profiles that they name)")
+    parser.add_argument("--memory", metavar="FILE", type=Path,
+                        help="the memory of useless evictions and their cool-downs; read first, and written at the "
+                             "end. Without it nothing is remembered")
+
+
 def choice_of(text: str) -> PluginChoice:
     """Return the plugin that `--enable` names, with its arguments (YAML in flow style, so JSON too).
 

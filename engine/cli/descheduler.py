@@ -27,6 +27,7 @@ from .composition import (
     LIVE_CLUSTER,
     add_cluster,
     add_policies,
+    add_proving,
     cluster_of,
     context_of,
     count,
@@ -36,6 +37,7 @@ from .composition import (
     warn_of_lacks,
 )
 from .exits import Exit, Stop, refuse_given
+from .proving import UNPROVED, lacks_proofs, proving, save_memory, warn_of_proofs
 from .terminal import add_output, heading, table, warn, write, write_json
 from .verdicts import names
 
@@ -47,6 +49,8 @@ examples:
   koord-policy descheduler --once --dry-run --cluster examples/cluster --policies policies/descheduler
   koord-policy descheduler --once --dry-run --cluster kube --config descheduler.yaml --output json
   koord-policy descheduler --once --dry-run --cluster examples/cluster --policies policies/descheduler --cycles 5
+  koord-policy descheduler --once --dry-run --cluster examples/cluster --policies policies/descheduler \\
+      --scheduler-config scheduler.yaml --memory evictions.json
 
 {live_descheduler.EXAMPLES}
 exit codes: 0 the cycle completed, or after SIGTERM, 1 the Lease was lost, 2 usage, 3 policies, configuration, dump or
@@ -67,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cycles", type=count, default=1, metavar="N",
                         help="run this many cycles over the same cluster and print the last one, for conditions "
                              "that must hold several times in a row (`anomaly`; default: 1)")
+    add_proving(parser)
     add_output(parser)
     live_descheduler.add_arguments(parser)
     serving.add_arguments(parser, server="a descheduler of a live cluster")
@@ -92,14 +97,19 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if not any(profile.deschedule or profile.balance for profile in profiles):
         warn("no plugin is active: name documents with `--policies`, or plugins in a `--config`")
     result = CycleResult(registry.generation, dry_run=True, nodes=0)
-    for _ in range(options.cycles):
-        result = run_cycle(profiles, snapshot, limits=configuration.limits, node_selector=configuration.node_selector,
-                           generation=registry.generation)
+    with proving(options, registry, cluster, snapshot.now) as means:
+        for _ in range(options.cycles):
+            result = run_cycle(profiles, snapshot, limits=configuration.limits, generation=registry.generation,
+                               node_selector=configuration.node_selector, proving=means)
+    save_memory(options, result.memory)
     warn_of_lacks(result.lacks)
+    warn_of_proofs(result.outcomes)
     if options.output == "json":
         write_json(result.to_json())
     else:
         _show(result)
+        if lacks_proofs(profiles, result):
+            write(UNPROVED)
     return Exit.IMPOSSIBLE if result.error else Exit.OK
 
 
@@ -113,6 +123,12 @@ def _show(result: CycleResult) -> None:
         heading("moved by other components")
         table(["pod", "node", "plugin", "rule", "reason", "state"], [
             [each.pod, each.node, each.plugin, each.rule, each.reason, each.message] for each in result.requested
+        ])
+    proved = [(each, each.proof) for each in result.evicted if each.proof is not None]
+    if proved:
+        heading("proofs of the evictions")
+        table(["pod", "result", "effect", "why"], [
+            [each.pod, proof.result.value, proof.effect.value, proof.message] for each, proof in proved
         ])
     if result.kept:
         heading("candidates that stay")

@@ -22,6 +22,7 @@ from .composition import (
     add_choice,
     add_cluster,
     add_policies,
+    add_proving,
     check_enabled,
     cluster_of,
     context_of,
@@ -69,7 +70,7 @@ with --eviction: the pod stays)
 _DEFAULTS: Final = {"best": 5, "tie_break": "first", "seed": 0}
 """The default values of options; that of all others is None."""
 _OF_SCHEDULING: Final = frozenset(("node", "profile", "config", *_DEFAULTS))
-_OF_EVICTION: Final = frozenset(("config", "cycles"))
+_OF_EVICTION: Final = frozenset(("config", "cycles", "scheduler_config", "memory"))
 _OF_QOS: Final = frozenset(("replay", "at", "plugin", "feature_gates"))
 
 
@@ -89,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     eviction.add_argument("--cycles", type=count, metavar="N",
                           help="run this many cycles over the same cluster, for conditions that must hold several "
                                "times in a row (default: 1)")
+    add_proving(eviction)
     qos = parser.add_argument_group("QoS", "why a node was adjusted or not, threshold by threshold")
     qos.add_argument("--qos", metavar="NODE", help="explain what the QoS plugins found on this node")
     qos.add_argument("--replay", metavar="FILE", type=Path, help="a recording (YAML, or JSON lines)")
@@ -154,6 +156,8 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.descheduler.explanation import ExplainEvictionRequest, explain_eviction  # noqa: PLC0415
     from koordpolicy.engine.descheduler.profile import build_profiles, lacks_of  # noqa: PLC0415
 
+    from .proving import proving  # noqa: PLC0415
+
     configuration = descheduler_configuration(options.config, "--config")
     registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, context=context_of(options.cluster))
     cluster = cluster_of(options.cluster)
@@ -163,9 +167,10 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
         configuration.profiles, registry, dry_run=True, snapshot=lambda: snapshot, memory=SourceStreaks(),
     )
     lacks = warn_of_lacks(lack for profile in profiles for lack in lacks_of(profile, cluster))
-    evicted, finding = explain_eviction(ExplainEvictionRequest(
-        pod, profiles, snapshot, configuration.limits, configuration.node_selector, options.cycles or 1,
-    ))
+    with proving(options, registry, cluster, snapshot.now) as means:
+        evicted, finding = explain_eviction(ExplainEvictionRequest(
+            pod, profiles, snapshot, configuration.limits, configuration.node_selector, options.cycles or 1, means,
+        ))
     _write_explanation(options, {"pod": pod.key, "evicted": evicted, **lacks}, finding)
     return Exit.OK if evicted else Exit.IMPOSSIBLE
 

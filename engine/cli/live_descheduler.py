@@ -15,7 +15,7 @@ from .client_options import LEASE_OPTIONS, LIMIT_OPTIONS, add_lease_arguments, a
 from .composition import need_file
 from .durations import seconds
 from .ending import end_at_signals, leave
-from .exits import Exit, Stop
+from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs
 from .reloading import PolicyLoader, check_paths, load_vetted
 from .serving import admin_token_of, listen, tls_of
@@ -79,6 +79,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output != "text" or options.now is not None or options.cycles != 1:
         raise Stop("`--output`, `--now` and `--cycles` mean nothing to a descheduler of a live cluster: add `--once "
                    "--dry-run`, or look at its /status, events and logs")
+    refuse_given(options, ("scheduler_config", "memory"), "goes with `--once --dry-run`")
     check_paths(options)
     connect = partial(load_connection, options.cluster.partition(":")[2] or None)
     tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)

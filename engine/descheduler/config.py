@@ -17,6 +17,7 @@ from koordpolicy.engine.documents import configuration_in, parse_duration
 from koordpolicy.engine.documents.nodes import YamlNode, read_file, to_plain
 from koordpolicy.engine.documents.nodes import read as read_nodes
 from koordpolicy.engine.documents.validation import validate, validate_plain
+from koordpolicy.engine.framework.points import Proof
 from koordpolicy.engine.kubernetes.selectors import check_selector
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
@@ -44,6 +45,8 @@ _POINTS_OF_DOCUMENTS: Final = ("deschedule", "balance")
 """The points at which `*` disables documents, too. At `evict` and `filter` it only drops Koordinator's default plugin:
 whoever names another evictor does not mean to lose the vetoes of documents.
 """
+_PROVED: Final[Mapping[str, str]] = {"LowNodeLoad": Proof.ENFORCE.value}
+"""The built-in plugins whose evictions a profile with `proof` proves by default."""
 _DEFAULT_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
     "deschedule": (), "balance": (), "evict": ("MigrationController",), "filter": ("MigrationController",),
 }
@@ -260,6 +263,8 @@ def _convert_profile(profile: Mapping[str, Any]) -> dict[str, Any]:
     converted = {"name": profile.get("name") or "", "plugins": plugins, "pluginConfig": args}
     if profile.get("nodeSelector") is not None:
         converted["nodeSelector"] = profile["nodeSelector"]
+    if profile.get("proof") is not None:
+        converted["proof"] = {**_PROVED, **profile["proof"]}
     return converted
 
 
@@ -406,4 +411,5 @@ def _profile(profile: Mapping[str, Any], node: YamlNode | None) -> DeschedulerPr
         disabled=frozenset(plugins["disabled"]), args=profile["pluginConfig"],
         complete=frozenset(profile["pluginConfig"]) & frozenset(KINDS), written=dict(written_args(node)),
         places=dict(places_of_plugins(node)),
+        proof={name: Proof(effect) for name, effect in (profile.get("proof") or {}).items()},
     )

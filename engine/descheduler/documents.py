@@ -34,6 +34,7 @@ from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
 from .placement import PodPlacements
 from .pods import AssignedPods, NodeFit
+from .proof.cover import MOST_TESTS, fewest
 from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
 
 _UNMEASURED: Final = Unmeasured("no metric of the pod, or an expired one")
@@ -125,9 +126,16 @@ class SourceStreaks:
 class DocumentPlugin:
     """A compiled document at its point: Deschedule, Balance or EvictionFilter."""
 
-    def __init__(self, compiled: CompiledDescheduler, memory: SourceStreaks | None = None, profile: str = "") -> None:
-        """`profile` separates its state from that of the same document in another profile."""
+    def __init__(
+        self, compiled: CompiledDescheduler, memory: SourceStreaks | None = None, profile: str = "", *,
+        fewest: bool = False,
+    ) -> None:
+        """`profile` separates its state from that of the same document in another profile.
+
+        With `fewest` a document without `sort` evicts the fewest pods for which `until` becomes true.
+        """
         self._profile = profile
+        self._fewest = fewest and not compiled.sort and compiled.until is not None
         self._compiled = compiled
         self._memory = memory or SourceStreaks()
         self._latest: tuple[Snapshot, DocumentCycle] | None = None
@@ -171,17 +179,23 @@ class DocumentPlugin:
         budget = _Budget(self._compiled, snapshot)
         for state in sources:
             candidates = cycle.candidates(state, cycle.assigned.active(state.row), evictor)
-            ordered = [pod for _, pod in cycle.in_order([(state, pod) for pod in candidates], evictor)]
-            for position, pod in enumerate(ordered):
+            left = [pod for _, pod in cycle.in_order([(state, pod) for pod in candidates], evictor)]
+            chosen, refused = self._chosen(cycle, state, left), 0
+            while left:
                 if cycle.stays(state, evictor):
-                    for other in ordered[position:]:
+                    for other in left:
                         stop = Refusal("until", f"node `{state.name}` needs to give up no more pods")
                         evictor.keep(other, stop, rule=cycle.chosen_by)
                     break
+                pod, was_chosen = (chosen[0], True) if chosen else (left[0], False)
+                left, chosen = [each for each in left if each is not pod], chosen[1:]
                 if targets is not None and not cycle.place(pod, targets, evictor):
                     evictor.keep(pod, Refusal("nodes.target", "no target node takes it"), rule=cycle.chosen_by)
+                elif cycle.evict(state, pod, evictor, budget):
                     continue
-                cycle.evict(state, pod, evictor, budget)
+                if was_chosen:
+                    refused += 1
+                    chosen = self._chosen(cycle, state, left, refused)
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Veto the eviction of a pod that the document matches and for which a criterion is not true."""
@@ -191,6 +205,35 @@ class DocumentPlugin:
         row = snapshot.index.get(pod.node_name)
         state = NodeState(-1 if row is None else row, pod.node_name)
         return cycle.veto(state, pod)
+
+    def clears(self, snapshot: Snapshot, rows: Rows, row: int, pod: PodInfo) -> str:
+        """Return why the document would evict from a node of an overlay: it is a source, or the pod meets all criteria.
+
+        A condition that fails clears nothing.
+        """
+        cycle = DocumentCycle(self._compiled, snapshot, [int(each) for each in rows])
+        state = NodeState(row, snapshot.names[row])
+        if not cycle.is_meant(state):
+            return ""
+        try:
+            if self._compiled.source is not None:
+                source = self._compiled.source.evaluate(cycle.of_node(state)) is True
+                return f"`nodes.source` of {self.name} is true of it" if source else ""
+            return f"it meets the criteria of {self.name} there, too" if cycle.is_chosen(state, pod) else ""
+        except EvaluationError:
+            return ""
+
+    def _chosen(
+        self, cycle: DocumentCycle, state: NodeState, pods: Sequence[PodInfo], refused: int = 0,
+    ) -> Sequence[PodInfo]:
+        """Return the fewest of the pods that relieve the node; empty if the order is the document's own.
+
+        After some were `refused` the search is shorter, so that all searches of a node together are bounded.
+        """
+        if not self._fewest:
+            return ()
+        return fewest(pods, lambda pod: cycle.size(state, pod), lambda gone: cycle.is_relieved(state, gone),
+                      tests=MOST_TESTS // (1 + refused)) or ()
 
     def _at(self, snapshot: Snapshot, rows: Rows | None) -> DocumentCycle:
         if self._latest is None or self._latest[0] is not snapshot or rows is not None:
@@ -404,7 +447,38 @@ class DocumentCycle:
             evictor.fail("until", state.name, error.message)
             return True
 
+    def is_relieved(self, state: NodeState, pods: Iterable[PodInfo]) -> bool:
+        """Return whether `until` is true for the node without these pods; false if it fails."""
+        program = self.compiled.until
+        assert program is not None
+        without = NodeState(state.row, state.name, dict(state.usage_change), dict(state.requested_change),
+                            state.pods_change)
+        for pod in pods:
+            usage = self.pod_usage(state, pod)
+            without.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+        try:
+            return program.evaluate(self.of_node(without)) is True
+        except EvaluationError:
+            return False
+
+    def size(self, state: NodeState, pod: PodInfo) -> float:
+        """Return the share of the node's cpu and memory that a pod uses, or requests if it is not measured; 0..2."""
+        usage = self.pod_usage(state, pod)
+        amounts: Mapping[str, int] = pod.requests if isinstance(usage, Unmeasured) else dict(usage)
+        allocatable = self.snapshot.row(state.row).allocatable
+        return sum(
+            min(1.0, amounts.get(name, 0) / allocatable[name]) for name in ("cpu", "memory") if allocatable[name] > 0
+        )
+
     # Pods
+
+    def is_chosen(self, state: NodeState, pod: PodInfo) -> bool:
+        """Return whether a pod meets all criteria on a node; raises `EvaluationError` if one fails."""
+        if not accepts_pod(self.compiled.spec.match.pods, pod, self.snapshot):
+            return False
+        bindings = self.of_pod(state, pod)
+        return all(rule.program.evaluate(bindings) is True
+                   for rule in (*self.compiled.match_conditions, *self.compiled.criteria))
 
     def take_off_leaving(self, state: NodeState, evictor: Evictor) -> None:
         """Subtract the pods that other plugins evicted in this cycle, so that a node is not relieved twice."""
@@ -484,17 +558,19 @@ class DocumentCycle:
         """The names of the criteria, which all candidates meet."""
         return ", ".join(rule.name for rule in self.compiled.criteria) or "nodes.source"
 
-    def evict(self, state: NodeState, pod: PodInfo, evictor: Evictor, budget: _Budget) -> None:
-        """Evict a candidate within the document's limits."""
+    def evict(self, state: NodeState, pod: PodInfo, evictor: Evictor, budget: _Budget) -> bool:
+        """Evict a candidate within the document's limits; return whether it was evicted."""
         over = budget.refusal(pod)
         if over:
             evictor.keep(pod, Refusal("limits", over), rule=self.chosen_by)
-            return
+            return False
         messages = [text for rule in self.compiled.criteria if (text := self._reason(rule, state, pod))]
-        if evictor.evict(pod, "; ".join(messages) or self.chosen_by, rule=self.chosen_by):
-            budget.done(pod)
-            usage = self.pod_usage(state, pod)
-            state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+        if not evictor.evict(pod, "; ".join(messages) or self.chosen_by, rule=self.chosen_by):
+            return False
+        budget.done(pod)
+        usage = self.pod_usage(state, pod)
+        state.move(pod.requests, {} if isinstance(usage, Unmeasured) else usage, -1)
+        return True
 
     def _reason(self, rule: Rule, state: NodeState, pod: PodInfo) -> str:
         if rule.message or rule.message_program is not None:

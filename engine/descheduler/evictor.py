@@ -18,6 +18,8 @@ from koordpolicy.engine.framework.descheduler import (
     EvictWithOptions,
     PlanEviction,
     PreEvictionFilter,
+    ReservesNodes,
+    RestartsPods,
     TemplateFilter,
 )
 from koordpolicy.engine.framework.handle import Client, EvictionRefusedError
@@ -26,12 +28,16 @@ from koordpolicy.engine.framework.points import Enforcement, Refusal
 from .background import BackgroundEvictions
 from .limits import EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
+from .proof.prove import Clears, CycleProof, ProofCandidate
+from .proof.verdicts import EvictionProof
 from .results import CycleRecord, DeschedulerFailure, EvictionOutcome, NodeNote, ObjectChange
 from .templates import PodTemplate, template_of
 from .workload_limits import PodOwners, WorkloadBudget, WorkloadLimits
 
 LACKING: Final = "lacking"
 """The rule of refusals of evictions that depend on kinds which the source of the cluster does not contain."""
+PROOF: Final = "proof"
+"""The name of the proof among what stops evictions; its rules are the values of `ProofResult`."""
 _NO_CHOICE: Final = EvictionChoice()
 
 
@@ -68,12 +74,16 @@ class CycleEvictor:
     def __init__(
         self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
         client: Client | None = None, *, background: BackgroundEvictions | None = None,
-        workloads: WorkloadBudget | None = None,
+        workloads: WorkloadBudget | None = None, proof: CycleProof | None = None,
     ) -> None:
+        """`proof` proves the evictions; None: none is."""
         self._workloads = workloads or WorkloadBudget(WorkloadLimits(), PodOwners(snapshot))
         self._client = client
         self._background = background or BackgroundEvictions()
         self._in_background = {pod.key for pod in self._background.pods(snapshot)}
+        self._proof = proof
+        self._running: RunningPlugin | None = None
+        self._clears: Clears | None = None
         self._profile = profile
         self._snapshot = snapshot
         self._limiter = limiter
@@ -93,9 +103,10 @@ class CycleEvictor:
             each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
         )
 
-    def hand_to(self, plugin: RunningPlugin) -> CycleEvictor:
-        """Return this evictor for calls by that plugin."""
+    def hand_to(self, plugin: RunningPlugin, clears: Clears | None = None) -> CycleEvictor:
+        """Return this evictor for calls by that plugin; `clears` says from which nodes it would evict again."""
         self._plugin, self._enforcement = plugin.name, plugin.enforcement
+        self._running, self._clears = plugin, clears
         return self
 
     def filter(self, pod: PodInfo) -> Refusal | None:
@@ -136,6 +147,11 @@ class CycleEvictor:
         if choice is None or (evictor is not None and not self._can_carry_out(evictor, choice, pod, rule)):
             return False
         result = EvictionResult.EVICTED
+        candidate = None if self._proof is None or other is not None else self._candidate(pod, rule)
+        proof = None if candidate is None or self._proof is None else self._proof.prove(candidate)
+        if proof is not None and proof.stops:
+            self._note(pod, rule=rule, by=PROOF, stopped_rule=proof.result.value, message=proof.message, proof=proof)
+            return False
         if self._record.dry_run:
             if evictor is not None and other is None and not self._planned(evictor, pod, rule):
                 return False
@@ -155,6 +171,8 @@ class CycleEvictor:
                 return False
         self._limiter.done(pod.node_name, pod.namespace)
         self._workloads.done(pod)
+        if candidate is not None and self._proof is not None:
+            self._proof.evicted(candidate, made=not self._record.dry_run and result is EvictionResult.EVICTED)
         if result is EvictionResult.REQUESTED:
             self._background.request(pod, self._snapshot.now)
             self._in_background.add(pod.key)
@@ -162,7 +180,7 @@ class CycleEvictor:
             return True
         self._record.put(EvictionOutcome(
             pod.key, pod.node_name, self._profile.name, self._plugin, evicted=True, rule=rule, reason=reason,
-            mode=_mode(choice),
+            mode=_mode(choice), proof=proof,
         ))
         return True
 
@@ -206,6 +224,19 @@ class CycleEvictor:
             message = "it takes no mode and no grace period of an eviction"
         self._note(pod, rule=rule, by=evictor.name, stopped_rule="eviction", message=message)
         return False
+
+    def _candidate(self, pod: PodInfo, rule: str) -> ProofCandidate | None:
+        running, evictor = self._running, self._profile.evict
+        if running is None:
+            return None
+        instance = running.instance
+        return ProofCandidate(
+            pod, f"{running.name} ({rule})" if rule else running.name, running.proof,
+            restarts=isinstance(instance, RestartsPods) and instance.restarts_pods,
+            avoids_home=(evictor is not None and isinstance(evictor.instance, ReservesNodes)
+                         and evictor.instance.avoids_node(pod)),
+            **({} if self._clears is None else {"clears": self._clears}),
+        )
 
     def _planned(self, evictor: RunningPlugin, pod: PodInfo, rule: str) -> bool:
         """Let the evict plugin count an eviction of a dry run; return whether it would carry it out."""
@@ -311,9 +342,12 @@ class CycleEvictor:
             self._record.audit(self._profile.name, each.name, pod.key, refusal)
         return None
 
-    def _note(self, pod: PodInfo, *, rule: str, by: str, stopped_rule: str, message: str) -> None:
+    def _note(
+        self, pod: PodInfo, *, rule: str, by: str, stopped_rule: str, message: str, proof: EvictionProof | None = None,
+    ) -> None:
         self._record.put(EvictionOutcome(
             pod.key, pod.node_name, self._profile.name, self._plugin, False, rule, "", by, stopped_rule, message,
+            proof=proof,
         ))
 
 

@@ -23,12 +23,15 @@ from koordpolicy.engine.explanation import Finding, Mark, heading, shortened
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.descheduler import EvictionFilter, PreEvictionFilter
 from koordpolicy.engine.framework.explain import ExplainsNode
-from koordpolicy.engine.framework.points import Enforcement
+from koordpolicy.engine.framework.points import Enforcement, Proof
 
 from .documents import DocumentCycle, DocumentPlugin, NodeState
+from .evictor import PROOF
 from .framework import ready_rows, run_cycle, select_rows
 from .limits import CycleLimits
 from .profile import DeschedulerProfile, RunningPlugin
+from .proof.prove import CycleProof, ProofCandidate, Proving
+from .proof.verdicts import EvictionProof, ProofResult
 from .results import CycleResult
 
 _WIDTH: Final = 10
@@ -46,6 +49,8 @@ class ExplainEvictionRequest:
     limits: CycleLimits = CycleLimits()  # noqa: RUF009 - frozen
     node_selector: Mapping[str, Any] | None = None
     cycles: int = 1
+    proving: Proving | None = None
+    """The means to prove evictions; None: they are not proved."""
 
 
 def explain_eviction(request: ExplainEvictionRequest) -> tuple[bool, Finding]:
@@ -53,7 +58,8 @@ def explain_eviction(request: ExplainEvictionRequest) -> tuple[bool, Finding]:
     pod, snapshot = request.pod, request.snapshot
     result = CycleResult(0, dry_run=True, nodes=0)
     for _ in range(max(request.cycles, 1)):
-        result = run_cycle(request.profiles, snapshot, limits=request.limits, node_selector=request.node_selector)
+        result = run_cycle(request.profiles, snapshot, limits=request.limits, node_selector=request.node_selector,
+                           proving=request.proving)
     evicted = [each for each in result.evicted if each.pod == pod.key]
     kind = " ".join(filter(None, (pod.priority_band, pod.qos_class)))
     where = f"on {pod.node_name}" if pod.node_name else "on no node"
@@ -67,7 +73,40 @@ def explain_eviction(request: ExplainEvictionRequest) -> tuple[bool, Finding]:
         parts.append(Finding("error", f"the cycle ended early: {shortened(result.error)}", Mark.ERROR))
     for profile in request.profiles:
         parts += _profile(request, profile, result)
+    proved = any(each.proof is not None for each in result.outcomes if each.pod == pod.key)
+    if request.proving is not None and pod.node_name in snapshot.index and not proved:
+        parts += _unproved(pod, snapshot, request.proving)
     return bool(evicted), Finding("eviction", facts={"pod": pod.key, "evicted": bool(evicted)}, parts=tuple(parts))
+
+
+def _unproved(pod: PodInfo, snapshot: Snapshot, proving: Proving) -> Iterator[Finding]:
+    """Yield the proof of an eviction that no plugin has in mind: the pod's cool-down, or the node of its successor."""
+    proof = CycleProof(snapshot, proving).prove(ProofCandidate(pod, "an eviction"))
+    if proof is not None:
+        yield heading("if it were evicted", (_proof(proof),), kind="proof")
+
+
+def _proof(proof: EvictionProof) -> Finding:
+    """Return a proof as a finding: its result, the scorers that bring the pod back, or the nodes that refuse it."""
+    loop = proof.loop
+    parts: list[Finding] = []
+    if loop is not None:
+        parts.append(_said("evicts", loop.evicted_by))
+        if not loop.same_node:
+            parts.append(_said("clears", f"{loop.node}: {shortened(loop.cleared)}"))
+        parts += [_said("prefers", f"profile {loop.profile}: {each}") for each in loop.preferred_by]
+    refused = proof.reasons or (loop.refused if loop is not None else {})
+    parts += [_said("refuses", f"{number} node{'s' if number > 1 else ''}: {shortened(reason)}")
+              for reason, number in refused.items()]
+    effect = "" if proof.effect is Proof.ENFORCE else f" [{proof.effect.value.lower()}]"
+    return _said(_PROOFS[proof.result], f"proof{effect}: {shortened(proof.message, 400)}",
+                 facts={"proof": proof.to_json()}, parts=parts)
+
+
+_PROOFS: Final = {
+    ProofResult.HELPS: "helps", ProofResult.LOOP: "loop", ProofResult.NO_NODE: "no node",
+    ProofResult.COOL_DOWN: "cool-down", ProofResult.UNPROVED: "unproved",
+}
 
 
 def _profile(request: ExplainEvictionRequest, profile: DeschedulerProfile, result: CycleResult) -> Iterator[Finding]:
@@ -130,13 +169,14 @@ def _plugin(look: _Look, running: RunningPlugin, point: str) -> Finding:
     facts: dict[str, Any] = {"plugin": running.name, "point": point}
     if outcome is not None:
         facts |= {"outcome": outcome.to_json()}
+        proof = () if outcome.proof is None else (_proof(outcome.proof),)
         if outcome.evicted:
-            return _said("evicts", f"{name}: {shortened(outcome.reason or outcome.rule)}", facts=facts)
+            return _said("evicts", f"{name}: {shortened(outcome.reason or outcome.rule)}", facts=facts, parts=proof)
         stopper = ": ".join(filter(None, (outcome.stopped_by, outcome.stopped_rule)))
         by = f" ({stopper})" if outcome.stopped_by != running.name else ""
         chosen = f"chosen by {outcome.rule}, but " if outcome.rule else ""
-        return _said(_STOPS.get(outcome.stopped_by, "stays"),
-                     f"{name}: {chosen}{shortened(outcome.message)}{by}", facts=facts)
+        why = "its eviction does not help" if outcome.stopped_by == PROOF else shortened(outcome.message)
+        return _said(_STOPS.get(outcome.stopped_by, "stays"), f"{name}: {chosen}{why}{by}", facts=facts, parts=proof)
     failed = [each for each in look.result.failures if (each.profile, each.plugin) == (look.profile.name, running.name)
               and each.subject in ("", pod.key, pod.node_name)]
     if isinstance(running.instance, DocumentPlugin):

@@ -18,9 +18,11 @@ from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .background import BackgroundEvictions
+from .cleared import clears_of
 from .evictor import CycleEvictor
 from .limits import CycleLimits, EvictionLimiter
 from .profile import DeschedulerProfile, lacks_of
+from .proof.prove import CycleProof, Proving
 from .results import CycleRecord, CycleResult
 from .workload_limits import PodOwners, WorkloadBudget
 
@@ -38,29 +40,33 @@ def run_cycle(
     generation: int = 0,
     client: Client | None = None,
     background: BackgroundEvictions | None = None,
+    proving: Proving | None = None,
 ) -> CycleResult:
     """Run one cycle over a snapshot, at the snapshot's time.
 
     Changes of plugins besides evictions are written by the `client`; without one they fail, except in a dry run.
     `background` remembers from cycle to cycle which pods other components were requested to remove.
+    Without `proving` no eviction is proved.
 
     A plugin that raises does not stop the others of its point; but then the cycle ends after its profile, so that no
     balancing follows an incomplete descheduling.
     """
     rows = ready_rows(snapshot, node_selector)
     if len(rows) < 2:
-        return CycleResult(generation, dry_run, len(rows), error=TOO_SMALL)
+        return CycleResult(generation, dry_run, len(rows), error=TOO_SMALL,
+                           memory=None if proving is None else proving.memory)
     limiter, record = EvictionLimiter(limits), CycleRecord(dry_run=dry_run)
     background = background or BackgroundEvictions()
     workloads = WorkloadBudget(limits.workloads, PodOwners(snapshot))
     for pod in background.pods(snapshot):
         limiter.done(pod.node_name, pod.namespace)
         workloads.done(pod)
+    proof = None if proving is None else CycleProof(snapshot, proving)
     error = ""
     for point in ("deschedule", "balance"):
         for profile in profiles:
             evictor = CycleEvictor(profile, snapshot, limiter, record, client, background=background,
-                                   workloads=workloads)
+                                   workloads=workloads, proof=proof)
             error = run_plugins(profile, point, snapshot, select_rows(snapshot, rows, profile.node_selector), evictor)
             if error:
                 break
@@ -70,7 +76,7 @@ def run_cycle(
         generation, dry_run, len(rows), tuple(record.outcomes.values()), tuple(dict.fromkeys(record.failures)),
         tuple(record.notes.values()), error,
         tuple(dict.fromkeys(lack for profile in profiles for lack in lacks_of(profile, snapshot.cluster))),
-        tuple(record.changes),
+        tuple(record.changes), None if proof is None else proof.remembered(),
     )
 
 
@@ -80,7 +86,7 @@ def run_plugins(profile: DeschedulerProfile, point: str, snapshot: Snapshot, row
     for each in profile.deschedule if point == "deschedule" else profile.balance:
         run = each.instance.deschedule if point == "deschedule" else each.instance.balance
         try:
-            run(snapshot, rows, evictor.hand_to(each))
+            run(snapshot, rows, evictor.hand_to(each, clears_of(profile, each, point, rows)))
         except BaseException as error:
             must_be_survived(error)
             evictor.fail("", "", str(error) or type(error).__name__)

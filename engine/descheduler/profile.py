@@ -24,7 +24,7 @@ from koordpolicy.engine.framework.descheduler import (
     PreEvictionFilter,
 )
 from koordpolicy.engine.framework.handle import NOTHING, Client, Handle
-from koordpolicy.engine.framework.points import Enforcement, Framework, Point
+from koordpolicy.engine.framework.points import Enforcement, Framework, Point, Proof
 from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Span, did_you_mean
 
@@ -61,6 +61,8 @@ class DeschedulerProfileSpec:
     """The arguments in the file, by plugin name, for the positions of problems."""
     places: Mapping[tuple[str, str], Span] = field(default_factory=dict, repr=False, compare=False)
     """The positions of plugins in the lists of the file, by point and name."""
+    proof: Mapping[str, Proof] = field(default_factory=dict)
+    """The effect of the proof of a plugin's evictions by its name; for a document it replaces that of its spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,10 @@ class RunningPlugin:
     reads: tuple[Read, ...] = ()
     """The kinds of objects that it reads; if the cluster lacks one of them, it evicts no pod and, as a filter, vetoes
     all evictions."""
+    proof: Proof = Proof.OFF
+    """The effect of the proof of its evictions."""
+    fresh: Callable[[], Any] | None = None
+    """Returns another instance with the same arguments and without state; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,8 @@ def build_profiles(
     for spec in specs:
         log = logging.getLogger(f"koordpolicy.descheduler.{spec.name}")
         handle = Handle(spec.name, snapshot, lambda: snapshot().now, log, client=client)
-        builder = _ProfileBuilder(spec, registry, memory, make or partial(_make_anew, handle))
+        anew = partial(_make_anew, handle)
+        builder = _ProfileBuilder(spec, registry, memory, make or anew, anew)
         profile = builder.build(dry_run=dry_run)
         problems += builder.problems
         if not spec.name:
@@ -160,8 +167,11 @@ def _make_anew(handle: Handle, _: str, plugin: Plugin, args: Mapping[str, Any]) 
 
 
 class _ProfileBuilder:
-    def __init__(self, spec: DeschedulerProfileSpec, registry: Registry, memory: SourceStreaks, make: Make) -> None:
+    def __init__(
+        self, spec: DeschedulerProfileSpec, registry: Registry, memory: SourceStreaks, make: Make, anew: Make,
+    ) -> None:
         self._memory = memory
+        self._anew = anew
         self._spec = spec
         self._registry = registry
         self._instance = make
@@ -226,6 +236,10 @@ class _ProfileBuilder:
                 written = spec.written.get(name)
                 self._complain(f"it has arguments for the plugin `{name}`, which does not exist",
                                did_you_mean(name, known), place=None if written is None else written.place)
+        for name in spec.proof:
+            if name not in known:
+                self._complain(f"its `proof` names the plugin `{name}`, which does not exist",
+                               did_you_mean(name, known))
 
     def _document_list(self, plugin: Plugin) -> str | None:
         """Return the list in which a plugin is active without being named, or None."""
@@ -244,10 +258,16 @@ class _ProfileBuilder:
             try:
                 if plugin.name not in self._spec.complete and plugin.check_args is not None:
                     args = plugin.check_args(args)
-                made = self._instance(self._spec.name, plugin, args)
-                document = isinstance(made, CompiledDescheduler)
-                instance = DocumentPlugin(made, self._memory, self._spec.name) if document else made
-                self._made[plugin.name] = RunningPlugin(plugin.name, instance, plugin.enforcement, plugin.reads)
+                made, proof = self._instance(self._spec.name, plugin, args), self._spec.proof.get(plugin.name)
+                if isinstance(made, CompiledDescheduler):
+                    proof = proof or made.spec.proof
+                    instance: Any = DocumentPlugin(made, self._memory, self._spec.name, fewest=proof is Proof.ENFORCE)
+                    fresh: Callable[[], Any] = partial(DocumentPlugin, made)
+                else:
+                    instance, fresh = made, partial(self._anew, self._spec.name, plugin, args)
+                self._made[plugin.name] = RunningPlugin(
+                    plugin.name, instance, plugin.enforcement, plugin.reads, proof or Proof.OFF, fresh,
+                )
             except PolicyError as error:
                 self.problems += error.problems
                 self._made[plugin.name] = None

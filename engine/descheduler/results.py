@@ -9,6 +9,9 @@ from koordpolicy.engine.cluster.kinds import Lack
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.records import fast_init
 
+from .proof.memory import UselessEvictionMemory
+from .proof.verdicts import EvictionProof
+
 
 @fast_init
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class EvictionOutcome:
     """True if another component was requested to remove the pod, which is not evicted yet."""
     mode: str = ""
     """The mode of the eviction, if a filter chose one."""
+    proof: EvictionProof | None = None
+    """The proof of the eviction; None if none was made."""
 
     def to_json(self) -> dict[str, object]:
         """Return the outcome as plain data; fields that do not apply are omitted."""
@@ -40,7 +45,8 @@ class EvictionOutcome:
         rest = {"rule": self.rule, "reason": self.reason, "stoppedBy": self.stopped_by,
                 "stoppedRule": self.stopped_rule, "message": self.message, "requested": self.requested,
                 "mode": self.mode}
-        return {**head, "evicted": self.evicted, **{key: value for key, value in rest.items() if value}}
+        proof = {} if self.proof is None else {"proof": self.proof.to_json()}
+        return {**head, "evicted": self.evicted, **{key: value for key, value in rest.items() if value}, **proof}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,8 @@ class CycleResult:
     lacks: tuple[Lack, ...] = ()
     """The plugins whose evictions were refused, as they read kinds that the source of the cluster does not contain."""
     changes: tuple[ObjectChange, ...] = ()
+    memory: UselessEvictionMemory | None = None
+    """The memory of useless evictions after this cycle; None if none was given."""
 
     @property
     def evicted(self) -> tuple[EvictionOutcome, ...]:

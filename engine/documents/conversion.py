@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from koordpolicy.engine.cel.check.patterns import PatternBudget
-from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
+from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy, Proof
 from koordpolicy.engine.source import Problems, Source, Span
 
 from .json_schema import JsonSchema, Steps
@@ -541,7 +541,7 @@ def _qos(fields: _Fields) -> QoSSpec:
 _MEANINGLESS: Final = {
     DeschedulerType.DESCHEDULE: ("nodes", "until"),
     DeschedulerType.BALANCE: ("sortScope",),
-    DeschedulerType.EVICTION_FILTER: ("nodes", "sort", "sortScope", "until", "limits"),
+    DeschedulerType.EVICTION_FILTER: ("nodes", "sort", "sortScope", "until", "limits", "proof"),
 }
 _NEEDED: Final = {
     DeschedulerType.DESCHEDULE: "criteria",
@@ -577,6 +577,7 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
             limits.whole("perNode"), limits.whole("perNamespace"), limits.share("perWorkload"),
             limits.share("perOwner"), limits.whole("total"),
         ) if limits else EvictionLimits(),
+        proof=Proof(fields.text("proof") or (Proof.ENFORCE if kind is DeschedulerType.BALANCE else Proof.OFF).value),
     )
 
 

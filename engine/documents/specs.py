@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.check.patterns import SizedPattern
-from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy
+from koordpolicy.engine.framework.points import Code, Enforcement, FailurePolicy, Proof
 from koordpolicy.engine.source import Source, Span
 
 from .suites import TestSpec
@@ -518,6 +518,8 @@ class DeschedulerSpec(PluginSpec):
     sort_scope: SortScope = SortScope.NODE
     until: Expression | None = None
     limits: EvictionLimits = EvictionLimits()
+    proof: Proof = Proof.OFF
+    """The effect of the proof of its evictions; Enforce by default for Balance, else Off."""
 
 
 @dataclass(frozen=True, slots=True)

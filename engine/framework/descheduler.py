@@ -218,3 +218,34 @@ class PlanEviction(Protocol):
     def plan_eviction(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Count an eviction that a dry run does not carry out; return why it would not be, or None."""
         ...
+
+
+@runtime_checkable
+class ClearsNodes(Protocol):
+    """A descheduling plugin that knows of single nodes whether it would evict from them; used by the proofs of
+    evictions. Without it, another instance of the plugin runs a whole cycle for each answer.
+    """
+
+    def clears(self, snapshot: Snapshot, rows: Rows, row: int, pod: PodInfo) -> str:
+        """Return why a cycle over the nodes at `rows` would evict from the one at `row`, on which `pod` now runs.
+
+        Empty if it would not. A node counts as though any condition had lasted for long enough (`anomaly`). The
+        snapshot is an overlay. Changes nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class RestartsPods(Protocol):
+    """A descheduling plugin that wants pods restarted, on whichever node: its evictions are never loops."""
+
+    restarts_pods: bool
+
+
+@runtime_checkable
+class ReservesNodes(Protocol):
+    """An evict plugin that may reserve a node for the pod's successor before it evicts."""
+
+    def avoids_node(self, pod: PodInfo) -> bool:
+        """Return whether a reservation on a node other than the pod's precedes its eviction."""
+        ...

@@ -103,6 +103,17 @@ class Enforcement(enum.Enum):
     AUDIT = "Audit"
 
 
+class Proof(enum.Enum):
+    """The effect of the proof of an eviction: one that does not help is not made, or made with a warning, or made.
+
+    With each of them the report has the proof, where the profiles of the pod's scheduler are known.
+    """
+
+    ENFORCE = "Enforce"
+    WARN = "Warn"
+    OFF = "Off"
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The refusal of one row: the rule of the plugin, its message and, if it failed, its error."""

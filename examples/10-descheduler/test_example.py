@@ -35,3 +35,16 @@ def test_a_policy_of_kubernetes_runs_as_it_is(capsys: pytest.CaptureFixture[str]
         ("shop/web-5", "general-07", "hygiene"), ("shop/web-12", "general-07", "hygiene"),
         ("shop/web-7", "general-12", "hygiene"), ("shop/web-9", "general-12", "hygiene"),
     ]
+
+
+def test_pods_that_would_come_back_stay(capsys: pytest.CaptureFixture[str]):
+    loop = HERE / "loop"
+    assert cli.main([
+        "descheduler", "--once", "--dry-run", "--cluster", str(loop / "cluster.yaml"),
+        "--policies", str(loop / "policies.yaml"), "--output", "json",
+    ], builtins) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["pod"], each["stoppedBy"], each["stoppedRule"]) for each in found["kept"]] == [
+        (f"shop/web-{number}", "proof", "loop") for number in (3, 1, 2)]
+    assert found["evicted"] == []
+    assert found["kept"][0]["message"] in (HERE / "README.md").read_text(encoding="utf-8")

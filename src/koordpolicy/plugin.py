@@ -54,6 +54,7 @@ from koordpolicy.engine.explanation import (
 from koordpolicy.engine.framework.descheduler import (
     Balance,
     ChoosesEviction,
+    ClearsNodes,
     Deschedule,
     Evict,
     EvictionChoice,
@@ -64,6 +65,8 @@ from koordpolicy.engine.framework.descheduler import (
     Evictor,
     EvictWithOptions,
     PreEvictionFilter,
+    ReservesNodes,
+    RestartsPods,
 )
 from koordpolicy.engine.framework.discovery import (
     cel_function,
@@ -216,6 +219,7 @@ __all__ = [
     "CallbackTarget",
     "Changed",
     "ChoosesEviction",
+    "ClearsNodes",
     "Client",
     "Closeable",
     "Code",
@@ -299,7 +303,9 @@ __all__ = [
     "ReservationRestore",
     "ReservationScore",
     "Reserve",
+    "ReservesNodes",
     "ResizePod",
+    "RestartsPods",
     "Rows",
     "Score",
     "ScoreNode",

@@ -296,6 +296,25 @@ class LowNodeLoad:
             return
         yield Finding("state", f"no pool takes {node}")
 
+    def clears(self, snapshot: Snapshot, rows: Rows, row: int, pod: PodInfo) -> str:  # noqa: ARG002 - of nodes only
+        """Return why pods would leave the node at `row`: its usage is above the thresholds of its pool."""
+        if self._args.paused:
+            return ""
+        order = [int(each) for each in rows]
+        for pool in self._args.pools:
+            if not select_nodes([snapshot.node(row)], pool.selector):
+                continue
+            chosen = [row]
+            if pool.deviation:  # the averages are those of all nodes
+                nodes = [snapshot.node(each) for each in order]
+                chosen = [order[index] for index in select_nodes(nodes, pool.selector)]
+            thresholds, loads = self._loads(pool, snapshot, chosen)
+            classes = classify(each for each in loads if each.row == row)
+            for load in (*classes.sources, *classes.prod_sources):
+                return eviction_reason(load, thresholds, prod=load in classes.prod_sources)
+            return ""
+        return ""
+
     def _loads(
         self, pool: NodePool, snapshot: Snapshot, rows: Sequence[int],
     ) -> tuple[PoolThresholds, list[NodeLoad]]:
@@ -353,8 +372,8 @@ class LowNodeLoad:
 
     def _measure(self, snapshot: Snapshot, row: int, names: Sequence[str]) -> NodeLoad | None:
         """Return the usage of a node; None without a recent metric."""
-        name = snapshot.names[row]
-        status = (snapshot.object("NodeMetric", name) or {}).get("status") or {}
+        measured = snapshot.row(row).metric
+        status = (measured.object if measured is not None else {}).get("status") or {}
         updated, metric = status.get("updateTime"), status.get("nodeMetric")
         if metric is None or not updated:
             return None

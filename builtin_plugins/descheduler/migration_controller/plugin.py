@@ -17,6 +17,7 @@ from koordpolicy.engine.descheduler.migration import jobs
 from koordpolicy.engine.descheduler.migration.filters import MigrationFilter
 from koordpolicy.engine.descheduler.migration.job_index import JobIndex
 from koordpolicy.engine.descheduler.migration.object_limiter import ObjectLimiter
+from koordpolicy.engine.descheduler.migration.settings import RESERVATION_FIRST
 from koordpolicy.engine.descheduler.migration.workloads import SnapshotWorkloads, WorkloadFinder
 from koordpolicy.engine.framework.points import Refusal
 
@@ -65,6 +66,10 @@ class MigrationController:
     def pre_eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why the pod may not be evicted now: `nodeFit` is set, and no other node takes it; or None."""
         return self._fit.pre_eviction_filter(pod, snapshot)
+
+    def avoids_node(self, pod: PodInfo) -> bool:  # noqa: ARG002 - the same for all pods
+        """Return whether jobs reserve room on another node first."""
+        return self.settings.default_mode == RESERVATION_FIRST
 
     def plan_eviction(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Count an eviction of a dry run as a job, or return why no job would be created."""

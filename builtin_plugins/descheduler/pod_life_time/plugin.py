@@ -33,6 +33,7 @@ class PodLifeTime:
     """Evicts the pods of all nodes that meet all given criteria, in any phase, the oldest first."""
 
     name = "PodLifeTime"
+    restarts_pods = True
 
     def __init__(self, args: PodLifeTimeArgs) -> None:
         self._args = args

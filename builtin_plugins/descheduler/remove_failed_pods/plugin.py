@@ -21,6 +21,7 @@ class RemoveFailedPods:
     """Evicts failed pods that are old enough, and that failed for one of the given reasons if there are any."""
 
     name = "RemoveFailedPods"
+    restarts_pods = True
 
     def __init__(self, args: RemoveFailedPodsArgs) -> None:
         self._args = args

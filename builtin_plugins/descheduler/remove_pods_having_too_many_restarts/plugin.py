@@ -42,6 +42,7 @@ class RemovePodsHavingTooManyRestarts:
     """Evicts pods of any phase from the threshold of restarts on; on each node those with the most restarts first."""
 
     name = "RemovePodsHavingTooManyRestarts"
+    restarts_pods = True
 
     def __init__(self, args: TooManyRestartsArgs) -> None:
         self._args = args

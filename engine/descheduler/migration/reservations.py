@@ -18,7 +18,7 @@ CREATED_BY_LABEL: Final = "app.kubernetes.io/created-by"
 CREATED_BY: Final = "koord-descheduler"
 ORDER_LABEL: Final = "scheduling.koordinator.sh/reservation-order"
 
-_RESULTS: Final = frozenset({
+RESULT_ANNOTATIONS: Final = frozenset({
     "scheduling.koordinator.sh/resource-status", "scheduling.koordinator.sh/device-allocated",
     "scheduling.koordinator.sh/reservation-allocated", "scheduling.koordinator.sh/soft-eviction",
     jobs.ARBITRATING_ANNOTATION, "kubectl.kubernetes.io/last-applied-configuration",
@@ -71,7 +71,7 @@ def _pod_template(pod: Json) -> dict[str, Any]:
     of = jobs.metadata_of(pod)
     metadata: dict[str, Any] = {"namespace": of.get("namespace") or "default"}
     for field in ("labels", "annotations"):
-        kept = {key: value for key, value in (of.get(field) or {}).items() if key not in _RESULTS}
+        kept = {key: value for key, value in (of.get(field) or {}).items() if key not in RESULT_ANNOTATIONS}
         if kept:
             metadata[field] = kept
     return {"metadata": metadata, "spec": copy.deepcopy(dict(pod.get("spec") or {}))}

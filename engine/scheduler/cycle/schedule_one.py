@@ -68,18 +68,18 @@ class ReservedDevices:
 def decide(
     profile: Profile, pod: PodInfo, snapshot: Snapshot, *, tie_break: TieBreak = FIRST_BY_NAME,
     exhaustive: bool = False, state: CycleState | None = None, nominations: Nominations | None = None,
-    timer: PointTimer | None = None,
+    timer: PointTimer | None = None, candidates: Rows | None = None, preempts: bool = True,
 ) -> Verdict:
-    """Select a node for a pod; changes nothing. `timer` measures the extension points.
+    """Select a node for a pod among `candidates` (rows; None for all); changes nothing. `timer` measures the points.
 
     `exhaustive` runs every filter on every node, and the scorers also on a single node: explanations need all reasons,
     not only the first. `nominations` are the nominated nodes of other pods. A plugin's fault never ends the decision:
     an exception, a malformed result or a score outside 0..100 is recorded in the verdict as that plugin's failure, with
     the effect that `framework.points` defines for an error at its point. If no node is feasible, the postFilters name
-    the victims of a preemption; none is evicted here.
+    the victims of a preemption; none is evicted here. Without `preempts` they are not run.
     """
     runner = PluginRunner(profile, CycleState() if state is None else state, pod, snapshot, exhaustive, timer=timer)
-    everything = all_rows(snapshot.size)
+    everything = all_rows(snapshot.size) if candidates is None else candidates
     rejection, rows = runner.run_pre_filters(everything)
     if timer is not None:
         timer.end(POINT_NAMES[Point.PRE_FILTER], rejection)
@@ -93,6 +93,8 @@ def decide(
                           failures=tuple(runner.failures))
         if timer is not None:
             timer.decided(verdict, runner.skipped)
+        if not preempts:
+            return verdict
         return _run_post_filters(verdict, runner, NodeRefusals(runner, rejection, everything, nominations))
     scores: Sequence[Scored] = ()
     totals: NDArray[np.int64] | None = None

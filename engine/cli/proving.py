@@ -1,0 +1,115 @@
+"""The options of commands that prove evictions, and the means that they name: scheduling profiles, and the memory."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from koordpolicy.engine.comparison.placements import SchedulerPlacements
+from koordpolicy.engine.descheduler.profile import DeschedulerProfile
+from koordpolicy.engine.descheduler.proof.prove import Proving
+from koordpolicy.engine.descheduler.proof.store import FileMemoryStore
+from koordpolicy.engine.descheduler.results import CycleResult, EvictionOutcome
+from koordpolicy.engine.framework.points import Framework, Proof
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles import configuration
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.engine.source import in_order, render
+
+from .composition import DEFAULT_PROFILE, need_file
+from .exits import Stop
+from .terminal import warn
+from .verdicts import names
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.cluster.cluster import Cluster
+    from koordpolicy.engine.descheduler.proof.memory import UselessEvictionMemory
+
+UNPROVED = ("no eviction was proved: name the profiles of the pods' scheduler with `--scheduler-config`, or "
+            "SchedulerPlugins with `--policies`")
+
+
+@contextmanager
+def proving(options: argparse.Namespace, registry: Registry, cluster: Cluster, now: int) -> Iterator[Proving | None]:
+    """Return the means of proofs, valid in the block; None if the options name none.
+
+    Raises:
+        Stop: there is no such file, or the memory cannot be read.
+        PolicyError: the configuration or the memory is not valid.
+    """
+    memory = None if options.memory is None else _read(options.memory)
+    settings = _settings(options.scheduler_config, registry)
+    if settings is None:
+        yield None if memory is None else Proving(memory=memory)
+        return
+    scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
+    try:
+        yield Proving(SchedulerPlacements(scheduler), memory=memory)
+    finally:
+        scheduler.close()
+
+
+def save_memory(options: argparse.Namespace, memory: UselessEvictionMemory | None) -> None:
+    """Write the memory to the file of `--memory`, if there is one.
+
+    Raises:
+        Stop: it cannot be written.
+    """
+    if options.memory is None or memory is None:
+        return
+    try:
+        FileMemoryStore(options.memory).save(memory)
+    except OSError as error:
+        raise Stop(f"the memory cannot be written to `{options.memory}`: {_reason(error)}") from None
+
+
+def warn_of_proofs(outcomes: Iterable[EvictionOutcome]) -> None:
+    """Report on standard error the evictions that are made with a warning."""
+    found: dict[str, list[str]] = {}
+    for each in outcomes:
+        if each.evicted and each.proof is not None and each.proof.warns:
+            found.setdefault(each.proof.message, []).append(each.pod)
+    for message, pods in found.items():
+        warn(f"warning: {names(pods)} would be evicted: {message}")
+
+
+def lacks_proofs(profiles: Iterable[DeschedulerProfile], result: CycleResult) -> bool:
+    """Return whether a plugin's evictions should have been proved, and none was."""
+    wanted = {(profile.name, each.name) for profile in profiles for each in (*profile.deschedule, *profile.balance)
+              if each.proof is not Proof.OFF}
+    proved = any(each.proof is not None for each in result.outcomes)
+    return not proved and any((each.profile, each.plugin) in wanted for each in result.evicted)
+
+
+def _settings(path: Path | None, registry: Registry) -> Settings | None:
+    """Return the settings of the scheduler; None if nothing is known of it.
+
+    kube-scheduler chooses at random among equal nodes.
+    """
+    if path is not None:
+        need_file(path, "`--scheduler-config` takes a KubeSchedulerConfiguration")
+        found = configuration.load(path, registry)
+        if found.warnings:
+            warn(render(in_order(found.warnings)))
+        return Settings(found.profiles, tie_break="random")
+    documents = [each for each in registry.of_framework(Framework.SCHEDULER) if each.span is not None]
+    if not documents:
+        return None
+    named = {name for each in registry.of_framework(Framework.SCHEDULER) for name in each.profiles or ()}
+    profiles = (DEFAULT_PROFILE, *sorted(named - {DEFAULT_PROFILE}))
+    return Settings(tuple(ProfileSpec(name) for name in profiles), tie_break="random")
+
+
+def _read(path: Path) -> UselessEvictionMemory:
+    try:
+        return FileMemoryStore(path).load()
+    except OSError as error:
+        raise Stop(f"the memory `{path}` cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

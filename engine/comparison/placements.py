@@ -1,0 +1,89 @@
+"""Placements of the successors of evicted pods by scheduling profiles, for the descheduler's proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.descheduler.proof.verdicts import Landing, Preference
+from koordpolicy.engine.framework.points import Enforcement
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, decide
+from koordpolicy.engine.scheduler.verdict.verdict import Verdict, in_fixed_words
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""The scheduler of a pod that names none (Kubernetes' default of `spec.schedulerName`)."""
+_MOST_PREFERENCES: Final = 5
+_MOST_TIED: Final = 10
+"""If a random tie-break chooses among more nodes, the pod is taken to run on another one than it leaves."""
+
+
+class SchedulerPlacements:
+    """Places pods by the profiles of a scheduler, which schedules nothing (implements `SuccessorPlacements`).
+
+    Valid for snapshots of the scheduler's cluster, in the thread that owns it.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def place(self, pod: PodInfo, snapshot: Snapshot, *, home: str, avoids_home: bool) -> Landing | None:
+        """Return the placement of a pod without preemption; None if no profile has the name of its scheduler."""
+        name = str(pod.object["spec"].get("schedulerName") or DEFAULT_SCHEDULER)
+        profile = self._scheduler.refresh().profiles.get(name)
+        if profile is None:
+            return None
+        row = snapshot.index.get(home, -1)
+        others = np.delete(np.arange(snapshot.size, dtype=np.intp), row) if avoids_home and row >= 0 else None
+        verdict = decide(profile, pod, snapshot, candidates=others, preempts=False)
+        if verdict.node is None:
+            return Landing(name, reasons=_reasons(verdict))
+        best = self._best(verdict)
+        chosen, tied = verdict.node, best
+        if len(best) > _MOST_TIED:
+            # The chance of any one node is small, so also that of `home`.
+            chosen, tied = next(each for each in best if each != home), ()
+        return Landing(
+            name, chosen, tied, len(verdict.passed), _reasons(verdict) if len(verdict.passed) == 1 else {},
+            _preferences(verdict, home),
+        )
+
+    def _best(self, verdict: Verdict) -> tuple[str, ...]:
+        """Return the nodes of which the scheduler chooses one at random; empty if its choice is certain."""
+        if self._scheduler.settings.tie_break == "first" or verdict.totals is None:
+            return ()
+        best = verdict.passed[verdict.totals == verdict.totals.max()]
+        return tuple(str(verdict.names[row]) for row in best.tolist()) if len(best) > 1 else ()
+
+
+def _reasons(verdict: Verdict) -> dict[str, int]:
+    """Return the numbers of nodes by plugin and reason of their refusal."""
+    if verdict.refusal is not None:
+        plugin, _, refusal = verdict.refusal
+        return {f"{plugin}: {refusal.message}": verdict.size}
+    return {
+        f"{step.plugin}: {reason}": len(rows) for step in verdict.filters if step.enforcement is Enforcement.ENFORCE
+        for reason, rows in in_fixed_words(step, step.refused).items()
+    }
+
+
+def _preferences(verdict: Verdict, home: str) -> tuple[Preference, ...]:
+    """Return the scorers that prefer `home` to the best of the other nodes, the strongest first."""
+    totals = verdict.totals
+    if totals is None or home not in verdict.names:
+        return ()
+    row = verdict.names.index(home)
+    others = np.flatnonzero(verdict.passed != row)
+    if len(others) in (0, len(verdict.passed)):
+        return ()
+    other = int(verdict.passed[others[totals[others].argmax()]])
+    found: Mapping[str, Preference] = {
+        step.plugin: Preference(step.plugin, step.weight, int(step.scores.values[row]), verdict.names[other],
+                                int(step.scores.values[other]))
+        for step in verdict.scores if step.scores.values[row] > step.scores.values[other]
+    }
+    strongest = sorted(found.values(), key=lambda each: -each.weight * (each.score - each.other_score))
+    return tuple(strongest[:_MOST_PREFERENCES])

@@ -1,0 +1,73 @@
+"""Why a plugin would evict from a node again: by the plugin itself, or by a cycle of another instance of it."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.descheduler import ClearsNodes
+from koordpolicy.engine.framework.handle import Closeable
+
+from .evictor import CycleEvictor
+from .limits import CycleLimits, EvictionLimiter
+from .profile import DeschedulerProfile, RunningPlugin
+from .proof.prove import Clears
+from .results import CycleRecord
+
+_NO_LIMITS = CycleLimits()
+
+
+def clears_of(profile: DeschedulerProfile, running: RunningPlugin, point: str, rows: Rows) -> Clears:
+    """Return what says whether a plugin of a profile would evict from a node of an overlay at `rows`.
+
+    A plugin that cannot say so itself (`ClearsNodes`) runs over the overlay as another instance, without state and with
+    the profile's filters: it clears a node that it finds to be a source, or from which it evicts the pod. One that
+    fails clears nothing.
+    """
+    def clears(snapshot: Snapshot, row: int, pod: PodInfo) -> str:
+        if row not in rows:
+            return ""
+        try:
+            if isinstance(running.instance, ClearsNodes):
+                return running.instance.clears(snapshot, rows, row, pod)
+            with contextlib.ExitStack() as stack:
+                return by_cycle(snapshot, row, pod, stack)
+        except BaseException as error:
+            must_be_survived(error)
+            return ""
+
+    def by_cycle(snapshot: Snapshot, row: int, pod: PodInfo, stack: contextlib.ExitStack) -> str:
+        if running.fresh is None:
+            return ""
+        filters = tuple(replace(each, instance=_made(each, stack)) for each in profile.filters)
+        record = CycleRecord(dry_run=True)
+        evictor = CycleEvictor(replace(profile, filters=filters, evict=None), snapshot, EvictionLimiter(_NO_LIMITS),
+                               record)
+        instance = _made(running, stack)
+        (instance.deschedule if point == "deschedule" else instance.balance)(snapshot, rows, evictor.hand_to(running))
+        return _found(record, running.name, snapshot.names[row], pod.key)
+
+    return clears
+
+
+def _made(running: RunningPlugin, stack: contextlib.ExitStack) -> Any:
+    """Return another instance of a plugin, which the stack closes; the same one if there is no other."""
+    if running.fresh is None:
+        return running.instance
+    instance = running.fresh()
+    if isinstance(instance, Closeable):
+        stack.callback(instance.close)
+    return instance
+
+
+def _found(record: CycleRecord, plugin: str, node: str, pod: str) -> str:
+    for note in record.notes.values():
+        if note.node == node and note.role in ("source", "waiting"):
+            return note.message or f"the node is a source of {plugin}"
+    evicted = next((each for each in record.outcomes.values() if each.evicted and each.pod == pod), None)
+    return "" if evicted is None else evicted.reason or f"{plugin} would evict it again"
