@@ -9,7 +9,7 @@ TOOLS := .venv/.tools-installed
 RIVALS := .venv/.rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test coverage check lint-policies wheel release bench fuzz soak soak-live e2e golden golden-full golden-cases types lock clean
+.PHONY: help venv demo test coverage check docs lint-policies wheel release bench fuzz soak soak-live e2e golden golden-full golden-cases types lock clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -43,11 +43,14 @@ test: $(TOOLS)  ## Run all tests and say what was skipped; with KOORD_POLICY_CAS
 coverage: $(TOOLS)  ## Run all tests and show which lines and branches they reach: a table, and pages in build/coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=html --cov-report=term:skip-covered
 
-check: $(TOOLS) wheel lint-policies  ## Lint, check types and import directions, compare the wheel with the folders
+check: $(TOOLS) wheel lint-policies docs  ## Lint, check types, import directions and links, compare the wheel with the folders
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+docs: $(TOOLS)  ## Build the documentation site into build/site; a broken link is an error
+	$(BIN)/python tools/build_site.py
 
 # Each is checked by itself: two examples may name a policy alike. That of 06-cel-function needs the plugin beside it.
 POLICY_SETS = policies $(filter-out examples/06-cel-function/%,$(wildcard examples/*/policy.yaml)) \
