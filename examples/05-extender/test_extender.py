@@ -71,7 +71,7 @@ def test_the_answers_are_those_that_the_readme_shows():
         for command in commands:
             file = next((ROOT / word[1:] for word in command if word.startswith("@")), None)
             address = command[-1].replace("http://127.0.0.1:8888", url)
-            with urllib.request.urlopen(address, file.read_bytes() if file else None, timeout=20) as response:
+            with urllib.request.urlopen(address, file.read_bytes() if file else None, timeout=60) as response:
                 answers.append(json.load(response))
     assert answers[:2] == [json.loads(block) for block in blocks("json")]
     prioritized, filtered = answers[2]["decisions"]

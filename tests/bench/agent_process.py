@@ -211,7 +211,7 @@ def running(root: Path, *options: str, pods: int = ROOM, program: str = "") -> I
             finally:
                 process.terminate()
                 try:
-                    process.wait(20)
+                    process.wait(60)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()

@@ -117,7 +117,7 @@ def test_what_the_disk_is_too_slow_for_is_dropped_counted_and_marked(tmp_path, m
     add = SegmentFile.add
 
     def waiting(self, record):
-        slow.wait(30)
+        slow.wait(60)
         add(self, record)
 
     monkeypatch.setattr(SegmentFile, "add", waiting)

@@ -105,13 +105,13 @@ def test_a_build_that_does_not_end_can_be_seen_from_other_threads(tmp_path: Path
     def build(sources: Sequence[Source]) -> list[Plugin]:
         if live.registry.generation:
             begun.set()
-            go_on.wait(30)
+            go_on.wait(60)
         return toy_build(sources)
 
     reloader = reloader_of(live, policies, build=build, debounce=0.0)
     reloader.start()
     write(policies, a="plugin two")
-    assert begun.wait(30)
+    assert begun.wait(60)
     at_work = reloader.seconds_at_work
     go_on.set()
     reloader.close()
@@ -131,7 +131,7 @@ def test_what_is_in_memory_is_settled_after_each_set_that_is_activated_and_after
     reloader = reloader_of(live, policies, debounce=0.0, settle=settle)
     reloader.start()
     write(policies, a="plugin two")
-    assert settled.wait(30)
+    assert settled.wait(60)
     refused = reloader.status().failures
     write(policies, a="odd")
     while reloader.status().failures == refused:

@@ -288,5 +288,5 @@ def test_fields_that_new_policies_read_arrive_without_a_restart(
         until(lambda: (states.node or {})["status"].get("images") == [{"names": ["big"]}])
         lists = len(kubelet.requests)
         states.require({"Pod": field_paths("spec.containers.image")})
-        states._io.submit(asyncio.sleep(0.1)).result(10)
+        states._io.submit(asyncio.sleep(0.1)).result(60)
         assert len(kubelet.requests) == lists

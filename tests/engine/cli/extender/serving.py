@@ -33,9 +33,9 @@ class Client:
     def __init__(self, url, context=None):
         self.url, address = url, urlsplit(url)
         if address.scheme == "https":
-            self.connection = http.client.HTTPSConnection(address.hostname, address.port, timeout=30, context=context)
+            self.connection = http.client.HTTPSConnection(address.hostname, address.port, timeout=60, context=context)
         else:
-            self.connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
+            self.connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
 
     def __call__(self, method, path, body=None):
         if isinstance(body, dict):

@@ -125,7 +125,7 @@ def test_probes_answer_from_their_own_thread_while_the_event_loop_is_busy(words,
         asking.start()
         assert blocked.wait(60)
         try:
-            probe = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            probe = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             found = []
             for path in ("/healthz", "/readyz", "/metrics"):
                 probe.request("GET", path)

@@ -81,8 +81,10 @@ def fed(server: ObjectServer, reads: FieldSets = READS, **more: Any) -> Iterator
         io.on_close(transport.close)
         feed = Feed(io, transport, reads, wake=woken.set, **more)
         feed.start()
-        made = Fed(feed, Cluster(), woken)
-        yield made
+        try:
+            yield Fed(feed, Cluster(), woken)
+        finally:
+            assert io.close(60)
 
 
 @pytest.mark.parametrize("streaming", [True, False])

@@ -20,7 +20,7 @@ def reading(generation, *kinds):
 
 def test_what_the_active_policies_read_is_followed_until_others_are_active():
     def kinds():
-        server.io.submit(nothing()).result(10)  # all calls before are made
+        server.io.submit(nothing()).result(60)  # all calls before are made
         return set(server.feed.views)
 
     async def nothing():
