@@ -27,7 +27,7 @@ from koordpolicy.engine.source import PolicyError, Source, Span
 
 from .lsp_linter import Linter, neighbours
 
-_LARGEST: Final = 1_000_000
+_LARGEST: Final = 250_000
 """Texts with more characters are linted only."""
 _SECONDS: Final = 1.0
 """The maximum time in which the expressions of a request are checked."""

@@ -46,9 +46,8 @@ def test_kubectl_reads_a_word_a_line_and_a_directive():
     assert kubectl_lines([]).startswith("new\tcreate a policy")
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_script_has_every_command_with_its_options(run: Run, shell: str):
-    done = run("completion", shell)
+def test_a_script_has_every_command_with_its_options(run: Run):
+    done = run("completion", "zsh")
     assert (done.exit, done.err) == (0, "")
     assert [name for name in (*COMMANDS, "output-of", "evicted") if name not in done.out] == []
 

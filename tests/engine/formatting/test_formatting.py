@@ -245,7 +245,7 @@ names = st.sampled_from(["a", "pod.b", "1", "2u", "1.5", "'x  y'", "b'z'", "null
 trees = st.recursive(names, lambda below: st.one_of(
     st.tuples(below, st.sampled_from(["+", "-", "*", "&&", "||", "in", "<="]), below).map(" ".join),
     below.map("!({})".format), below.map("-({})".format), below.map("[{}, a]".format), below.map("{{a: {}}}".format),
-    st.tuples(below, below).map(lambda each: f"({each[0]}) ? {each[1]} : {each[0]}"),
+    st.tuples(below, below).map(lambda each: f"({each[0]}) ? ({each[1]}) : {each[0]}"),
     below.map("a.all(x, {})".format), below.map("a.?b[?{}]".format),
 ), max_leaves=6)
 
