@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.kinds import Read
+from koordpolicy.engine.cluster.kinds import Read, field_paths
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin
 
@@ -64,8 +64,13 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
             check="check_default_evictor_args"),
     _plugin("MigrationController", "migration_controller.plugin", "make", (Point.EVICTION_FILTER,),
             "Keeps pods that Koordinator would not migrate now: by the pod, its workload, and the jobs in flight.",
-            check="check_args", reads=tuple(Read(kind, refines=True) for kind in (
-                "PodMigrationJob", "ReplicaSet", "StatefulSet", "ReplicationController"))),
+            check="check_args", reads=(
+                # Whole: jobs are written back, and reservations tell how far a migration is.
+                Read("PodMigrationJob", refines=True), Read("Reservation", refines=True),
+                Read("Pod", refines=True, fields=frozenset()),
+                Read("PodDisruptionBudget", refines=True, fields=field_paths("status.disruptionsAllowed")),
+                *(Read(kind, refines=True, fields=field_paths("metadata.ownerReferences", "spec.replicas"))
+                  for kind in ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "CloneSet")))),
     _deschedule("PodLifeTime", "Evicts pods that are too old, or in a state or condition for too long."),
     _deschedule("RemoveFailedPods", "Evicts failed pods."),
     _deschedule("RemovePodsHavingTooManyRestarts", "Evicts pods whose containers restart again and again."),

@@ -201,6 +201,12 @@ class EvictionBackoff:
             self._budgets[key] = hold
         self._workloads[pod.workload] = hold
 
+    def release(self, namespace: str, budget: str) -> None:
+        """Hold no pod for a budget any more, as it permits evictions now."""
+        self._budgets.pop((namespace, budget), None)
+        # Workloads have UIDs, no namespaces; at worst another budget of the name refuses once more.
+        self._workloads = {key: hold for key, hold in self._workloads.items() if hold.budget != budget}
+
     def forget(self, now: float) -> None:
         """Drop what is over. A back-off is remembered for its own length after its end, so that the next is longer."""
         if self._leaving:

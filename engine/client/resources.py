@@ -65,7 +65,12 @@ RESOURCES: Final = (
     ApiResource("ClusterNetworkTopology", "scheduling.koordinator.sh", "v1alpha1", "clusternetworktopologies"),
     ApiResource("NodeResourceTopology", "topology.node.k8s.io", "v1alpha1", "noderesourcetopologies"),
 )
-BY_KIND: Final[Mapping[str, ApiResource]] = {resource.kind: resource for resource in RESOURCES}
+WORKLOADS: Final = (
+    ApiResource("Deployment", "apps", "v1", "deployments"),
+    ApiResource("CloneSet", "apps.kruise.io", "v1alpha1", "clonesets"),
+)
+"""Kinds that only a descheduler reads: how many pods a workload should have."""
+BY_KIND: Final[Mapping[str, ApiResource]] = {resource.kind: resource for resource in (*RESOURCES, *WORKLOADS)}
 
 
 class HeadMetadata(msgspec.Struct, gc=False):

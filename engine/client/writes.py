@@ -85,7 +85,7 @@ class WriteResult:
     node: str = ""
     """The node that a pod is already assigned to."""
     answer: bytes = field(default=b"", repr=False, compare=False)
-    """The object as the server has it after a merge patch or its creation, as JSON; empty otherwise."""
+    """The object as the server has it after a patch, its creation or replacement, as JSON; empty otherwise."""
 
     @property
     def done(self) -> bool:
@@ -173,10 +173,26 @@ class ClusterWriter:
             return await self._once("PATCH", target.path(subresource), body, content_type)
         return await self._repeated("PATCH", target.path(subresource), body, content_type)
 
-    async def create(self, resource: ApiResource, item: Mapping[str, Any], *, namespace: str = "") -> WriteResult:
-        """Create an object; CONFLICT if there is one of its name. Not repeated if the outcome is unknown."""
+    async def create(
+        self, resource: ApiResource, item: Mapping[str, Any], *, namespace: str = "", retries: int = RETRIES,
+    ) -> WriteResult:
+        """Create an object; CONFLICT if there is one of its name. Not repeated if the outcome is unknown, and
+        otherwise `retries` times at most, as the server asks.
+        """
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **item}
-        return await self._once("POST", resource.path(namespace or None), body)
+        return await self._once("POST", resource.path(namespace or None), body, retries=retries)
+
+    async def replace(
+        self, resource: ApiResource, item: Mapping[str, Any], *, subresource: str | None = None,
+    ) -> WriteResult:
+        """Replace an object, or a subresource of it, by `item` if it has the resourceVersion and the UID of `item`.
+
+        CONFLICT if it was changed since, also by this request if its first answer was lost. It is sent once.
+        """
+        metadata = item["metadata"]
+        reference = ObjectReference(resource, str(metadata.get("namespace") or ""), str(metadata["name"]))
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+        return await self._once("PUT", reference.path(subresource), body, retries=0)
 
     async def delete(
         self, target: ObjectReference, *, grace_s: int | None = None, propagation: str | None = None,
@@ -216,7 +232,7 @@ class ClusterWriter:
         except (ApiError, ConnectionFailed, PolicyError) as error:
             return _result(error)
         created = method == "POST" and body.get("kind") not in ("Binding", "Eviction")
-        return WriteResult(WriteStatus.DONE, answer=answer if method == "PATCH" or created else b"")
+        return WriteResult(WriteStatus.DONE, answer=answer if method in ("PATCH", "PUT") or created else b"")
 
     async def _repeated(self, method: str, path: str, body: Mapping[str, Any], content_type: str) -> WriteResult:
         """Send a write that may be carried out more than once, 4 times at most."""

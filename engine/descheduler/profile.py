@@ -102,6 +102,7 @@ class DeschedulerProfile:
         return tuple({each.name: each for each in active}.values())
 
 
+_EVICTORS: Final = "`DefaultEvictor` and `MigrationController` evict pods; in a dry run any filter suffices"
 Make: TypeAlias = Callable[[str, Plugin, Mapping[str, Any]], Any]
 """Returns the instance of a plugin for a profile, by its name, with checked arguments."""
 
@@ -217,7 +218,7 @@ class _ProfileBuilder:
                 continue
             # A dry run never calls `evict`, so an evictor that implements only the filter suffices.
             if not isinstance(active.instance, protocols) and not (point == "evict" and dry_run):
-                hint = "`DefaultEvictor` evicts pods; in a dry run any filter suffices" if point == "evict" else ""
+                hint = _EVICTORS if point == "evict" else ""
                 self._complain(f"plugin `{name}` does not extend {interface} plugin", hint, place=place)
                 continue
             found.append(active)

@@ -116,9 +116,11 @@ class EvictionRefusedError(OSError):
     such as `pdb-blocked`.
     """
 
-    def __init__(self, message: str, rule: str) -> None:
+    def __init__(self, message: str, rule: str, *, retry_after_s: float = 0.0) -> None:
+        """`retry_after_s` is the time in seconds for which further attempts are refused in any case."""
         super().__init__(message)
         self.rule = rule
+        self.retry_after_s = retry_after_s
 
 
 class Client(Protocol):

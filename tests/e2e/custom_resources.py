@@ -66,6 +66,11 @@ def define(admin: AdminClient, *kinds: Custom) -> None:
                     "name": kind.version, "served": True, "storage": True,
                     "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
                     **({"subresources": {"status": {}}} if kind.status else {})}]}})
+    await_kinds(admin, *kinds)
+
+
+def await_kinds(admin: AdminClient, *kinds: Custom) -> None:
+    """Waits until the API server serves kinds."""
     for kind in kinds:
         until(lambda kind=kind: _is_established(admin, kind))  # type: ignore[misc]
 

@@ -222,6 +222,8 @@ class _World:
         found = _objects(self.case, "Reservation")
         return next((each for each in found if each["metadata"]["name"] == name), None)
 
+    whole_pod, latest_reservation = pod, reservation
+
     def limited(self, pod: Case) -> bool:
         return self.limiter is not None and self.limiter.exceeded(pod, self.now)
 

@@ -1,16 +1,19 @@
-"""MigrationController: which pods may migrate now (Koordinator's controllers/migration).
+"""MigrationController: which pods may migrate now, and the jobs for it (Koordinator's controllers/migration).
 
-Its filter is whole: pods, their namespaces and workloads, jobs in flight. In a dry run the evictions of the cycle count
-as jobs, so that it shows what the limits would leave. Jobs are worked off by `engine/descheduler/migration`.
+Its filter is whole: pods, their namespaces and workloads, jobs in flight. An eviction creates a PodMigrationJob, which
+`engine/descheduler/migration` works off. In a dry run the evictions of the cycle count as jobs, so that it shows what
+the limits would leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from koordpolicy.builtin_plugins.descheduler.default_evictor.plugin import DefaultEvictor, EvictorFilter
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.migration import jobs
@@ -18,12 +21,18 @@ from koordpolicy.engine.descheduler.migration.filters import MigrationFilter
 from koordpolicy.engine.descheduler.migration.job_index import JobIndex
 from koordpolicy.engine.descheduler.migration.object_limiter import ObjectLimiter
 from koordpolicy.engine.descheduler.migration.settings import RESERVATION_FIRST
+from koordpolicy.engine.descheduler.migration.worker import MigratesPods
 from koordpolicy.engine.descheduler.migration.workloads import SnapshotWorkloads, WorkloadFinder
+from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult, EvictOptions
+from koordpolicy.engine.framework.handle import EvictionRefusedError, Handle
 from koordpolicy.engine.framework.points import Refusal
 
 from .args import check_args, constraints_of, settings_of
 
 Json = Mapping[str, Any]
+
+_STEP_S: Final = 0.2
+"""The time after which a step leaves the rest to the next one, in seconds."""
 
 
 @dataclass(slots=True)
@@ -37,14 +46,26 @@ class _Look:
 
 
 class MigrationController:
-    """The filter of pods that may migrate. Arguments are checked and defaulted ones, in v1alpha2 form."""
+    """The filter of pods that may migrate, and their migration; without a client that migrates pods it only filters.
+
+    Arguments are checked and defaulted ones, in v1alpha2 form.
+    """
 
     name = "MigrationController"
+    eviction_modes = frozenset({EvictionMode.MIGRATION_JOB})
 
-    def __init__(self, args: Json, workloads: WorkloadFinder | None = None, instance: str = "") -> None:
-        self.settings = settings_of(args, instance)
+    def __init__(
+        self, args: Json, workloads: WorkloadFinder | None = None, client: MigratesPods | None = None,
+        snapshot: Callable[[], Snapshot] = lambda: Cluster().snapshot(),
+        new_name: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        """`snapshot` returns the current cluster, and `new_name` unique names of jobs."""
+        self.settings = settings_of(args, "" if client is None else client.identity)
         self.limiter = ObjectLimiter(self.settings)
         self._workloads = workloads
+        self._client = client
+        self._snapshot = snapshot
+        self._new_name = new_name
         self._constraints = EvictorFilter(constraints_of(args))
         skipped = self.settings.skipped_gates
         self._fit = DefaultEvictor({
@@ -55,6 +76,40 @@ class MigrationController:
         self._excluded = frozenset(namespaces.get("exclude") or ())
         self._latest: _Look | None = None
         self._asked: PodInfo | None = None
+
+    def evict(self, pod: PodInfo, reason: str) -> EvictionResult:
+        """Create the job that migrates the pod; see `evict_with_options`."""
+        return self.evict_with_options(pod, EvictOptions(reason, "", self.name))
+
+    def evict_with_options(self, pod: PodInfo, options: EvictOptions) -> EvictionResult:
+        """Create the job that migrates the pod, unless this controller makes a dry run.
+
+        Raises `EvictionRefusedError` if the pod may not migrate now, `OSError` if the API server refuses the job.
+        """
+        snapshot = self._snapshot()
+        refusal = self.request_refusal(pod, snapshot)
+        if refusal is not None:
+            raise EvictionRefusedError(refusal.message, refusal.rule)
+        if self.settings.dry_run:
+            return EvictionResult.EVICTED
+        if self._client is None:
+            raise OSError("nothing migrates pods here")
+        grace_s = options.choice.grace_period_s
+        job = self.new_job(
+            pod, self._new_name(), options.reason, options.plugin,
+            delete_options=None if grace_s is None else {
+                **(self.settings.default_delete_options or {}), "gracePeriodSeconds": grace_s})
+        self.requested(self._client.migrations.create(job), snapshot)
+        return EvictionResult.EVICTED
+
+    def background_step(self, snapshot: Snapshot) -> int | None:
+        """Work off jobs; return when more is due, in ns since the epoch."""
+        return None if self._client is None else self._client.migrations.work(self, snapshot, _STEP_S)
+
+    def close(self) -> None:
+        """Leave the jobs in flight to another controller."""
+        if self._client is not None:
+            self._client.migrations.release(self)
 
     def eviction_filter(self, pod: PodInfo, snapshot: Snapshot) -> Refusal | None:
         """Return why no migration of the pod may be asked for, or None."""
@@ -95,9 +150,9 @@ class MigrationController:
         """Count a job that was created since the snapshot."""
         self._at(snapshot).index.put(job)
 
-    def arbitration(self, snapshot: Snapshot) -> tuple[JobIndex, MigrationFilter]:
-        """Return the jobs of a snapshot, and the filter that arbitration asks about them."""
-        index = JobIndex.of(snapshot)
+    def arbitration(self, snapshot: Snapshot, of: Iterable[Json]) -> tuple[JobIndex, MigrationFilter]:
+        """Return the jobs `of` as an index, and the filter of pods that arbitration applies."""
+        index = JobIndex(of, snapshot)
         workloads = self._workloads or SnapshotWorkloads(snapshot)
         return index, MigrationFilter(
             self.settings, index, workloads, lambda item: self._evictable(item, snapshot), arbitrating=True,
@@ -105,7 +160,9 @@ class MigrationController:
 
     def _at(self, snapshot: Snapshot) -> _Look:
         if self._latest is None or self._latest.snapshot is not snapshot:
-            index, workloads = JobIndex.of(snapshot), self._workloads or SnapshotWorkloads(snapshot)
+            known = None if self._client is None else self._client.migrations.jobs(snapshot)
+            index = JobIndex.of(snapshot) if known is None else JobIndex(known, snapshot)
+            workloads = self._workloads or SnapshotWorkloads(snapshot)
             self._latest = _Look(snapshot, index, workloads, MigrationFilter(
                 self.settings, index, workloads, lambda item: self._evictable(item, snapshot),
             ))
@@ -119,9 +176,10 @@ class MigrationController:
         return self._constraints.eviction_filter(pod, snapshot)
 
 
-def make(args: Json, handle: object) -> MigrationController:  # noqa: ARG001 - factories take a handle
-    """Make MigrationController's filter for one profile."""
-    return MigrationController(args)
+def make(args: Json, handle: Handle) -> MigrationController:
+    """Make MigrationController for one profile."""
+    client = handle.client if isinstance(handle.client, MigratesPods) else None
+    return MigrationController(args, client=client, snapshot=handle.snapshot)
 
 
 __all__ = ["MigrationController", "check_args", "make"]

@@ -13,19 +13,25 @@ from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult, EvictOptions
 
+from ..migration.worker import MigrationWorker
 from .evictions import EvictionRequest, LiveEvictions
 
 _PATCH_S: Final = 10.0
 
 
 class DeschedulerClient:
-    """Implements `Client` and `EvictsWithOptions` of `framework.handle`, for the thread of the descheduler."""
+    """Implements `Client` and `EvictsWithOptions` of `framework.handle`, and `MigratesPods`; for the descheduler."""
 
     def __init__(
         self, io: IoThread, writer: ClusterWriter, evictions: LiveEvictions, *, clock: Callable[[], int],
-        may_write: Callable[[], bool] = lambda: True,
+        migrations: MigrationWorker, identity: str, may_write: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`writer` belongs to the loop of `io`; `clock` returns the time in nanoseconds since the epoch."""
+        """`writer` belongs to the loop of `io`; `clock` returns the time in nanoseconds since the epoch.
+
+        `identity` is the name of this process in the jobs of `migrations`.
+        """
+        self.migrations = migrations
+        self.identity = identity
         self.io = io
         self.writer = writer
         self.evictions = evictions

@@ -122,7 +122,8 @@ class LiveEvictions:
         self._backoff.forget(now)
         refusal = self._refusal_before(request, pod, now)
         if refusal is not None:
-            raise self._refused(request, *refusal, sent=False)
+            rule, message, until = refusal
+            raise self._refused(request, rule, message, max(until - now, 0.0), sent=False)
         self._backoff.begin(pod.uid, now)
         result = self._send(request)
         now = self._clock()
@@ -138,21 +139,32 @@ class LiveEvictions:
         if effect is EvictionEffect.LEFT:
             self._succeeded(request, gone=result.status is not WriteStatus.DONE)
             return EvictionResult.EVICTED
-        raise self._refused(request, result.status.value, result.message or result.status.value)
+        hold = self._hold(request, pod, now)
+        raise self._refused(request, result.status.value, result.message or result.status.value,
+                            0.0 if hold is None else hold.until - now)
 
-    def _refusal_before(self, request: EvictionRequest, pod: Evictee, now: float) -> tuple[str, str] | None:
-        """Return rule and reason why nothing is sent, or None."""
+    def budget_changed(self, budget: Mapping[str, Any]) -> None:
+        """Take note of a PodDisruptionBudget: pods that it held may be tried again, if it permits evictions now."""
+        metadata, status = budget["metadata"], budget.get("status") or {}
+        if (status.get("disruptionsAllowed") or 0) > 0:
+            self._backoff.release(str(metadata.get("namespace") or "default"), str(metadata["name"]))
+
+    def _refusal_before(self, request: EvictionRequest, pod: Evictee, now: float) -> tuple[str, str, float] | None:
+        """Return rule and reason why nothing is sent, and until when, or None."""
         if not self._may_write():
-            return NOT_LEADING, "this process does not lead any more"
+            return NOT_LEADING, "this process does not lead any more", now
         if not pod.uid:
-            return "uid", "the pod has no UID"
+            return "uid", "the pod has no UID", now
         if self._backoff.is_leaving(pod.uid):
-            return LEAVING, "its eviction was requested before"
+            return LEAVING, "its eviction was requested before", now
+        hold = self._hold(request, pod, now)
+        return None if hold is None else (hold.status.value, _held(hold, now), hold.until)
+
+    def _hold(self, request: EvictionRequest, pod: Evictee, now: float) -> Hold | None:
+        """Return what holds the pod back; budgets hold no deletion."""
         if request.mode is EvictionMode.EVICTION:
-            hold = self._backoff.hold(pod, now)
-        else:
-            hold = self._backoff.refusals(now).get(pod.uid) or self._backoff.pause(now)
-        return None if hold is None else (hold.status.value, _held(hold, now))
+            return self._backoff.hold(pod, now)
+        return self._backoff.refusals(now).get(pod.uid) or self._backoff.pause(now)
 
     def _send(self, request: EvictionRequest) -> WriteResult:
         metadata = request.pod["metadata"]
@@ -193,10 +205,10 @@ class LiveEvictions:
         self._report(request, _SUCCESS, "it was gone already" if gone else "")
 
     def _refused(
-        self, request: EvictionRequest, rule: str, message: str, *, sent: bool = True,
+        self, request: EvictionRequest, rule: str, message: str, retry_after_s: float, *, sent: bool = True,
     ) -> EvictionRefusedError:
         self._report(request, rule, message, sent=sent)
-        return EvictionRefusedError(message, rule)
+        return EvictionRefusedError(message, rule, retry_after_s=retry_after_s)
 
     def _report(self, request: EvictionRequest, result: str, message: str, *, sent: bool = True) -> None:
         metadata, spec = request.pod["metadata"], request.pod.get("spec") or {}

@@ -20,15 +20,23 @@ EVENTS: Final = (
     Permission("events.k8s.io", "events", ("create", "patch"), "events about evictions"),
     Permission("", "events", ("patch",), "the note of an event series"),
 )
+MIGRATIONS: Final = (
+    Permission(_KOORDINATOR, "podmigrationjobs", ("get", "create", "update", "delete"), "migration jobs"),
+    Permission(_KOORDINATOR, "podmigrationjobs/status", ("update",), "how far they are"),
+    Permission(_KOORDINATOR, "reservations", ("get", "create", "patch", "delete"), "the new places of pods"),
+    Permission("", "pods", ("get",), "pods as they are right before a reservation is made, or an answer was lost"),
+)
+"""Of migration jobs, besides their evictions."""
 OF_PLUGINS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "DefaultEvictor": (_EVICT,),
+    "MigrationController": (*MIGRATIONS, _EVICT, Permission("", "pods", ("patch", "delete"), "other eviction policies")),
     "CustomPriority": (Permission("", "nodes", ("patch",), "to cordon nodes (autoCordon)"),),
     "ScaleDownBinPack": (Permission("", "pods", ("patch",), "deletion costs"),),
 }
 """The writes of plugins, by name."""
 _READ: Final = (
     "Node", "Pod", "Namespace", "PriorityClass", "PodDisruptionBudget", "PersistentVolumeClaim", "NodeMetric",
-    "ReplicationController", "ReplicaSet", "StatefulSet", "PodMigrationJob", "Reservation",
+    "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "CloneSet", "PodMigrationJob", "Reservation",
 )
 """The kinds that the built-in plugins, the migration controller and policy documents read."""
 
@@ -38,6 +46,7 @@ DESCHEDULER: Final = (
     _EVICT,
     Permission("", "pods", ("patch", "delete"), "deletion costs; the modes SoftEviction and Delete"),
     Permission("", "nodes", ("patch",), "to cordon nodes (CustomPriority with autoCordon)"),
+    *MIGRATIONS,
     *EVENTS,
     *REVIEWS,
 )
@@ -55,4 +64,4 @@ def needed(profiles: Iterable[DeschedulerProfile], *, dry_run: bool) -> tuple[Pe
             found.append(Permission(resource.group, resource.plural, ("list", "watch"), reader))
     if not dry_run:
         found += [*EVENTS, *(each for name in plugins for each in OF_PLUGINS.get(name, ()))]
-    return tuple({(each.group, each.resource): each for each in reversed(found)}.values())[::-1]
+    return tuple({(each.group, each.resource, each.verbs): each for each in reversed(found)}.values())[::-1]

@@ -17,17 +17,20 @@ from typing import Final
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
-from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
+from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings, new_identity
 from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.client.transport import RequestObserver, Transport
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
 from ..config import DeschedulerConfiguration
+from ..migration.live_api import LiveMigrationApi
+from ..migration.worker import MigrationWorker
 from ..pods import budgets_of
 from .activation import ProfileActivator, reads_of
 from .client import DeschedulerClient
@@ -101,7 +104,12 @@ class DeschedulerServer:
         self.evictions = LiveEvictions(
             self.io, writer, events=self.recorder, budgets=lambda pod: budgets_of(pod, cluster),
             may_write=self.may_write, observers=on_attempt, now=clock, left=leaving.add_later)
-        self.client = DeschedulerClient(self.io, writer, self.evictions, clock=clock, may_write=self.may_write)
+        cluster.listen(self._note_budget)
+        self.migrations = MigrationWorker(LiveMigrationApi(
+            self.io, self._transports[0], self.recorder, self.evictions, may_write=self.may_write))
+        self.client = DeschedulerClient(
+            self.io, writer, self.evictions, clock=clock, migrations=self.migrations,
+            identity=new_identity() if lease is None else lease.identity, may_write=self.may_write)
         self.activator = ProfileActivator(live, configuration, snapshot=lambda: cluster.snapshot(clock()),
                                           client=self.client)
         self._checked = self.activator.check(live.registry, configuration())
@@ -181,6 +189,10 @@ class DeschedulerServer:
             self.io.close(_CLOSE_S)
             if self._collections is not None:
                 self._collections.close()
+
+    def _note_budget(self, event: Event) -> None:
+        if event.kind == "PodDisruptionBudget" and event.new is not None:
+            self.evictions.budget_changed(event.new)
 
     def _begin(self, _: LiveDescheduler) -> None:
         self._ready(self)

@@ -12,10 +12,10 @@ repeated at any time, also after its writes were made in part or by a process th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any
 
 from . import jobs, reservations
+from .migration_step import REQUEUE, MigrationStep, MigrationView, combined, release, reservation_failed
 from .settings import EVICT_DIRECTLY, SECOND, MigrationSettings
 from .writes import (
     CreateReservation,
@@ -30,71 +30,12 @@ from .writes import (
 
 Json = Mapping[str, Any]
 
-REQUEUE: Final = 3 * SECOND
-
-
-class MigrationView(Protocol):
-    """The objects that a step reads, and the time."""
-
-    @property
-    def now(self) -> int:
-        """The time, ns since the epoch."""
-        ...
-
-    def pod(self, namespace: str, name: str) -> Json | None:
-        """Return the pod, or None."""
-        ...
-
-    def reservation(self, name: str) -> Json | None:
-        """Return the reservation, or None."""
-        ...
-
-    def limited(self, pod: Json) -> bool:
-        """Return whether an object limit lets no pod of this workload or namespace be evicted now."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationStep:
-    """One step: the job after all writes, the writes, and when to look again.
-
-    `requeue_after` is in ns: 0 at once, None when something changes. `error` says why the job failed by a fault.
-    """
-
-    job: Json
-    writes: tuple[Write, ...] = ()
-    requeue_after: int | None = None
-    error: str = ""
-
 
 def reconcile_step(job: Json, world: MigrationView, settings: MigrationSettings) -> MigrationStep:
     """Return the next step of a job; a step without writes and without `requeue_after` waits for a change."""
     migration = Migration(job, world, settings)
     migration.run()
     return migration.step()
-
-
-def reservation_failed(job: Json, message: str, now: int) -> MigrationStep:
-    """Return the step after a reservation could not be created; it is tried again until the job times out."""
-    text = f"Failed to create Reservation caused by {message}"
-    changed = jobs.with_condition(job, "ReservationCreated", "False", reason="FailedCreateReservation", message=text,
-                                  now=now)
-    event = RecordEvent(changed, "FailedCreateReservation", text, warning=True)
-    writes = (UpdateJobStatus(changed), event) if changed != job else ()
-    return MigrationStep(changed, writes, REQUEUE, text)
-
-
-def eviction_failed(job: Json, message: str) -> RecordEvent:
-    """Return the event about an eviction that the API server refused."""
-    return RecordEvent(
-        job, "Evicting", f'Failed evict Pod "{jobs.pod_key(job)}" caused by {message}', warning=True,
-    )
-
-
-def release(job: Json) -> tuple[Write, ...]:
-    """Return what ends with a deleted job: its reservation, also one that it does not refer to yet."""
-    names = dict.fromkeys((jobs.reservation_ref(job), jobs.uid_of(job)))
-    return tuple(DeleteReservation(name) for name in names if name)
 
 
 class Migration:
@@ -109,8 +50,8 @@ class Migration:
         self.error = ""
 
     def step(self) -> MigrationStep:
-        """Return what the pass asks for."""
-        return MigrationStep(self.job, tuple(self._writes), self.requeue_after, self.error)
+        """Return the result of the pass."""
+        return MigrationStep(self.job, combined(self._writes), self.requeue_after, self.error)
 
     def run(self) -> None:
         """Take the job as far as it gets now."""
@@ -199,12 +140,12 @@ class Migration:
 
     def reserve(self) -> bool:
         """Create the reservation, and write down which one it is."""
-        pod = self._pod()
-        if pod is None:
-            return self._fail_without_pod()
         name = reservations.reservation_name(self.job)
         reservation = self._world.reservation(name)
         if reservation is None:
+            pod = self._whole_pod()
+            if pod is None:
+                return self._fail_without_pod()
             reservation = reservations.new_reservation(self.job, pod, self._world.now)
             self._writes.append(CreateReservation(reservation, jobs.uid_of(self.job)))
         elif not reservations.is_of(reservation, self.job):
@@ -312,8 +253,11 @@ class Migration:
         known = jobs.condition(self.job, "Eviction")
         if jobs.is_true(known):
             return True
-        pod, key = self._pod(), jobs.pod_key(self.job)
-        wanted = jobs.pod_ref(self.job).get("uid") or ""
+        pod: Json | None = self._pod()
+        key, wanted = jobs.pod_key(self.job), jobs.pod_ref(self.job).get("uid") or ""
+        taken = pod is not None and reservation is not None and reservations.is_taken_by_other(reservation, pod)
+        if taken and known is not None:
+            pod = self._whole_pod()  # it may have been evicted before, while the view of pods lags behind
         if pod is None or (wanted and wanted != jobs.uid_of(pod)):
             # Another pod of this name has taken the place of the one that was to go.
             if known is None or (self.job.get("status") or {}).get("status") != "Eviction":
@@ -324,14 +268,17 @@ class Migration:
         if known is not None and known.get("status") == "False" and known.get("reason") == "Evicting":
             self.requeue_after = REQUEUE
             return False
-        if reservation is not None and reservations.is_taken_by_other(reservation, pod):
+        if taken and (known is None or jobs.metadata_of(pod).get("deletionTimestamp") is None):
             return self._fail("ForbiddenMigratePod", "Reservation is already bound by another Pod")
-        self._request_eviction(pod, key)
+        latest = None if reservation is None else self._world.latest_reservation(jobs.name_of(reservation))
+        if reservation is None or (latest is not None and reservations.is_free_for(latest, pod)):
+            self._request_eviction(pod, key)
+        # Else the reservation has ended, which the cluster will show.
         self.requeue_after = REQUEUE
         return False
 
     def _request_eviction(self, pod: Json, key: str) -> None:
-        reason = jobs.reason_of(self.job)
+        reason, node = jobs.reason_of(self.job), str((pod.get("spec") or {}).get("nodeName") or "")
         policy = jobs.policy_of(self.job, pod, self._settings)
         leaves = jobs.metadata_of(pod).get("deletionTimestamp") is not None or (
             policy == "SoftEviction" and jobs.SOFT_EVICTION_ANNOTATION in jobs.annotations_of(pod)
@@ -339,11 +286,9 @@ class Migration:
         if not leaves:
             self._condition("Eviction", "Unknown", "Evicting", f'Pod "{key}" is about to be evicted')
             self._writes.append(EvictPod(
-                str(jobs.metadata_of(pod).get("namespace") or "default"), jobs.name_of(pod), jobs.uid_of(pod), policy,
-                reason, jobs.annotations_of(self.job).get(jobs.TRIGGER_ANNOTATION) or "NotSet",
+                pod, policy, reason, jobs.annotations_of(self.job).get(jobs.TRIGGER_ANNOTATION) or "NotSet",
                 (self.job.get("spec") or {}).get("deleteOptions"),
             ))
-        node = (pod.get("spec") or {}).get("nodeName") or ""
         message = f'Pod "{key}" evicted from node "{node}" by the reason "{reason}"'
         if self._condition("Eviction", "False", "Evicting", message):
             self._event("Evicting", message)
@@ -383,6 +328,10 @@ class Migration:
     def _pod(self) -> Json | None:
         ref = jobs.pod_ref(self.job)
         return self._world.pod(str(ref.get("namespace") or ""), str(ref.get("name") or ""))
+
+    def _whole_pod(self) -> Json | None:
+        ref = jobs.pod_ref(self.job)
+        return self._world.whole_pod(str(ref.get("namespace") or ""), str(ref.get("name") or ""))
 
     def _condition(self, of: str, status: str, reason: str, message: str) -> bool:
         changed = jobs.with_condition(

@@ -113,6 +113,13 @@ def is_of(reservation: Json, job: Json) -> bool:
     return bool(uid) and (jobs.name_of(reservation) == uid or any(each.get("uid") == uid for each in owners))
 
 
+def owning_jobs(reservation: Json) -> list[tuple[str, str]]:
+    """Return the names and UIDs of the jobs that own the reservation."""
+    owners = jobs.metadata_of(reservation).get("ownerReferences") or ()
+    return [(str(each.get("name") or ""), str(each.get("uid") or "")) for each in owners
+            if each.get("kind") == jobs.KIND]
+
+
 def phase_of(reservation: Json) -> str:
     """Return the reservation's phase; Pending at first."""
     return str((reservation.get("status") or {}).get("phase") or "Pending")
@@ -153,6 +160,11 @@ def is_taken_by_other(reservation: Json, pod: Json) -> bool:
     if phase_of(reservation) != "Succeeded" or bound is None:
         return False
     return (bound.get("uid") or "") != jobs.uid_of(pod) or (bound.get("name") or "") != jobs.name_of(pod)
+
+
+def is_free_for(reservation: Json, pod: Json) -> bool:
+    """Return whether the pod's successor may still take the reservation."""
+    return phase_of(reservation) != "Failed" and not is_taken_by_other(reservation, pod)
 
 
 def waits_for_pending_pod(reservation: Json) -> bool:

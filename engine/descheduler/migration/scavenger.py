@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from . import jobs, reservations
-from .reconcile import release
+from .migration_step import release
 from .settings import SECOND
-from .writes import DeleteJob, DeleteReservation, Write
+from .writes import DeleteJob, Write
 
 Json = Mapping[str, Any]
 
@@ -23,24 +23,18 @@ def is_stale(job: Json, now: int) -> bool:
     return now - jobs.created_at(job) >= (ttl + _GRACE if ttl > 0 else _WITHOUT_TTL)
 
 
-def scavenge(of: Iterable[Json], made: Iterable[Json], now: int) -> list[Write]:
-    """Return what to delete: stale jobs, each after its reservation, and reservations of jobs that are gone.
+def stale_jobs(of: Iterable[Json], now: int) -> list[Write]:
+    """Return the deletions of stale jobs, each after that of its reservation."""
+    return [write for job in of if is_stale(job, now)
+            for write in (*release(job), DeleteJob(jobs.name_of(job), jobs.uid_of(job)))]
 
-    A reservation that a pod took is not deleted for that its job is gone.
-    """
-    writes: list[Write] = []
-    alive: set[str] = set()
-    for job in of:
-        if is_stale(job, now):
-            writes += [*release(job), DeleteJob(jobs.name_of(job), jobs.uid_of(job))]
-        else:
-            alive.add(jobs.uid_of(job))
+
+def orphans(of: Iterable[Json], made: Iterable[Json]) -> list[Json]:
+    """Return the reservations of jobs that are not among `of`, without those that a pod took."""
+    known = {jobs.uid_of(job) for job in of}
+    found = []
     for reservation in made:
-        owners = [
-            str(each.get("uid") or "") for each in jobs.metadata_of(reservation).get("ownerReferences") or ()
-            if each.get("kind") == jobs.KIND
-        ]
-        delete = DeleteReservation(jobs.name_of(reservation))
-        if owners and alive.isdisjoint(owners) and reservations.bound_pod(reservation) is None and delete not in writes:
-            writes.append(delete)
-    return writes
+        owners = {uid for _, uid in reservations.owning_jobs(reservation)}
+        if owners and known.isdisjoint(owners) and reservations.bound_pod(reservation) is None:
+            found.append(reservation)
+    return found

@@ -1,4 +1,4 @@
-"""The changes that a step of a migration asks for, in the order in which they have to be made."""
+"""The writes of a step of a migration, in the order in which they have to be made."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CreateReservation:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReservation:
-    """Write the metadata of the reservation."""
+    """Write the labels of the reservation."""
 
     reservation: Json
 
@@ -62,15 +62,33 @@ class DeleteReservation:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Evict the pod by `policy`; `uid` is a precondition, so that no successor of the same name is evicted."""
+    """Evict the pod by `policy`; its UID is a precondition, so that no successor of the same name is evicted."""
 
-    namespace: str
-    name: str
-    uid: str
+    pod: Json
     policy: str
     reason: str
     trigger: str
     delete_options: Json | None = None
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the pod."""
+        return str(self.pod["metadata"].get("namespace") or "default")
+
+    @property
+    def name(self) -> str:
+        """The name of the pod."""
+        return str(self.pod["metadata"].get("name") or "")
+
+    @property
+    def uid(self) -> str:
+        """The UID of the pod."""
+        return str(self.pod["metadata"].get("uid") or "")
+
+    @property
+    def node(self) -> str:
+        """The node of the pod, or an empty string."""
+        return str((self.pod.get("spec") or {}).get("nodeName") or "")
 
 
 @dataclass(frozen=True, slots=True)

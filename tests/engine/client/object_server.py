@@ -31,6 +31,9 @@ class ObjectServer:
         self.writes: list[tuple[str, str, Json]] = []
         self.refusals: list[int] = []
         """Codes with which the next writes are refused."""
+        self.lost: list[str] = []
+        """Of the next writes: `before` if the connection breaks before the server sees it, `after` if it breaks instead
+        of the answer, empty for neither."""
         self.absent = set(absent)
         self.streaming = streaming
         self.bookmarks = True
@@ -125,7 +128,11 @@ class ObjectServer:
         query = dict(request.query)
         self.requests.append((request.method, request.path, query))
         if request.method != "GET":
-            return await self._write(request)
+            lost = self.lost.pop(0) if self.lost else ""
+            answer = web.Response() if lost == "before" else await self._write(request)
+            if lost and request.transport is not None:
+                request.transport.abort()
+            return answer
         kind = next((kind for kind, each in BY_KIND.items() if each.path() == request.path), None)
         if kind is None:
             return self._one(request.path)
@@ -142,7 +149,8 @@ class ObjectServer:
         return web.json_response(refusal(404, "NotFound"), status=404)
 
     async def _write(self, request: web.Request) -> web.Response:
-        """Answer a POST or a merge patch, also of a status; the next one with `refusals`, if there are some."""
+        """Answer a POST, PUT, DELETE or a merge patch, also of a status; the next one with `refusals`, if there are some.
+        """
         body = await request.json()
         self.writes.append((request.method, request.path, body))
         if self.refusals:
@@ -154,9 +162,18 @@ class ObjectServer:
                 return web.json_response(await self._put(body), status=201)
             for item in list(self._objects.get(kind, {}).values()):
                 if resource.path(item["metadata"].get("namespace"), item["metadata"]["name"]) == path:
+                    if request.method == "DELETE":
+                        if body.get("preconditions", {}).get("uid", item["metadata"]["uid"]) != item["metadata"]["uid"]:
+                            return web.json_response(refusal(409, "Conflict", "UID in precondition"), status=409)
+                        await self._delete(kind, _key(item))
+                        return web.json_response({"kind": "Status", "status": "Success"})
                     version = body.get("metadata", {}).pop("resourceVersion", None)
                     if version is not None and version != item["metadata"]["resourceVersion"]:
                         return web.json_response(refusal(409, "Conflict"), status=409)
+                    if request.method == "PUT":
+                        of_status = path != request.path
+                        body = {**(item if of_status else body), "status": (body if of_status else item).get("status")}
+                        return web.json_response(await self._put(copy.deepcopy(body)))
                     return web.json_response(await self._put(_merged(item, body)))
         return web.json_response(refusal(404, "NotFound"), status=404)
 

@@ -21,7 +21,7 @@ def test_every_fault_of_every_profile_is_told_at_once():
                 disabled=frozenset({"Secnd", "*", "Second"}), args={"LowNodeLoda": {}, "Everone": {}, "Second": {}},
             ),
             DeschedulerProfileSpec(
-                "p", evict=("MigrationController",), args={"LowNodeLoad": {"numberOfNodes": -1}},
+                "p", evict=("KeepsWeb",), args={"LowNodeLoad": {"numberOfNodes": -1}},
                 balance=("LowNodeLoad",),
             ),
             DeschedulerProfileSpec("", evict=("MigrationController", "DefaultEvictor")),
@@ -29,8 +29,7 @@ def test_every_fault_of_every_profile_is_told_at_once():
     assert [(problem.message, problem.help) for problem in caught.value.problems] == [
         ("descheduler name is needed", "give each profile a `name`"),
         ("duplicate profile with descheduler name `p`", ""),
-        ("profile ``: plugin `MigrationController` does not extend EvictPlugin plugin",
-         "`DefaultEvictor` evicts pods; in a dry run any filter suffices"),
+        ("profile ``: only one evict plugin can be enabled", ""),
         ("profile `p`: BalancePlugin `LowNodeLoda` does not exist", "did you mean `LowNodeLoad`?"),
         ("profile `p`: initializing plugin `LowNodeLoad`: numberOfNodes: must be greater than or equal to 0", ""),
         ("profile `p`: it disables the plugin `Secnd`, which does not exist", "did you mean `Second`?"),
@@ -38,8 +37,8 @@ def test_every_fault_of_every_profile_is_told_at_once():
         ("profile `p`: no evict plugin is enabled", ""),
         ("profile `p`: plugin `Everyone` already registered as `DeschedulePlugin`", ""),
         ("profile `p`: plugin `KeepsWeb` does not extend BalancePlugin plugin", ""),
-        ("profile `p`: plugin `MigrationController` does not extend EvictPlugin plugin",
-         "`DefaultEvictor` evicts pods; in a dry run any filter suffices"),
+        ("profile `p`: plugin `KeepsWeb` does not extend EvictPlugin plugin",
+         "`DefaultEvictor` and `MigrationController` evict pods; in a dry run any filter suffices"),
     ]
 
 

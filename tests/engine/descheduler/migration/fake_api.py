@@ -60,6 +60,9 @@ class FakeApi:
 
     # The requests
 
+    def job(self, name: str) -> Json | None:
+        return copy.deepcopy(self.stored_jobs.get(name))
+
     def create_job(self, job: Json) -> Json:
         return self._write("create job", lambda: self._put(self.stored_jobs, {
             **job, "metadata": {
@@ -117,6 +120,12 @@ class FakeApi:
 
     def pod(self, namespace: str, name: str) -> Json | None:
         return copy.deepcopy(self.pods.get(f"{namespace}/{name}"))
+
+    def whole_pod(self, namespace: str, name: str) -> Json | None:
+        return self.pod(namespace, name)
+
+    def latest_reservation(self, name: str) -> Json | None:
+        return self.reservation(name)
 
     def limited(self, item: Json) -> bool:
         return self.limiter.exceeded(item, self.now)

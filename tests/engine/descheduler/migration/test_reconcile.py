@@ -8,7 +8,7 @@ from koordpolicy.engine.descheduler.migration import jobs, reservations
 from koordpolicy.engine.descheduler.migration.controller import MigrationJobController
 from koordpolicy.engine.descheduler.migration.object_limiter import ObjectLimiter
 from koordpolicy.engine.descheduler.migration.reconcile import REQUEUE, MigrationStep, reconcile_step
-from koordpolicy.engine.descheduler.migration.scavenger import scavenge
+from koordpolicy.engine.descheduler.migration.scavenger import orphans, stale_jobs
 from koordpolicy.engine.descheduler.migration.settings import EVICT_DIRECTLY, SECOND
 from koordpolicy.engine.descheduler.migration.settings import MigrationSettings as Settings
 from koordpolicy.engine.descheduler.migration.workloads import WorkloadState
@@ -68,10 +68,10 @@ def test_the_requests_of_one_migration_are_in_this_order() -> None:
     assert api.calls == [
         "update job status", "create reservation", "update job",  # running, reserved
         "update job status",  # ReservationCreated
-        "update job status", "update job status", "evict", "update job status",  # scheduled, about to evict, evicting
-        "update job status", "update job status",  # evicted, waiting for a pod
-        "update job status", "update job status",  # bound, waiting for it to be ready
-        "update job status", "update job status", "update job status",  # ready, bound, succeeded
+        "update job status", "evict", "update job status",  # scheduled and about to evict, evicting
+        "update job status",  # evicted, waiting for a pod
+        "update job status",  # bound, waiting for it to be ready
+        "update job status",  # ready, bound, succeeded
     ]
     assert [reason for reason, _ in api.events] == [
         "ReservationCreated", "ReservationScheduled", "Evicting", "EvictComplete", "WaitForPodBindReservation",
@@ -230,5 +230,6 @@ def test_the_scavenger_deletes_stale_jobs_and_reservations_without_a_job() -> No
         reservation("young", "uid-of-job"), reservation("lost", "gone"), {"metadata": {"name": "users"}},
         reservation("taken", "gone", currentOwners=[{"name": "p"}]),
     ]
-    assert scavenge([young, old], of, START + 310 * SECOND) == [
-        DeleteReservation("old-uid"), DeleteJob("old", "old-uid"), DeleteReservation("lost")]
+    assert stale_jobs([young, old], START + 310 * SECOND) == [
+        DeleteReservation("old-uid"), DeleteJob("old", "old-uid")]
+    assert [jobs.name_of(each) for each in orphans([young, old], of)] == ["lost"]

@@ -1,0 +1,344 @@
+"""Migrations on a real API server: their requests, the death of their process after each of them, and what others do.
+
+The scheduler, kubelets and the controller of the pods are played by the test, except where the test says otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from .build import binary
+from .control_plane import AdminClient, ApiError, ControlPlane
+from .custom_resources import MIGRATION_JOB, RESERVATION, await_kinds
+from .migration_host import Killed, MigrationHost
+from .nodes import add_node
+from .roles import DEPLOY
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ARGS = {"arbitrationArgs": {"interval": "10ms"}, "evictBurst": 10, "maxMigratingPerNode": 0,
+        "skipEvictionGates": ["BarePods"], "objectLimiters": {"workload": {"duration": "0s"}}}
+READY = [{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True"}]
+SEQUENCE = [
+    "create_job", "update_job",  # passed arbitration
+    "update_job_status",  # Running
+    "create_reservation", "update_job",  # its reference
+    "update_job_status",  # ReservationCreated
+    "update_job_status", "evict", "update_job_status",  # ReservationScheduled, Evicting
+    "update_job_status",  # EvictComplete
+    "update_job_status",  # ReservationBound
+    "update_job_status",  # Succeeded
+]
+"""The writes of a migration in Koordinator's order. The UID of the pod is written only if it is not that of the job."""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(binary(), tmp_path_factory.mktemp("control-plane")) as running:
+        for item in yaml.safe_load_all((DEPLOY / "koordinator" / "crds.yaml").read_text()):
+            running.admin.create(CRDS, item)
+        await_kinds(running.admin, MIGRATION_JOB, RESERVATION)
+        for name in ("one", "two"):
+            add_node(running.admin, name)
+        yield running
+
+
+def new_host(plane: ControlPlane) -> MigrationHost:
+    return MigrationHost(plane.kubeconfig(), ARGS, instance=secrets.token_hex(4))
+
+
+@pytest.fixture
+def admin(plane: ControlPlane) -> AdminClient:
+    return plane.admin
+
+
+class Scene:
+    """A workload with one pod to migrate, and all others that act on it."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, name: str = "web") -> None:
+        self.plane = plane
+        self.admin = plane.admin
+        self.namespace = namespace
+        self.name = name
+        made = self.admin.create(f"/apis/apps/v1/namespaces/{namespace}/replicasets", {
+            "metadata": {"name": name}, "spec": {
+                "replicas": 9, "selector": {"matchLabels": {"app": name}}, "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"containers": [{"name": "main", "image": "example/main"}]}}}})
+        self.owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": made["metadata"]["uid"],
+                      "controller": True}
+        self.pod = self.add(f"{name}-old", "one")
+        self.job = ""
+
+    @property
+    def pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def add(self, name: str, node: str, *, ready: bool = True) -> Any:
+        made = self.admin.create(self.pods, {
+            "metadata": {"name": name, "labels": {"app": self.name}, "ownerReferences": [self.owner]},
+            "spec": {"nodeName": node, "schedulerName": "koord-scheduler", "containers": [
+                {"name": "main", "image": "example/main", "resources": {"requests": {"cpu": "100m"}}}]}})
+        self.set_ready(name, ready=ready)
+        return made
+
+    def set_ready(self, name: str, *, ready: bool) -> None:
+        self.admin.merge(f"{self.pods}/{name}/status", {"status": {
+            "phase": "Running", "conditions": READY if ready else READY[1:]}})
+
+    def find(self, path: str) -> Any:
+        try:
+            return self.admin.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    # The controller
+
+    def request(self, host: MigrationHost) -> None:
+        """Let the plugin create the job."""
+        self.job = f"{self.namespace}-{self.name}"
+        key = f"{self.namespace}/{self.name}-old"
+        host.see(lambda snapshot: snapshot.object("Pod", key))
+        host.request(key, self.job)
+
+    def user_job(self, **spec: Any) -> Any:
+        """Create a job as a user does."""
+        self.job = f"{self.namespace}-{self.name}"
+        return self.admin.create(MIGRATION_JOB.path(), {
+            "apiVersion": MIGRATION_JOB.api_version, "kind": "PodMigrationJob", "metadata": {"name": self.job},
+            "spec": {"podRef": {"namespace": self.namespace, "name": f"{self.name}-old"}, **spec}})
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found = self.find(MIGRATION_JOB.path("", self.job))
+        return (found or {}).get("status") or {}
+
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        return {each["type"]: (each["status"], each.get("reason", "")) for each in self.status.get("conditions") or ()}
+
+    def ended(self) -> bool:
+        return self.status.get("phase") in ("Succeeded", "Failed")
+
+    @property
+    def reservation(self) -> Any:
+        uid = self.find(MIGRATION_JOB.path("", self.job))["metadata"]["uid"]
+        return self.find(RESERVATION.path("", uid))
+
+    # The others
+
+    def report(self, name: str, **status: Any) -> None:
+        self.admin.merge(f"{RESERVATION.path('', name)}/status", {"status": status})
+
+    def schedule(self) -> bool:
+        """Find a node for the reservation, as the scheduler does."""
+        found = self.reservation
+        if found is None or (found.get("status") or {}).get("nodeName"):
+            return False
+        self.report(found["metadata"]["name"], phase="Available", nodeName="two", conditions=[
+            {"type": "Scheduled", "status": "True", "reason": "Scheduled"},
+            {"type": "Ready", "status": "True", "reason": "Available"}])
+        return True
+
+    def end_pod(self) -> bool:
+        """End the pod that is being deleted, as its kubelet does."""
+        path = f"{self.pods}/{self.name}-old"
+        found = self.find(path)
+        if found is None or not found["metadata"].get("deletionTimestamp"):
+            return False
+        self.admin.delete(f"{path}?gracePeriodSeconds=0")
+        return True
+
+    def replace(self) -> bool:
+        """Create the successor in the reservation, as its controller and the scheduler do."""
+        found, name = self.reservation, f"{self.name}-new"
+        if found is None or self.find(f"{self.pods}/{self.name}-old") or self.find(f"{self.pods}/{name}"):
+            return False
+        made = self.add(name, "two", ready=False)
+        self.report(found["metadata"]["name"], phase="Succeeded", currentOwners=[
+            {"namespace": self.namespace, "name": name, "uid": made["metadata"]["uid"]}])
+        return True
+
+    def act_in_turn(self) -> None:
+        """Act on what the job's status waits for only."""
+        conditions = self.conditions()
+        if conditions.get("BoundPodReady") == ("False", "WaitForBoundPodReady"):
+            self.set_ready(f"{self.name}-new", ready=True)
+        elif conditions.get("PodBoundReservation") == ("False", "WaitForPodBindReservation"):
+            self.replace()
+        elif conditions.get("Eviction") == ("False", "Evicting"):
+            self.end_pod()
+        elif conditions.get("ReservationCreated") == ("True", ""):
+            self.schedule()
+
+    def act_at_once(self) -> None:
+        """Act on everything, whatever the job's status says."""
+        if self.find(MIGRATION_JOB.path("", self.job)) is None:
+            return
+        while self.schedule() or self.end_pod() or self.replace():
+            pass
+        if self.find(f"{self.pods}/{self.name}-new"):
+            self.set_ready(f"{self.name}-new", ready=True)
+
+
+@pytest.fixture
+def namespace(admin: AdminClient) -> Iterator[str]:
+    name = f"e2e-{secrets.token_hex(4)}"
+    admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    yield name
+    admin.delete(f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
+    for kind in (MIGRATION_JOB, RESERVATION):
+        admin.delete(kind.path())
+
+
+@pytest.fixture
+def scene(plane: ControlPlane, namespace: str) -> Scene:
+    return Scene(plane, namespace)
+
+
+def evictions(admin: AdminClient, path: str, since: str) -> dict[str, set[str]]:
+    """Return the deletions with a grace period of the pods of a path, by name, of all changes since a version.
+
+    A kubelet, and the test, delete without one.
+    """
+    text = admin.request("GET", f"{path}?watch=1&resourceVersion={since}&timeoutSeconds=1")
+    found: dict[str, set[str]] = {}
+    for line in (text if isinstance(text, str) else json.dumps(text)).splitlines():
+        metadata = json.loads(line)["object"]["metadata"]
+        if metadata.get("deletionGracePeriodSeconds"):
+            found.setdefault(metadata["name"], set()).add(f"{metadata['uid']} {metadata['deletionTimestamp']}")
+    return found
+
+
+def test_l54_the_writes_of_a_migration_are_in_koordinators_order(scene: Scene):
+    with new_host(scene.plane) as host:
+        scene.request(host)
+        host.run(scene.act_in_turn, scene.ended)
+        host.flush_events()
+    assert host.api.calls == SEQUENCE
+    status = scene.status
+    assert (status["phase"], status["status"], status["nodeName"], status["podRef"]["name"]) == (
+        "Succeeded", "Complete", "two", "web-new")
+    assert {name: of for name, (of, _) in scene.conditions().items()} == dict.fromkeys((
+        "ReservationCreated", "ReservationScheduled", "Eviction", "PodBoundReservation", "ReservationBound",
+        "BoundPodReady"), "True")
+    events = scene.admin.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    found = [each["reason"] for each in sorted(events, key=lambda each: each["eventTime"])
+             if each["regarding"]["name"] == scene.job]
+    assert found == ["ReservationCreated", "ReservationScheduled", "Evicting", "EvictComplete",
+                     "WaitForPodBindReservation", "PodBoundReservation", "WaitForBoundPodReady", "Complete"]
+
+
+@pytest.mark.parametrize("others_go_on", [True, False], ids=["others-go-on", "all-stands-still"])
+def test_l54_a_process_that_dies_after_any_write_is_followed_by_one_that_ends_the_migration(
+    plane: ControlPlane, namespace: str, others_go_on: bool,
+):
+    admin = plane.admin
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    since = admin.get(pods)["metadata"]["resourceVersion"]
+    results = []
+    with contextlib.ExitStack() as stack:
+        host = stack.enter_context(new_host(plane))
+        for number in range(1, len(SEQUENCE)):
+            scene = Scene(plane, namespace, f"web{number}")
+            host.api.calls.clear()
+            host.api.kill_after = number
+            with contextlib.suppress(Killed):
+                scene.request(host)
+                host.run(scene.act_in_turn, scene.ended)
+            assert len(host.api.calls) == number
+            calls = host.api.calls
+            stack.close()
+            if others_go_on:
+                scene.act_at_once()
+            host = stack.enter_context(new_host(plane))
+            host.run(scene.act_at_once, scene.ended)
+            results.append((number, scene.status["phase"], [*calls, *host.api.calls].count("evict")))
+    assert results == [(number, "Succeeded", 1) for number in range(1, len(SEQUENCE))]
+    found = evictions(admin, pods, since)
+    assert {name: len(times) for name, times in found.items()} == {
+        f"web{number}-old": 1 for number in range(1, len(SEQUENCE))}
+    taken = [(each["status"]["phase"], len(each["status"]["currentOwners"]))
+             for each in admin.get(RESERVATION.path())["items"]]
+    assert taken == [("Succeeded", 1)] * len(results)
+
+
+def test_l55_a_job_that_is_over_fails_and_its_reservation_is_gone(scene: Scene):
+    scene.user_job(ttl="1h")
+    with new_host(scene.plane) as host:
+        host.run(lambda: None, lambda: "create_reservation" in host.api.calls)
+        assert scene.reservation is not None
+        scene.admin.merge(MIGRATION_JOB.path("", scene.job), {"spec": {"ttl": "1s"}})
+        host.run(lambda: None, scene.ended)
+    assert (scene.status["phase"], scene.status["reason"]) == ("Failed", "Timeout")
+    assert scene.reservation is None
+    assert scene.find(f"{scene.pods}/web-old")["metadata"].get("deletionTimestamp") is None
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["while-it-runs", "before-it-starts"])
+def test_l55_the_reservation_of_a_deleted_job_is_deleted(scene: Scene, runs: bool):
+    uid = scene.user_job()["metadata"]["uid"]
+    with contextlib.ExitStack() as stack:
+        host = stack.enter_context(new_host(scene.plane))
+        host.run(lambda: None, lambda: "create_reservation" in host.api.calls)
+        if not runs:
+            stack.close()
+        scene.admin.delete(MIGRATION_JOB.path("", scene.job))
+        if not runs:
+            host = stack.enter_context(new_host(scene.plane))
+        host.run(lambda: None, lambda: scene.find(RESERVATION.path("", uid)) is None)
+    assert scene.find(f"{scene.pods}/web-old")["metadata"].get("deletionTimestamp") is None
+
+
+def test_a_budget_holds_an_eviction_up_until_it_permits_it(scene: Scene):
+    budgets = f"/apis/policy/v1/namespaces/{scene.namespace}/poddisruptionbudgets"
+
+    def permit(disruptions: int) -> None:
+        found = scene.admin.get(f"{budgets}/web")
+        scene.admin.merge(f"{budgets}/web/status", {"status": {
+            "observedGeneration": found["metadata"]["generation"], "disruptionsAllowed": disruptions,
+            "currentHealthy": 1, "desiredHealthy": 1 - disruptions, "expectedPods": 1}})
+
+    scene.admin.create(budgets, {"metadata": {"name": "web"}, "spec": {
+        "minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}})
+    permit(0)
+    with new_host(scene.plane) as host:
+        scene.request(host)
+        host.run(scene.act_in_turn, lambda: "evict" in host.api.calls)
+        assert scene.conditions()["Eviction"] == ("Unknown", "Evicting")
+        # Its status is out of date now: the server asks to wait for ten seconds.
+        scene.admin.merge(f"{budgets}/web", {"spec": {"minAvailable": 0}})
+        tried = host.api.calls.count("evict")
+        host.run(scene.act_in_turn, lambda: host.api.calls.count("evict") > tried)
+        assert scene.find(f"{scene.pods}/web-old")["metadata"].get("deletionTimestamp") is None
+        permit(1)
+        host.run(scene.act_in_turn, scene.ended, 9)
+    assert scene.status["phase"] == "Succeeded"
+    assert scene.admin.get(f"{budgets}/web")["status"]["disruptionsAllowed"] == 0
+
+
+def test_a_migration_survives_a_restart_of_the_api_server(plane: ControlPlane, scene: Scene):
+    with new_host(scene.plane) as host:
+        scene.request(host)
+        host.run(lambda: None, lambda: "create_reservation" in host.api.calls)
+        scene.schedule()
+        uid = scene.reservation["metadata"]["uid"]
+        host.see(lambda snapshot: any(
+            each["metadata"]["uid"] == uid and each.get("status") for each in snapshot.objects("Reservation").values()))
+        server = plane.components["kube-apiserver"]
+        server.stop(kill=True)
+        failures = host.migrations.figures.failures
+        host.run(lambda: None, lambda: host.migrations.figures.failures > failures)
+        server.start()
+        plane.wait_until_ready()
+        scene.admin = plane.admin
+        host.run(scene.act_in_turn, scene.ended)
+    assert scene.status["phase"] == "Succeeded"
+    assert host.api.calls.count("evict") == 1
