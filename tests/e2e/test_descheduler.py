@@ -60,9 +60,9 @@ class DeschedulerProcess:
             assert self.lacks_rights or " is forbidden: " not in log, log[-3000:]
 
     def until_ready(self) -> None:
-        until(lambda: self._alive() and "ready: " in self.out.read_text(), 60)
+        until(lambda: self.alive() and "ready: " in self.out.read_text(), 60)
 
-    def _alive(self) -> bool:
+    def alive(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()[-3000:]
         return True
 
@@ -79,7 +79,7 @@ class DeschedulerProcess:
 
     def until_cycle(self, number: int) -> dict[str, Any]:
         """Wait for the cycle of this number or a later one; return the status then."""
-        return until(lambda: self._alive() and (found := self.status())["cycles"] >= number and found, 60)  # type: ignore[return-value]
+        return until(lambda: self.alive() and (found := self.status())["cycles"] >= number and found, 60)  # type: ignore[return-value]
 
     def evictions(self) -> dict[tuple[str, str], float]:
         """The metric of evictions by pod's namespace and result."""

@@ -9,6 +9,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +17,15 @@ import yaml
 
 from .build import binary
 from .control_plane import AdminClient, ApiError, ControlPlane
-from .custom_resources import MIGRATION_JOB, RESERVATION, await_kinds
+from .custom_resources import ALL, MIGRATION_JOB, RESERVATION, await_kinds, define
 from .migration_host import Killed, MigrationHost
 from .nodes import add_node
-from .roles import DEPLOY
+from .roles import DEPLOY, account_kubeconfig, create_roles, scheduler_kubeconfig
+from .scheduler_process import SchedulerProcess, until
+from .test_descheduler import DeschedulerProcess
 
+SCHEDULER = Path(__file__).parents[2] / "examples" / "14-koord-scheduler" / "scheduler.yaml"
+ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ARGS = {"arbitrationArgs": {"interval": "10ms"}, "evictBurst": 10, "maxMigratingPerNode": 0,
         "skipEvictionGates": ["BarePods"], "objectLimiters": {"workload": {"duration": "0s"}}}
@@ -44,6 +49,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         for item in yaml.safe_load_all((DEPLOY / "koordinator" / "crds.yaml").read_text()):
             running.admin.create(CRDS, item)
         await_kinds(running.admin, MIGRATION_JOB, RESERVATION)
+        define(running.admin, *(kind for kind in ALL if kind not in (MIGRATION_JOB, RESERVATION)))
+        create_roles(running.admin, "descheduler")
         for name in ("one", "two"):
             add_node(running.admin, name)
         yield running
@@ -83,9 +90,10 @@ class Scene:
     def add(self, name: str, node: str, *, ready: bool = True) -> Any:
         made = self.admin.create(self.pods, {
             "metadata": {"name": name, "labels": {"app": self.name}, "ownerReferences": [self.owner]},
-            "spec": {"nodeName": node, "schedulerName": "koord-scheduler", "containers": [
+            "spec": {**({"nodeName": node} if node else {}), "schedulerName": "koord-scheduler", "containers": [
                 {"name": "main", "image": "example/main", "resources": {"requests": {"cpu": "100m"}}}]}})
-        self.set_ready(name, ready=ready)
+        if node:
+            self.set_ready(name, ready=ready)
         return made
 
     def set_ready(self, name: str, *, ready: bool) -> None:
@@ -342,3 +350,67 @@ def test_a_migration_survives_a_restart_of_the_api_server(plane: ControlPlane, s
         host.run(scene.act_in_turn, scene.ended)
     assert scene.status["phase"] == "Succeeded"
     assert host.api.calls.count("evict") == 1
+
+
+def configuration(namespace: str) -> str:
+    """Return the configuration of a descheduler that migrates the pods of a namespace with the label `move`."""
+    return json.dumps({
+        "apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerConfiguration", "deschedulingInterval": "1s",
+        "profiles": [{
+            "name": "koord-descheduler",
+            "plugins": {
+                "deschedule": {"enabled": [{"name": "PodLifeTime"}]}, "balance": {"disabled": [{"name": "*"}]},
+                "evict": {"enabled": [{"name": "MigrationController"}], "disabled": [{"name": "*"}]},
+                "filter": {"enabled": [{"name": "MigrationController"}], "disabled": [{"name": "*"}]}},
+            "pluginConfig": [
+                {"name": "MigrationController", "args": {
+                    "apiVersion": "descheduler/v1alpha2", "kind": "MigrationControllerArgs", **ARGS}},
+                {"name": "PodLifeTime", "args": {
+                    "apiVersion": "descheduler/v1alpha2", "kind": "PodLifeTimeArgs", "states": ["Running"],
+                    "namespaces": {"include": [namespace]}, "labelSelector": {"matchLabels": {"move": "yes"}}}},
+            ]}]})
+
+
+def test_a_pod_moves_into_the_place_that_our_scheduler_reserved_though_the_descheduler_is_killed_meanwhile(
+    plane: ControlPlane, scene: Scene, tmp_path: Path,
+):
+    admin = plane.admin
+    config = tmp_path / "descheduler.json"
+    config.write_text(configuration(scene.namespace))
+    kubeconfig = account_kubeconfig(plane, "koord-policy-descheduler", tmp_path)
+    old, new = f"{scene.pods}/web-old", f"{scene.pods}/web-new"
+    since = admin.get(scene.pods)["metadata"]["resourceVersion"]
+    scheduler = SchedulerProcess(scheduler_kubeconfig(plane, tmp_path), tmp_path, "--config", str(SCHEDULER))
+    with scheduler, contextlib.ExitStack() as stack:
+        scheduler.until_ready()
+        admin.merge(old, {"metadata": {"labels": {"move": "yes"}}})
+        first = stack.enter_context(DeschedulerProcess(kubeconfig, tmp_path, "--config", str(config)))
+        until(lambda: first.alive() and admin.get(old)["metadata"].get("deletionTimestamp"), 60)
+        first.process.kill()
+        first.process.wait()
+        (job,) = admin.get(MIGRATION_JOB.path())["items"]
+        scene.job = job["metadata"]["name"]
+        reservation = scene.reservation
+        assert (reservation["status"]["phase"], reservation["status"]["nodeName"]) == ("Available", "two")
+
+        admin.delete(f"{old}?gracePeriodSeconds=0")
+        second = stack.enter_context(DeschedulerProcess(kubeconfig, tmp_path, "--config", str(config)))
+        until(lambda: second.alive() and scene.conditions().get("PodBoundReservation") == (
+            "False", "WaitForPodBindReservation"), 60)
+        made = scene.add("web-new", "", ready=False)
+        bound = until(lambda: (found := admin.get(new))["spec"].get("nodeName") and found)
+        assert bound["spec"]["nodeName"] == "two"
+        assert json.loads(bound["metadata"]["annotations"][ALLOCATED]) == {
+            "name": reservation["metadata"]["name"], "uid": reservation["metadata"]["uid"]}
+        until(lambda: scene.conditions().get("BoundPodReady") == ("False", "WaitForBoundPodReady"))
+        scene.set_ready("web-new", ready=True)
+        until(scene.ended)
+    status = scene.status
+    assert (status["phase"], status["podRef"]["uid"], status["nodeName"]) == (
+        "Succeeded", made["metadata"]["uid"], "two")
+    assert {name: of for name, (of, _) in scene.conditions().items()} == dict.fromkeys((
+        "ReservationCreated", "ReservationScheduled", "Eviction", "PodBoundReservation", "ReservationBound",
+        "BoundPodReady"), "True")
+    assert job["metadata"]["annotations"]["koordinator.sh/evict-trigger"] == "PodLifeTime"
+    assert {name: len(times) for name, times in evictions(admin, scene.pods, since).items()} == {"web-old": 1}
+    assert len(admin.get(MIGRATION_JOB.path())["items"]) == 1

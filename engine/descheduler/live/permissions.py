@@ -29,7 +29,7 @@ MIGRATIONS: Final = (
 """Of migration jobs, besides their evictions."""
 OF_PLUGINS: Final[Mapping[str, tuple[Permission, ...]]] = {
     "DefaultEvictor": (_EVICT,),
-    "MigrationController": (*MIGRATIONS, _EVICT, Permission("", "pods", ("patch", "delete"), "other eviction policies")),
+    "MigrationController": (*MIGRATIONS, _EVICT, Permission("", "pods", ("patch", "delete"), "other eviction modes")),
     "CustomPriority": (Permission("", "nodes", ("patch",), "to cordon nodes (autoCordon)"),),
     "ScaleDownBinPack": (Permission("", "pods", ("patch",), "deletion costs"),),
 }
