@@ -26,7 +26,8 @@ _SLOTS: Final[Mapping[str, Mapping[str, Slot]]] = {
     Kind.QOS.value: {"thresholds": Slot.THRESHOLD, "": Slot.THRESHOLD},
     Kind.DESCHEDULER.value: {
         "source": Slot.SOURCE, "target": Slot.DESTINATION, "until": Slot.UNTIL, "criteria": Slot.CRITERIA,
-        "sort": Slot.SORT, "": Slot.CRITERIA,
+        "sort": Slot.SORT, "mode": Slot.EVICTION_MODE, "gracePeriodSeconds": Slot.EVICTION_GRACE_PERIOD,
+        "": Slot.CRITERIA,
     },
 }
 """The slot of the expressions below a field of the spec, by kind; "" for all others."""

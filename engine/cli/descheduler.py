@@ -116,8 +116,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 def _show(result: CycleResult) -> None:
     if result.evicted:
         heading("would be evicted")
-        table(["pod", "node", "plugin", "rule", "reason"], [
-            [each.pod, each.node, each.plugin, each.rule, each.reason] for each in result.evicted
+        table(["pod", "node", "plugin", "rule", "mode", "reason"], [
+            [each.pod, each.node, each.plugin, each.rule, each.mode, each.reason] for each in result.evicted
         ])
     if result.requested:
         heading("moved by other components")

@@ -284,6 +284,8 @@ def _compile_descheduler(
         expressions.rules(spec.criteria, Slot.CRITERIA),
         compile_sort(expressions, spec.sort, Slot.SORT),
         expressions.optional(spec.until, Slot.UNTIL),
+        expressions.optional(spec.eviction.mode, Slot.EVICTION_MODE),
+        expressions.optional(spec.eviction.grace_period_seconds, Slot.EVICTION_GRACE_PERIOD),
     )
     expressions.finish()
     return _plugin(document, Framework.DESCHEDULER, (_DESCHEDULER_POINTS[spec.type],),

@@ -223,7 +223,7 @@ class CompiledQoS:
 class CompiledDescheduler:
     """A compiled DeschedulerPlugin.
 
-    `source`, `target` and `until` have one row per node; `criteria`, `sort` and `match_conditions` one per pod.
+    `source`, `target` and `until` have one row per node; all others one per pod.
     """
 
     document: Document
@@ -238,6 +238,8 @@ class CompiledDescheduler:
     criteria: tuple[Rule, ...]
     sort: tuple[SortProgram, ...]
     until: Program | None
+    eviction_mode: Program | None = None
+    eviction_grace_period: Program | None = None
 
     @property
     def name(self) -> str:

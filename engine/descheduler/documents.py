@@ -29,7 +29,7 @@ from koordpolicy.engine.documents import DeschedulerType, Over, SortScope
 from koordpolicy.engine.evaluation.facts import Facts, summarize_rows
 from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.evaluation.sort_order import sort_key
-from koordpolicy.engine.framework.descheduler import Evictor
+from koordpolicy.engine.framework.descheduler import EvictionChoice, EvictionMode, Evictor
 from koordpolicy.engine.framework.points import FailurePolicy, Refusal
 
 from .placement import PodPlacements
@@ -234,6 +234,24 @@ class DocumentPlugin:
             return ()
         return fewest(pods, lambda pod: cycle.size(state, pod), lambda gone: cycle.is_relieved(state, gone),
                       tests=MOST_TESTS // (1 + refused)) or ()
+
+    def choose_eviction(self, pod: PodInfo, snapshot: Snapshot) -> EvictionChoice:
+        """Return how an EvictionFilter lets a pod leave that it matches.
+
+        Raises:
+            EvaluationError: an expression failed, or its value is none that it may have.
+        """
+        compiled = self._compiled
+        if compiled.eviction_mode is None and compiled.eviction_grace_period is None:
+            return EvictionChoice()
+        cycle = self._at(snapshot, None)
+        row = snapshot.index.get(pod.node_name)
+        try:
+            return cycle.choice(NodeState(-1 if row is None else row, pod.node_name), pod)
+        except EvaluationError:
+            if compiled.spec.failure_policy is FailurePolicy.IGNORE:
+                return EvictionChoice()
+            raise
 
     def _at(self, snapshot: Snapshot, rows: Rows | None) -> DocumentCycle:
         if self._latest is None or self._latest[0] is not snapshot or rows is not None:
@@ -528,6 +546,25 @@ class DocumentCycle:
             if not true:
                 return None if is_condition else Refusal(rule.name, self._message(rule, state, pod))
         return None
+
+    def choice(self, state: NodeState, pod: PodInfo) -> EvictionChoice:
+        """Return how a pod leaves that the document matches; raises `EvaluationError`."""
+        compiled = self.compiled
+        if not accepts_pod(compiled.spec.match.pods, pod, self.snapshot):
+            return EvictionChoice()
+        if state.row >= 0 and not self.is_meant(state):
+            return EvictionChoice()
+        bindings = self.of_pod(state, pod)
+        if not all(rule.program.evaluate(bindings) is True for rule in compiled.match_conditions):
+            return EvictionChoice()
+        mode_of, seconds_of = compiled.eviction_mode, compiled.eviction_grace_period
+        mode = "" if mode_of is None else mode_of.evaluate(bindings)
+        seconds = -1 if seconds_of is None else seconds_of.evaluate(bindings)
+        if mode not in ("", *EvictionMode):
+            raise EvaluationError(f"`{mode}` is no mode of an eviction: return one of {', '.join(EvictionMode)}, or ''")
+        return EvictionChoice(
+            EvictionMode(str(mode)) if mode else None, seconds if isinstance(seconds, int) and seconds >= 0 else None,
+        )
 
     def _message(self, rule: Rule, state: NodeState, pod: PodInfo) -> str:
         if rule.message_program is not None:

@@ -42,6 +42,7 @@ from .specs import DeschedulerType as DeschedulerType
 from .specs import Document as Document
 from .specs import Effect as Effect
 from .specs import EvictAction as EvictAction
+from .specs import EvictionExpressions as EvictionExpressions
 from .specs import EvictionLimits as EvictionLimits
 from .specs import EvictionRelease as EvictionRelease
 from .specs import Expression as Expression
@@ -80,6 +81,7 @@ from .suites import ActionExpectation as ActionExpectation
 from .suites import Case as Case
 from .suites import ErrorExpectation as ErrorExpectation
 from .suites import Expectation as Expectation
+from .suites import ExpectedEviction as ExpectedEviction
 from .suites import ExpectedRefusal as ExpectedRefusal
 from .suites import ExpectedResult as ExpectedResult
 from .suites import ExpectedVeto as ExpectedVeto

@@ -40,6 +40,7 @@ from .specs import (
     Document,
     Effect,
     EvictAction,
+    EvictionExpressions,
     EvictionLimits,
     EvictionRelease,
     Expression,
@@ -539,8 +540,8 @@ def _qos(fields: _Fields) -> QoSSpec:
 
 
 _MEANINGLESS: Final = {
-    DeschedulerType.DESCHEDULE: ("nodes", "until"),
-    DeschedulerType.BALANCE: ("sortScope",),
+    DeschedulerType.DESCHEDULE: ("nodes", "until", "eviction"),
+    DeschedulerType.BALANCE: ("sortScope", "eviction"),
     DeschedulerType.EVICTION_FILTER: ("nodes", "sort", "sortScope", "until", "limits", "proof"),
 }
 _NEEDED: Final = {
@@ -555,12 +556,12 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
     for name in _MEANINGLESS[kind]:
         if name in fields.node.fields:
             fields.problem(f"`{name}` means nothing for the type `{kind.value}`", fields.place(name), "remove it")
-    if _NEEDED[kind] not in fields.node.fields:
+    if _NEEDED[kind] not in fields.node.fields and "eviction" not in fields.node.fields:
         fields.problem(
             f"missing field `{_NEEDED[kind]}` for the type `{kind.value}`", fields.place("type"), "add it",
             "missing-field",
         )
-    nodes, limits = fields.sub("nodes"), fields.sub("limits")
+    nodes, limits, eviction = fields.sub("nodes"), fields.sub("limits"), fields.sub("eviction")
     anomaly = nodes.sub("anomaly") if nodes else None
     return DeschedulerSpec(
         **_common(fields),
@@ -578,6 +579,9 @@ def _descheduler(fields: _Fields) -> DeschedulerSpec:
             limits.share("perOwner"), limits.whole("total"),
         ) if limits else EvictionLimits(),
         proof=Proof(fields.text("proof") or (Proof.ENFORCE if kind is DeschedulerType.BALANCE else Proof.OFF).value),
+        eviction=EvictionExpressions(
+            eviction.expression("mode"), eviction.expression("gracePeriodSeconds"),
+        ) if eviction else EvictionExpressions(),
     )
 
 

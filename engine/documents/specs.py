@@ -503,6 +503,14 @@ class EvictionLimits:
     total: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EvictionExpressions:
+    """The mode and the grace period with which the pods of an EvictionFilter leave."""
+
+    mode: Expression | None = None
+    grace_period_seconds: Expression | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeschedulerSpec(PluginSpec):
     """The spec of a DeschedulerPlugin.
@@ -520,6 +528,7 @@ class DeschedulerSpec(PluginSpec):
     limits: EvictionLimits = EvictionLimits()
     proof: Proof = Proof.OFF
     """The effect of the proof of its evictions; Enforce by default for Balance, else Off."""
+    eviction: EvictionExpressions = EvictionExpressions()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from .suites import (
     Case,
     ErrorExpectation,
     Expectation,
+    ExpectedEviction,
     ExpectedRefusal,
     ExpectedResult,
     ExpectedVeto,
@@ -36,7 +37,8 @@ DEFAULT_EVERY: Final = "1m"
 _BEST_EFFORT: Final = ("usage", "request", "realLimit")
 _RANGE: Final = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _EXPECTATIONS: Final = (
-    "preEnqueue", "preFilter", "filter", "score", "order", "place", "refused", "rounds", "evictionFilter", "evicts",
+    "preEnqueue", "preFilter", "filter", "score", "order", "place", "refused", "rounds", "evictionFilter", "eviction",
+    "evicts",
     "keeps", "roles", "errors", "expectInvalid",
 )
 _MOST_BASES: Final = 50
@@ -153,6 +155,13 @@ class _Reader:
             cgroups=_plain(fields.get("cgroups"), {}),
             rounds=tuple(self._round(each) for each in _items(fields.get("rounds"))),
             eviction_filter=tuple(_by_subject(fields.get("evictionFilter"))),
+            eviction=tuple(
+                ExpectedEviction(
+                    key, _text(each.fields.get("mode")), _plain(each.fields.get("gracePeriodSeconds"), None), each.span,
+                    _text(each.fields.get("error")),
+                )
+                for key, each in _fields(fields.get("eviction")).items()
+            ),
             cycles=_plain(fields.get("cycles"), 1),
             every_ns=self._duration(every) if every is not None else parse_duration(DEFAULT_EVERY),
             evicts=_texts(evicts) if evicts is not None and not isinstance(evicts.value, int) else None,

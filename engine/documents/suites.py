@@ -130,6 +130,17 @@ class ExpectedVeto:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedEviction:
+    """The expected choice of an EvictionFilter for a pod: mode and grace period, or a part of the error's message."""
+
+    subject: str
+    mode: str | None
+    grace_period_s: int | None
+    span: Span = field(repr=False)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """The expected role of a node: source, target, waiting or unmeasured; or none of them."""
 
@@ -192,6 +203,7 @@ class Case:
     cgroups: Mapping[str, str] = field(default_factory=_nothing)
     rounds: tuple[RoundExpectation, ...] = ()
     eviction_filter: tuple[Expectation, ...] = ()
+    eviction: tuple[ExpectedEviction, ...] = ()
     cycles: int = 1
     every_ns: int = 60_000_000_000
     evicts: tuple[str, ...] | None = None

@@ -491,6 +491,8 @@ class Slot(enum.Enum):
     UNTIL = "until"
     CRITERIA = "criteria"
     SORT = "sort"
+    EVICTION_MODE = "eviction.mode"
+    EVICTION_GRACE_PERIOD = "eviction.gracePeriodSeconds"
     DESCHEDULER_NODES = "aggregates over the descheduler's nodes"
     DESCHEDULER_PODS = "aggregates over the descheduler's pods"
 
@@ -523,6 +525,7 @@ _LEFT_OUT: Final = "the check is skipped"
 _WAITS: Final = "the pod waits, reason `PolicyError`"
 _NOTHING_DONE: Final = "nothing is done; last values stay for at most `staleAfter`, then everything is recovered"
 _STAYS: Final = "the pod stays"
+_UNCHOSEN: Final = "the document chooses nothing"
 _NO_VALUE: Final = "expressions that read it fail"
 _S, _Q, _D = Framework.SCHEDULER, Framework.QOS, Framework.DESCHEDULER
 
@@ -560,6 +563,8 @@ SLOTS: Final[Mapping[Slot, SlotSpec]] = MappingProxyType({
     ),
     Slot.CRITERIA: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, (BOOL,), _STAYS, _STAYS),
     Slot.SORT: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, ORDERED, _STAYS, _STAYS),
+    Slot.EVICTION_MODE: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, (STRING,), _STAYS, _UNCHOSEN),
+    Slot.EVICTION_GRACE_PERIOD: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, (INT,), _STAYS, _UNCHOSEN),
     Slot.DESCHEDULER_NODES: SlotSpec(_D, "node", (*_NODE_OF_CLUSTER, *_NOW), NUMBER, _NO_VALUE, _NO_VALUE),
     Slot.DESCHEDULER_PODS: SlotSpec(_D, "pod on a node", _PODS_OF_NODE, NUMBER, _NO_VALUE, _NO_VALUE),
 })
@@ -607,7 +612,8 @@ POINTS: Final[Mapping[Point, PointSpec]] = MappingProxyType({
         _D, "Evicts pods to balance nodes.",
         (Slot.SOURCE, Slot.DESTINATION, Slot.CRITERIA, Slot.SORT, Slot.UNTIL),
     ),
-    Point.EVICTION_FILTER: PointSpec(_D, "Checks whether a pod may be evicted by any plugin.", (Slot.CRITERIA,)),
+    Point.EVICTION_FILTER: PointSpec(_D, "Checks whether a pod may be evicted by any plugin.",
+                                     (Slot.CRITERIA, Slot.EVICTION_MODE, Slot.EVICTION_GRACE_PERIOD)),
 })
 """The specifications of all extension points."""
 

@@ -65,7 +65,8 @@ _SLOTS_OF_QOS: Final = {
 }
 _SLOTS_OF_DESCHEDULER: Final = {
     "condition": Slot.CRITERIA, "source": Slot.SOURCE, "destination": Slot.DESTINATION, "until": Slot.UNTIL,
-    "criterion": Slot.CRITERIA, "sort": Slot.SORT,
+    "criterion": Slot.CRITERIA, "sort": Slot.SORT, "eviction mode": Slot.EVICTION_MODE,
+    "grace period": Slot.EVICTION_GRACE_PERIOD,
 }
 _IN_SEQUENCE: Final[Mapping[str, int]] = {
     role: number for number, role in enumerate(("preEnqueue", "preFilter", "filter", "score"), start=1)

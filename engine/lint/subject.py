@@ -215,6 +215,11 @@ def _placed(compiled: Compiled) -> Iterator[Placed]:
                 yield Placed(role, program.checked, role)
         yield from _rules("criterion", compiled.criteria)
         yield from (Placed("sort", each.program.checked) for each in compiled.sort)
+        for role, program in (
+            ("eviction mode", compiled.eviction_mode), ("grace period", compiled.eviction_grace_period),
+        ):
+            if program is not None:
+                yield Placed(role, program.checked, role)
 
 
 def _rules(role: str, rules: Iterable[Rule]) -> Iterator[Placed]:

@@ -65,7 +65,9 @@ def _is_touched(suite: Suite, case: Case, tally: CallTally) -> bool:
 _SCHEDULING: Final = ("pre_enqueue", "pre_filter", "filter", "score", "order")
 _EXPECTED_OF: Final[Mapping[str, Framework]] = {
     **dict.fromkeys(_SCHEDULING, Framework.SCHEDULER), "rounds": Framework.QOS,
-    **dict.fromkeys(("eviction_filter", "evicts", "evicted_count", "keeps", "roles", "errors"), Framework.DESCHEDULER),
+    **dict.fromkeys(
+        ("eviction_filter", "eviction", "evicts", "evicted_count", "keeps", "roles", "errors"), Framework.DESCHEDULER,
+    ),
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from koordpolicy.engine.cel.scalar.tracing import NO_ROW
+from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.compile import CompiledDescheduler
 from koordpolicy.engine.descheduler.documents import DocumentPlugin, SourceStreaks
 from koordpolicy.engine.descheduler.framework import run_cycle
@@ -25,13 +26,13 @@ _PROFILE = "test"
 def run(running: RunningCase, plugin: Plugin) -> None:
     """Run a document on single pods, or run cycles with it and other plugins."""
     case = running.case
-    if case.eviction_filter:
-        _run_vetoes(running, plugin)
+    if case.eviction_filter or case.eviction:
+        _run_filter(running, plugin)
     if case.evicts is not None or case.evicted_count is not None or case.keeps or case.roles or case.errors:
         _run_cycles(running, plugin)
 
 
-def _run_vetoes(running: RunningCase, plugin: Plugin) -> None:
+def _run_filter(running: RunningCase, plugin: Plugin) -> None:
     world = running.world()
     snapshot = world.cluster.snapshot(world.now)
     params = checked_params(plugin, running.params)
@@ -48,6 +49,23 @@ def _run_vetoes(running: RunningCase, plugin: Plugin) -> None:
                          policy=spec.failure_policy)
         running.expect(f"eviction of `{expected.subject}`", expected, got,
                        rules_by_name(compiled.criteria, compiled.match_conditions))
+    for choice in running.case.eviction:
+        running.tally.turn()
+        wanted = f"an error with `{choice.error}`" if choice.error is not None else _choice(
+            choice.mode, choice.grace_period_s)
+        try:
+            chosen = document.choose_eviction(world.pod(choice.subject), snapshot)
+            found = _choice(chosen.mode, chosen.grace_period_s)
+        except EvaluationError as error:
+            is_meant = choice.error is not None and choice.error in error.message
+            found = wanted if is_meant else f"the error `{error.message}`"
+        if found != wanted:
+            running.miss(f"choice for `{choice.subject}`", wanted, found, choice.span)
+
+
+def _choice(mode: str | None, grace_period_s: int | None) -> str:
+    parts = [mode or "", "" if grace_period_s is None else f"grace period {grace_period_s} s"]
+    return ", ".join(part for part in parts if part) or "no choice"
 
 
 def _run_cycles(running: RunningCase, plugin: Plugin) -> None:

@@ -28,6 +28,7 @@ DEFAULT_NAMESPACE: Final = "default"
 _ZONE: Final = "topology.kubernetes.io/zone"
 _GPU: Final = "nvidia.com/gpu"
 _AGE: Final = "1h"
+_STATISTICS: Final = ("avg", "p50", "p90", "p95", "p99")
 _USAGE_AGE: Final = "10s"
 _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _API_VERSIONS: Final = {
@@ -381,9 +382,9 @@ def _node_objects(
         of_node: dict[str, Any] = {"nodeUsage": {"resources": _amounts(usage)}}
         if given.get("usageOver"):
             of_node["aggregatedNodeUsages"] = [
-                {"duration": duration,
-                 "usage": {name: {"resources": _amounts(amounts)} for name, amounts in statistics.items()}}
-                for duration, statistics in given["usageOver"].items()
+                {"duration": _checked_duration(duration, name),
+                 "usage": {key: {"resources": _amounts(of[key])} for key in _STATISTICS if key in of}}
+                for duration, of in given["usageOver"].items()
             ]
         measured: dict[str, Any] = {
             "updateTime": _moment(now, given.get("usageAge") or _USAGE_AGE), "nodeMetric": of_node,
@@ -400,6 +401,14 @@ def _node_objects(
                 "detail": list(_processors(topology)),
             })}},
         }
+
+
+def _checked_duration(text: str, node: str) -> str:
+    try:
+        parse_duration(text)
+    except ValueError as error:
+        raise FixtureError(f"`usageOver` of the node `{node}`: {error}") from None
+    return text
 
 
 def _processors(topology: Mapping[str, int]) -> Iterator[dict[str, int]]:

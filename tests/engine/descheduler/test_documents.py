@@ -255,3 +255,34 @@ def test_a_percentile_over_a_duration_selects_sources(cycle):
         (["a"], cold), (["a"], cold), ([], cold)]
     assert evicts("usage.over['1h'].p95.cpu > 2000") == (
         [], {"no metric over `1h`; durations that are reported: `5m`, `30m`", *cold})
+
+
+EVICTOR = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: evictor}
+spec:
+  type: EvictionFilter
+  match: {pods: {namespaces: [d]}}
+  matchConditions: [{name: of-b, expression: "pod.metadata.name != 'plain'"}]
+  eviction: {mode: MODE, gracePeriodSeconds: "pod.metadata.name == 'plain' ? 1 / 0 : 30"}
+"""
+
+
+def test_a_document_chooses_how_pods_leave(cycle):
+    objects = [node("a"), node("b"), pod("x", "a"), pod("plain", "a"), pod("other", "a", namespace="e")]
+    everyone = VETO.replace("veto", "all").replace("EvictionFilter", "Deschedule").replace(
+        "match: {pods: {namespaces: [d]}}", "sort: [{expression: podInfo.name}]").replace(
+        "pod.metadata.labels['free'] == 'yes'", "true")
+
+    def modes(mode, policy="Fail"):
+        document = EVICTOR.replace("MODE", mode).replace("  type", f"  failurePolicy: {policy}\n  type")
+        result = cycle(objects, everyone, document)
+        return ({each.pod: each.mode for each in result.evicted},
+                {each.pod: (each.stopped_by, each.stopped_rule, each.message) for each in result.kept})
+
+    assert modes("\"pod.metadata.name == 'x' ? 'Delete' : 'Eviction'\"") == (
+        {"d/x": "Delete", "d/plain": "", "e/other": ""}, {})
+    why = "`Away` is no mode of an eviction: return one of Eviction, Delete, SoftEviction, MigrationJob, or ''"
+    assert modes("\"'Away'\"") == ({"d/plain": "", "e/other": ""}, {"d/x": ("evictor", "eviction", why)})
+    assert modes("\"'Away'\"", "Ignore") == ({"d/x": "", "d/plain": "", "e/other": ""}, {})

@@ -39,11 +39,12 @@ def test_all_schemas_are_structural(definition):
         "type", "description", "properties", "items", "additionalProperties", "required", "enum", "pattern", "format",
         "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "minProperties", "maxProperties",
         "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
-        "x-kubernetes-preserve-unknown-fields"}
+        "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string"}
     for schema in schemas_in(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):
         assert schema.keys() <= allowed
         assert isinstance(schema.get("type", "object"), str)
-        assert "type" in schema or schema["x-kubernetes-preserve-unknown-fields"]
+        assert ("type" in schema or schema.get("x-kubernetes-preserve-unknown-fields")
+                or schema["x-kubernetes-int-or-string"])
         assert schema.get("type") != "array" or "items" in schema
 
 

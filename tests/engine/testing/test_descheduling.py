@@ -104,3 +104,36 @@ def test_what_comes_out_otherwise_is_told(misses):
         ],
         "unknown": ["the case: a case that can run | there is no descheduler plugin `gard`: did you mean `guard`?"],
     }
+
+
+CHOOSER = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: chooser}
+spec:
+  type: EvictionFilter
+  match: {pods: {namespaces: [default]}}
+  eviction: {mode: "pod.metadata.name == 'a' ? 'Delete' : 'Away'", gracePeriodSeconds: "30"}
+"""
+
+
+def test_the_mode_and_the_grace_period_of_evictions_are_compared(misses):
+    head = HEAD.replace("plugin: drain", "plugin: chooser")
+    assert misses("""\
+        - name: as it is
+          eviction:
+            a: {mode: Delete, gracePeriodSeconds: 30}
+            b: {error: "`Away` is no mode"}
+            other/d: {}
+        - {name: another mode, eviction: {a: {mode: Eviction, gracePeriodSeconds: 30}}}
+        - {name: no error, eviction: {a: {error: "is no mode"}}}
+        - {name: another error, eviction: {b: {error: "is gone"}}}
+    """, head=head, policies=CHOOSER) == {
+        "as it is": [],
+        "another mode": ["choice for `a`: Eviction, grace period 30 s | Delete, grace period 30 s"],
+        "no error": ["choice for `a`: an error with `is no mode` | Delete, grace period 30 s"],
+        "another error": [
+            ("choice for `b`: an error with `is gone` | the error ``Away` is no mode of an eviction: return one of"
+             " Eviction, Delete, SoftEviction, MigrationJob, or ''`"),
+        ],
+    }

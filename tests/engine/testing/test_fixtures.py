@@ -119,3 +119,5 @@ def test_a_node_has_statistics_of_its_usage_by_duration():
     }
     with pytest.raises(FixtureError, match="the node `n` has a `usageOver` and no `usage`"):
         world({"n": {"usageOver": {"5m": {"p95": {"cpu": 3}}}}})
+    with pytest.raises(FixtureError, match="`usageOver` of the node `n`: `long`"):
+        world({"n": {"usage": {"cpu": 1}, "usageOver": {"long": {"p95": {"cpu": 3}}}}})
