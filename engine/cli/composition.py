@@ -106,9 +106,10 @@ def add_proving(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
                         help="a KubeSchedulerConfiguration: the profiles by which the successors of evicted pods are "
                              "placed, to prove evictions (default: if `--policies` has SchedulerPlugins, the "
                              "profiles that they name)")
-    parser.add_argument("--memory", metavar="FILE", type=Path,
+    parser.add_argument("--memory", metavar="FILE",
                         help="the memory of useless evictions and their cool-downs; read first, and written at the "
-                             "end. Without it nothing is remembered")
+                             "end. A descheduler of a live cluster takes `configmap:NAMESPACE/NAME`. Without it "
+                             "nothing is remembered")
 
 
 def choice_of(text: str) -> PluginChoice:

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output != "text" or options.now is not None or options.cycles != 1:
         raise Stop("`--output`, `--now` and `--cycles` mean nothing to a descheduler of a live cluster: add `--once "
                    "--dry-run`, or look at its /status, events and logs")
-    refuse_given(options, ("scheduler_config", "memory"), "goes with `--once --dry-run`")
+    refuse_given(options, ("scheduler_config",), "goes with `--once --dry-run`")
     check_paths(options)
     connect = partial(load_connection, options.cluster.partition(":")[2] or None)
     tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
@@ -213,7 +213,19 @@ def _settings(options: argparse.Namespace, found: DeschedulerConfiguration) -> D
         qps=qps, burst=options.kube_api_burst or connection.get("burst") or BURST,
         lease=lease_of(options, name=_LEASE_NAME, namespace=_LEASE_NAMESPACE, written=_lease_written(found)),
         longest_staleness_s=LONGEST_STALENESS_S if options.max_staleness is None else options.max_staleness,
-        once=options.once)
+        once=options.once, memory=_memory_of(options.memory))
+
+
+def _memory_of(text: str | None) -> tuple[str, str] | None:
+    """Return namespace and name of the ConfigMap that `--memory` names."""
+    if text is None:
+        return None
+    kind, _, place = str(text).partition(":")
+    namespace, _, name = place.partition("/")
+    if kind != "configmap" or not namespace or not name or "/" in name:
+        raise Stop(f"`--memory {text}`: a descheduler of a live cluster keeps it in a ConfigMap, for the next leader: "
+                   "write `configmap:NAMESPACE/NAME`")
+    return namespace, name
 
 
 def _lease_written(found: DeschedulerConfiguration) -> dict[str, Any]:

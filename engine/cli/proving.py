@@ -41,7 +41,7 @@ def proving(options: argparse.Namespace, registry: Registry, cluster: Cluster, n
         Stop: there is no such file, or the memory cannot be read.
         PolicyError: the configuration or the memory is not valid.
     """
-    memory = None if options.memory is None else _read(options.memory)
+    memory = None if options.memory is None else _read(Path(options.memory))
     settings = _settings(options.scheduler_config, registry)
     if settings is None:
         yield None if memory is None else Proving(memory=memory)
@@ -62,7 +62,7 @@ def save_memory(options: argparse.Namespace, memory: UselessEvictionMemory | Non
     if options.memory is None or memory is None:
         return
     try:
-        FileMemoryStore(options.memory).save(memory)
+        FileMemoryStore(Path(options.memory)).save(memory)
     except OSError as error:
         raise Stop(f"the memory cannot be written to `{options.memory}`: {_reason(error)}") from None
 

@@ -25,9 +25,12 @@ from koordpolicy.engine.framework.handle import Client
 from ..background import BackgroundEvictions
 from ..framework import run_cycle
 from ..profile import RunningPlugin
+from ..proof.prove import Proving
+from ..proof.verdicts import SuccessorPlacements
 from ..results import CycleResult
 from .activation import ActiveProfiles, ProfileActivator
 from .freshness import stale_kinds
+from .memory import CycleMemory
 
 _LOG: Final = logging.getLogger(__name__)
 _SECOND: Final = 1_000_000_000
@@ -108,12 +111,14 @@ class LiveDescheduler:
         clock: Callable[[], int] = time.time_ns, longest_staleness_s: float = 180.0, once: bool = False,
         observers: Sequence[ReportObserver] = (), ready: Callable[[LiveDescheduler], None] = lambda _: None,
         settle: Callable[[], None] = lambda: None,
+        memory: CycleMemory | None = None, placements: SuccessorPlacements | None = None,
     ) -> None:
         """`leads` returns whether this process may write now, `gave_up` whether it led and must end.
 
         `client` writes for plugins, and `leaving` has the pods that it evicted. `ready` is called once, when the first
         lists are applied. With `once`, `run` returns after one cycle. No cycle looks at objects of a kind of which the
-        API server was not heard for `longest_staleness_s` seconds. `settle` is called once a minute.
+        API server was not heard for `longest_staleness_s` seconds. `settle` is called once a minute. `memory` remembers
+        useless evictions, and `placements` places successors on snapshots of the cluster, to prove evictions.
         """
         self.view = LoopView()
         self.cluster = cluster
@@ -129,6 +134,8 @@ class LiveDescheduler:
         self._observers = tuple(observers)
         self._ready = ready
         self._settle = settle
+        self._memory = memory
+        self._placements = placements
         self._woken = threading.Event()
         self._stopping = False
         self._synced = False
@@ -198,6 +205,8 @@ class LiveDescheduler:
         """Return whether this process leads, and has seen all evictions of the leader before it."""
         if not self._leads():
             self._barrier = None
+            if self._memory is not None:
+                self._memory.forget()
             return False
         if self._barrier is None:
             self._barrier = self._feed.barrier()
@@ -245,16 +254,21 @@ class LiveDescheduler:
 
     def _run(self, active: ActiveProfiles, now: int) -> CycleResult:
         configuration = active.configuration
+        memory = None if self._memory is None else self._memory.begin()
+        proving = None if memory is None and self._placements is None else Proving(self._placements, memory=memory)
         try:
-            return run_cycle(
+            result = run_cycle(
                 active.profiles, self.cluster.snapshot(now), limits=configuration.limits,
-                dry_run=configuration.dry_run, node_selector=configuration.node_selector,
+                dry_run=configuration.dry_run, node_selector=configuration.node_selector, proving=proving,
                 generation=active.registry.generation, client=self._client, background=self._background)
         except BaseException as error:
             must_be_survived(error)
             _LOG.exception("a cycle failed")
             return CycleResult(active.registry.generation, configuration.dry_run, 0,
                                error=f"{type(error).__name__}: {error}")
+        if self._memory is not None:
+            self._memory.end(result.memory, dry_run=configuration.dry_run)
+        return result
 
     # Background controllers
 

@@ -36,6 +36,7 @@ from .activation import ProfileActivator, reads_of
 from .client import DeschedulerClient
 from .evictions import AttemptedEviction, LiveEvictions
 from .loop import Ended, LiveDescheduler, ReportObserver
+from .memory import ConfigMapMemoryStore, CycleMemory
 from .permissions import needed
 
 _LOG: Final = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class DeschedulerSettings:
     """Seconds without news of a kind after which no cycle looks at its objects."""
     once: bool = False
     """True to end after one cycle."""
+    memory: tuple[str, str] | None = None
+    """Namespace and name of the ConfigMap with the useless evictions; None if they are not remembered."""
 
 
 class DeschedulerServer:
@@ -124,11 +127,19 @@ class DeschedulerServer:
             self.descheduler = LiveDescheduler(
                 cluster, self.activator, feed=self.feed, client=self.client, leaving=leaving, leads=self.leads,
                 gave_up=self._gave_up, clock=self.feed.now, longest_staleness_s=settings.longest_staleness_s,
-                once=settings.once, observers=observers, ready=self._begin, settle=self._settle)
+                once=settings.once, observers=observers, ready=self._begin, settle=self._settle,
+                memory=self._memory(writer))
             self.feed.start()
         except BaseException:
             self.io.close()
             raise
+
+    def _memory(self, writer: ClusterWriter) -> CycleMemory | None:
+        if self.settings.memory is None:
+            return None
+        namespace, name = self.settings.memory
+        store = ConfigMapMemoryStore(self.io, self._transports[0], writer, namespace=namespace, name=name)
+        return CycleMemory(store)
 
     @property
     def configuration(self) -> DeschedulerConfiguration:

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from koordpolicy.builtin_plugins.descheduler import PLUGINS
+from koordpolicy.engine.client.transport import ApiError, Status, Transport
+from koordpolicy.engine.client.writes import ClusterWriter
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.descheduler import config
+from koordpolicy.engine.descheduler.live.activation import ProfileActivator
+from koordpolicy.engine.descheduler.live.loop import Ended, LiveDescheduler
+from koordpolicy.engine.descheduler.live.memory import ConfigMapMemoryStore, CycleMemory
+from koordpolicy.engine.descheduler.proof.memory import UselessEvictionMemory
+from koordpolicy.engine.documents import load
+from koordpolicy.engine.framework.descheduler import EvictionResult, EvictOptions
+from koordpolicy.engine.framework.handle import Nothing
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.source import PolicyError, Problem, Source
+
+from ..conftest import NOW, metric, node, pod
+
+T = TypeVar("T")
+SECOND = 1_000_000_000
+FULL = UselessEvictionMemory().with_loop(("d/ReplicaSet/r", "a"), "a loop", NOW)
+
+
+class InlineIo:
+    """Runs coroutines at once."""
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(asyncio.run(coroutine))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class ConfigMaps:
+    """A transport to an API server that has ConfigMaps, or refuses with a code."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.code = 0
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **_: object) -> bytes:
+        if self.code:
+            raise ApiError(self.code, Status(message="no"))
+        given: dict[str, Any] = json.loads(body) if body else {}
+        if method == "POST":
+            path = f"{path}/{given['metadata']['name']}"
+            self.objects[path] = {}
+        if path not in self.objects:
+            raise ApiError(404, Status(message="not found"))
+        self.objects[path].setdefault("data", {}).update(given.get("data", {}))
+        return json.dumps(self.objects[path]).encode()
+
+
+def store_of(server: ConfigMaps) -> ConfigMapMemoryStore:
+    transport = cast("Transport", server)
+    return ConfigMapMemoryStore(InlineIo(), transport, ClusterWriter(transport), namespace="n", name="m")
+
+
+def test_a_config_map_is_made_read_and_changed_without_its_other_keys():
+    server = ConfigMaps()
+    store = store_of(server)
+    assert store.load() == UselessEvictionMemory()
+    store.save(FULL)
+    assert store.load() == FULL
+    path, = server.objects
+    assert path == "/api/v1/namespaces/n/configmaps/m"
+    server.objects[path]["data"]["other"] = "x"
+    store.save(UselessEvictionMemory())
+    assert (store.load(), server.objects[path]["data"]["other"]) == (UselessEvictionMemory(), "x")
+
+
+def test_refusals_of_the_server_are_errors_of_the_store():
+    server = ConfigMaps()
+    server.code = 403
+    with pytest.raises(OSError, match="403: no"):
+        store_of(server).load()
+    with pytest.raises(OSError, match="forbidden: "):
+        store_of(server).save(FULL)
+
+
+class OddStore:
+    """A store whose reads and writes fail with `fault`."""
+
+    def __init__(self, memory: UselessEvictionMemory, fault: Exception | None = None) -> None:
+        self.memory = memory
+        self.fault = fault
+        self.saves = 0
+
+    def load(self) -> UselessEvictionMemory:
+        if self.fault is not None:
+            raise self.fault
+        return self.memory
+
+    def save(self, memory: UselessEvictionMemory) -> None:
+        if self.fault is not None:
+            raise OSError("it is away")
+        self.memory, self.saves = memory, self.saves + 1
+
+
+def test_a_store_that_cannot_be_read_is_not_written_and_tried_again():
+    store = OddStore(FULL, OSError("it is away"))
+    memory = CycleMemory(store)
+    assert memory.begin() is None
+    memory.end(None, dry_run=False)
+    store.fault = None
+    assert (memory.begin(), store.saves) == (FULL, 0)
+
+
+def test_a_damaged_store_is_replaced():
+    store = OddStore(FULL, PolicyError([Problem("it is damaged")]))
+    memory = CycleMemory(store)
+    assert memory.begin() == UselessEvictionMemory()
+    store.fault = None
+    memory.end(UselessEvictionMemory(), dry_run=False)
+    assert (store.memory, store.saves) == (UselessEvictionMemory(), 1)
+
+
+def test_only_changes_of_cycles_that_evict_are_written_and_failures_are_tried_again():
+    store = OddStore(UselessEvictionMemory())
+    memory = CycleMemory(store)
+    memory.end(memory.begin(), dry_run=False)
+    memory.end(FULL, dry_run=True)
+    assert (store.saves, memory.begin()) == (0, FULL)
+    store.fault = OSError("it is away")
+    memory.end(FULL, dry_run=False)
+    store.fault = None
+    memory.end(FULL, dry_run=False)
+    assert (store.saves, store.memory) == (1, FULL)
+
+
+def test_a_new_leader_reads_the_store_again():
+    store = OddStore(UselessEvictionMemory())
+    memory = CycleMemory(store)
+    memory.begin()
+    store.memory = FULL
+    assert memory.begin() == UselessEvictionMemory()
+    memory.forget()
+    assert memory.begin() == FULL
+
+
+class Listed:
+    """A feed that has delivered everything; it is its own barrier."""
+
+    synced = passed = True
+    views: Mapping[str, Any] = {}
+
+    def apply(self, cluster: Cluster, budget: float) -> bool:
+        return False
+
+    def barrier(self) -> Listed:
+        return self
+
+    def compare(self) -> None:
+        pass
+
+
+class Evicting(Nothing):
+    """A client that evicts."""
+
+    def __init__(self) -> None:
+        self.evicted: list[str] = []
+
+    def evict(self, pod: PodInfo, reason: str) -> None:
+        self.evicted.append(pod.key)
+
+    def evict_with_options(self, pod: PodInfo, options: EvictOptions) -> EvictionResult:
+        self.evict(pod, options.reason)
+        return EvictionResult.EVICTED
+
+
+DRAIN = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: drain}
+spec:
+  type: Balance
+  nodes: {source: "usage.cpu * 100 / allocatable.cpu > 50"}
+  until: usage.cpu * 100 / allocatable.cpu <= 50
+"""
+
+
+def cycle(store: OddStore, name: str, created: str, after_s: int) -> list[str]:
+    """Run one cycle of a new process over a hot node with one pod, and return the evicted pods."""
+    objects = [node("a"), node("b"), pod(name, "a", metadata={"uid": name, "creationTimestamp": created}),
+               metric("a", {name: "6000m"})]
+    cluster, now, client = Cluster(objects), NOW + after_s * SECOND, Evicting()
+    registry = Registry.of([*PLUGINS, *compile_documents(load([Source("drain.yaml", DRAIN)]))], generation=1)
+    configuration = config.read_plain({"profiles": [{"plugins": {
+        "evict": {"disabled": [{"name": "MigrationController"}], "enabled": [{"name": "DefaultEvictor"}]},
+        "filter": {"disabled": [{"name": "MigrationController"}]},
+    }}]})
+    activator = ProfileActivator(Live(registry), lambda: configuration, snapshot=lambda: cluster.snapshot(now),
+                                 client=client)
+    descheduler = LiveDescheduler(
+        cluster, activator, feed=Listed(), client=client, leaving=LeavingPods(lambda: now), clock=lambda: now,
+        once=True, memory=CycleMemory(store))
+    assert descheduler.run() is Ended.STOPPED
+    assert descheduler.view.last is not None
+    assert descheduler.view.last.result.error == ""
+    return client.evicted
+
+
+def test_a_pod_that_came_back_stays_after_a_restart_until_its_cool_down_ends():
+    store = OddStore(UselessEvictionMemory())
+    assert cycle(store, "web-1", "2026-01-01T10:00:00Z", 0) == ["d/web-1"]
+    assert cycle(store, "web-2", "2026-01-01T12:00:01Z", 60) == []
+    assert [each.streak for each in store.memory.useless.values()] == [1]
+    assert cycle(store, "web-2", "2026-01-01T12:00:01Z", 120) == []
