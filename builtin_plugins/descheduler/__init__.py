@@ -17,7 +17,7 @@ from koordpolicy.engine.framework.registry import Plugin
 
 def _plugin(
     name: str, module: str, make: str, points: tuple[Point, ...], description: str, *, check: str = "",
-    reads: tuple[Read, ...] = (),
+    reads: tuple[Read, ...] = (), reads_for: str = "",
 ) -> Plugin:
     def load(attribute: str) -> Any:
         return getattr(import_module(f".{module}", __name__), attribute)
@@ -29,9 +29,14 @@ def _plugin(
         result: Mapping[str, Any] = load(check)(args)
         return result
 
+    def read(args: Mapping[str, Any]) -> tuple[Read, ...]:
+        result: tuple[Read, ...] = load(reads_for)(args)
+        return result
+
     return Plugin(
         name, Framework.DESCHEDULER, points, made, origin="built-in", digest=f"built-in/{name}/1",
         description=description, enabled=False, check_args=checked if check else None, reads=reads,
+        reads_for=read if reads_for else None,
     )
 
 
@@ -61,7 +66,7 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
             check="check_args"),
     _plugin("DefaultEvictor", "default_evictor.plugin", "make_default_evictor", (Point.EVICTION_FILTER,),
             "Keeps pods that are system-critical, bare, of a daemon set, or use local storage, as Kubernetes' does.",
-            check="check_default_evictor_args"),
+            check="check_default_evictor_args", reads_for="reads_of"),
     _plugin("MigrationController", "migration_controller.plugin", "make", (Point.EVICTION_FILTER,),
             "Keeps pods that Koordinator would not migrate now: by the pod, its workload, and the jobs in flight.",
             check="check_args", reads=(
@@ -70,7 +75,8 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
                 Read("Pod", refines=True, fields=frozenset()),
                 Read("PodDisruptionBudget", refines=True, fields=field_paths("status.disruptionsAllowed")),
                 *(Read(kind, refines=True, fields=field_paths("metadata.ownerReferences", "spec.replicas"))
-                  for kind in ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "CloneSet")))),
+                  for kind in ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "CloneSet"))),
+            reads_for="reads_of"),
     _deschedule("PodLifeTime", "Evicts pods that are too old, or in a state or condition for too long."),
     _deschedule("RemoveFailedPods", "Evicts failed pods."),
     _deschedule("RemovePodsHavingTooManyRestarts", "Evicts pods whose containers restart again and again."),

@@ -235,7 +235,9 @@ def _is_for_all(result: WriteResult) -> bool:
     """Return whether no other pod could be evicted now either."""
     if result.status is WriteStatus.FORBIDDEN:
         return any(text in result.message for text in _NO_RIGHT)
-    return result.status in {WriteStatus.THROTTLED, WriteStatus.UNREACHABLE}
+    # A webhook may answer 429 about one pod: it moves it, or tries to.
+    by_webhook = "denied the request" in result.message
+    return result.status is WriteStatus.UNREACHABLE or (result.status is WriteStatus.THROTTLED and not by_webhook)
 
 
 def _recent(holds: dict[Any, Hold], now: float) -> dict[Any, Hold]:

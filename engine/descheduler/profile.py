@@ -266,8 +266,9 @@ class _ProfileBuilder:
                     fresh: Callable[[], Any] = partial(DocumentPlugin, made)
                 else:
                     instance, fresh = made, partial(self._anew, self._spec.name, plugin, args)
+                reads = plugin.reads if plugin.reads_for is None else (*plugin.reads, *plugin.reads_for(args))
                 self._made[plugin.name] = RunningPlugin(
-                    plugin.name, instance, plugin.enforcement, plugin.reads, proof or Proof.OFF, fresh,
+                    plugin.name, instance, plugin.enforcement, reads, proof or Proof.OFF, fresh,
                 )
             except PolicyError as error:
                 self.problems += error.problems

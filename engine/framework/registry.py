@@ -63,6 +63,8 @@ class Plugin:
     Those that are on are its argument `features`."""
     reads: tuple[Read, ...] = ()
     """The kinds of objects that it reads, with their fields. It gets whole nodes and pods unless it names these too."""
+    reads_for: Callable[[Mapping[str, Any]], tuple[Read, ...]] | None = None
+    """Returns what else a descheduler plugin in Python reads with these args, checked ones; None if that is nothing."""
     writes: tuple[FileSet, ...] = ()
     """The files that a QoS plugin in Python may write; empty if unknown. Two writers of one file are refused."""
     patches: tuple[Write, ...] = ()

@@ -39,10 +39,11 @@ from .protections import (
     is_static,
     is_terminating,
     phase_of,
+    reads_of,
     rules_of,
 )
 
-__all__ = ["DefaultEvictor", "EvictorFilter", "check_default_evictor_args", "make_default_evictor"]
+__all__ = ["DefaultEvictor", "EvictorFilter", "check_default_evictor_args", "make_default_evictor", "reads_of"]
 
 Json = Mapping[str, Any]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.pods import AssignedPods, budgets_of, moment
@@ -91,6 +92,21 @@ def rules_of(args: Json) -> Iterator[NamedRule]:
         yield NamedRule("minReplicas", _few_replicas(least))
     if args.get("minPodAge") is not None:
         yield NamedRule("minPodAge", _young(parse_duration(args["minPodAge"])), of_template=False)
+
+
+def reads_of(args: Json) -> tuple[Read, ...]:
+    """Return the kinds besides nodes and pods that filters with these arguments read."""
+    protections = args.get("podProtections") or {}
+    classes = ((protections.get("config") or {}).get("PodsWithPVC") or {}).get("protectedStorageClasses")
+    selector = args.get("namespaceLabelSelector") or {}
+    active = effective_protections(args)
+    kinds = {
+        "PriorityClass": (args.get("priorityThreshold") or {}).get("name"),
+        "Namespace": selector.get("matchLabels") or selector.get("matchExpressions"),
+        "PodDisruptionBudget": "PodsWithoutPDB" in active,
+        "PersistentVolumeClaim": classes and "PodsWithPVC" in active,
+    }
+    return tuple(Read(kind) for kind, is_read in kinds.items() if is_read)
 
 
 def is_mirror(pod: PodInfo) -> bool:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.descheduler.argument_faults import Fault, refuse
 from koordpolicy.engine.descheduler.migration.filters import GATES
 from koordpolicy.engine.descheduler.migration.jobs import EVICTION_POLICIES
@@ -165,3 +166,8 @@ def constraints_of(full: Json) -> dict[str, Any]:
         if gate in skipped:
             constraints.pop(field, None)
     return constraints
+
+
+def reads_of(full: Json) -> tuple[Read, ...]:
+    """Return the kinds that these arguments make the filter read, besides those that it always does."""
+    return (Read("PriorityClass"),) if (constraints_of(full).get("priorityThreshold") or {}).get("name") else ()

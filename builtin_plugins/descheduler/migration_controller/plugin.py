@@ -27,7 +27,7 @@ from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResul
 from koordpolicy.engine.framework.handle import EvictionRefusedError, Handle
 from koordpolicy.engine.framework.points import Refusal
 
-from .args import check_args, constraints_of, settings_of
+from .args import check_args, constraints_of, reads_of, settings_of
 
 Json = Mapping[str, Any]
 
@@ -182,4 +182,4 @@ def make(args: Json, handle: Handle) -> MigrationController:
     return MigrationController(args, client=client, snapshot=handle.snapshot)
 
 
-__all__ = ["MigrationController", "check_args", "make"]
+__all__ = ["MigrationController", "check_args", "make", "reads_of"]

@@ -120,7 +120,8 @@ def test_a_cycle_in_which_nothing_runs_says_so(run: Run, hot: Path):
 
 def test_of_a_dump_only_dry_cycles_are_offered(run: Run, hot: Path, tmp_path: Path):
     assert [run("descheduler", *arguments, "--cluster", hot).err for arguments in (
-        ("--once",), ("--once", "--dry-run", "--interval", "5s"), ("--once", "--dry-run", "--config", tmp_path / "gone"),
+        ("--once",), ("--once", "--dry-run", "--interval", "5s"),
+        ("--once", "--dry-run", "--config", tmp_path / "gone"),
         ("--once", "--dry-run", "--config", tmp_path),
     )] == [
         (

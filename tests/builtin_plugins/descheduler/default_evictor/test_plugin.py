@@ -216,3 +216,19 @@ def test_every_plugin_of_the_table_can_be_made():
         args = NEEDED.get(plugin.name, {})
         made.append(plugin.make(plugin.check_args(args) if plugin.check_args else args, HANDLE))
     assert [each.name for each in made] == [plugin.name for plugin in PLUGINS]
+
+
+@pytest.mark.parametrize(("name", "args", "kinds"), [
+    ("DefaultEvictor", {}, []),
+    ("DefaultEvictor", {"priorityThreshold": {"name": "high"}}, ["PriorityClass"]),
+    ("DefaultEvictor", {"priorityThreshold": {"value": 5}}, []),
+    ("DefaultEvictor", {"namespaceLabelSelector": {"matchLabels": {"team": "a"}}}, ["Namespace"]),
+    ("DefaultEvictor", {"podProtections": {"extraEnabled": ["PodsWithoutPDB"]}}, ["PodDisruptionBudget"]),
+    ("DefaultEvictor", {"podProtections": {"extraEnabled": ["PodsWithPVC"], "config": {
+        "PodsWithPVC": {"protectedStorageClasses": [{"name": "fast"}]}}}}, ["PersistentVolumeClaim"]),
+    ("MigrationController", {"priorityThreshold": {"name": "high"}}, ["PriorityClass"]),
+    ("MigrationController", {"priorityThreshold": {"name": "high"}, "skipEvictionGates": ["PriorityThreshold"]}, []),
+])
+def test_arguments_say_which_kinds_are_read(name, args, kinds):
+    (plugin,) = (each for each in PLUGINS if each.name == name)
+    assert [read.kind for read in plugin.reads_for(plugin.check_args(args))] == kinds
