@@ -119,7 +119,7 @@ class FollowedFile(Generic[T]):
 
     def _refuse(self, problems: tuple[Problem, ...] | list[Problem]) -> None:
         found = tuple(in_order(problems))
-        if found != self.status.problems:
-            _LOG.error("the new content of `%s` is refused, and the last one stays active:\n%s", self._path,
-                       render(found))
+        text = render(found)
+        if text != render(self.status.problems):
+            _LOG.error("the new content of `%s` is refused, and the last one stays active:\n%s", self._path, text)
         self.status = FileStatus(self.status.path, self.status.loaded_at, found, self._clock())
