@@ -7,9 +7,11 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 TOOLS := .venv/.tools-installed
 RIVALS := .venv/.rivals-installed
+WEB_TOOLS := .venv/.web-tools-installed
+WEB := engine/console/static/index.html
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test coverage check docs lint-policies wheel release bench fuzz soak soak-live e2e golden golden-full golden-cases types lock clean
+.PHONY: help venv demo console web test coverage check docs lint-policies wheel release bench fuzz soak soak-live e2e golden golden-full golden-cases types lock clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -37,17 +39,32 @@ $(TOOLS): $(STAMP) requirements/dev.txt
 demo: $(STAMP)  ## Schedule the example cluster's pending pods under the shipped policies and explain the outcome
 	$(BIN)/python examples/demo.py
 
+# Node.js comes as a package of the environment, so that the machine needs none.
+$(WEB_TOOLS): $(STAMP) requirements/web.txt
+	$(PIP_INSTALL) --require-hashes --no-deps --requirement requirements/web.txt
+	@touch $(WEB_TOOLS)
+
+$(WEB): $(WEB_TOOLS) tools/build_console.py $(wildcard web/*.json web/src/* web/src/views/*)
+	$(BIN)/python tools/build_console.py
+	@touch $(WEB)
+
+web: $(WEB)  ## Build the pages of the console, with Node.js and the packages that web/package-lock.json locks
+
+console: $(WEB)  ## Show the example cluster and the shipped policies in a browser; CONSOLE="..." are further options
+	$(BIN)/koord-policy console --cluster examples/cluster --policies policies --open $(CONSOLE)
+
 test: $(TOOLS)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too, of openb a sample
 	$(BIN)/python -m pytest -n auto --dist worksteal -rs
 
 coverage: $(TOOLS)  ## Run all tests and show which lines and branches they reach: a table, and pages in build/coverage
 	$(BIN)/python -m pytest -n auto --cov --cov-report=html --cov-report=term:skip-covered
 
-check: $(TOOLS) wheel lint-policies docs  ## Lint, check types, import directions and links, compare the wheel with the folders
+check: $(TOOLS) $(WEB) wheel lint-policies docs  ## Lint, check types, import directions and links, test the pages' scripts, compare the wheel with the folders
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python tools/build_console.py --check
 
 docs: $(TOOLS)  ## Build the documentation site into build/site; a broken link is an error
 	$(BIN)/python tools/build_site.py
@@ -59,10 +76,10 @@ lint-policies: $(STAMP)  ## Lint the shipped policies and those of the examples,
 	$(BIN)/koord-policy fmt --check policies examples
 	@for set in $(POLICY_SETS); do echo "koord-policy lint --strict $$set"; $(BIN)/koord-policy lint --strict $$set || exit 1; done
 
-release: $(TOOLS)  ## Build wheel and source distribution into dist/ and try both in fresh environments; RELEASE="--tag vX.Y.Z" checks the tag
+release: $(TOOLS) $(WEB)  ## Build wheel and source distribution into dist/ and try both in fresh environments; RELEASE="--tag vX.Y.Z" checks the tag
 	$(BIN)/python tools/release.py $(RELEASE)
 
-wheel: $(TOOLS)  ## Build the wheel and compare it with the folders
+wheel: $(TOOLS) $(WEB)  ## Build the wheel and compare it with the folders
 	$(BIN)/python -m pytest -q tests/test_wheel.py
 
 # Without a network, or on a machine that they have no wheel for, the rivals' figures are missing and say so.
@@ -83,7 +100,7 @@ soak: $(TOOLS)  ## Run the extender under faults for 20 minutes; SOAK="--minutes
 soak-live: $(TOOLS)  ## Run two replicas of the live scheduler under faults for 15 minutes; SOAK="--minutes N --seed N" says how
 	$(BIN)/python -m tests.soak.live $(SOAK)
 
-e2e: $(TOOLS)  ## Run the live tests on a real kube-apiserver and etcd, built once with Go; E2E="..." are pytest's arguments
+e2e: $(TOOLS) $(WEB)  ## Run the live tests on a real kube-apiserver and etcd, built once with Go, and in Chromium; E2E="..." are pytest's arguments
 	$(BIN)/python -m tests.e2e $(E2E)
 
 golden: golden-cases $(TOOLS)  ## Run the golden cases of CASES=DIR against the pending lists
@@ -105,10 +122,12 @@ lock: $(TOOLS)  ## Renew requirements/*.txt after a change of pyproject.toml; LO
 	  | $(COMPILE) - --constraint requirements/runtime.txt --output-file requirements/build.txt
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements/runtime.txt --constraint requirements/build.txt --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["web"], sep="\n")' \
+	  | $(COMPILE) - --constraint requirements/dev.txt --output-file requirements/web.txt
 
 types: $(TOOLS)  ## Generate schemas/kubernetes/core.json from the installed kubernetes package
 	$(BIN)/python tools/generate_kubernetes_types.py
 
 clean:  ## Remove .venv and everything that was built
-	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
+	rm -rf .venv dist build engine/console/static .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,6 +20,7 @@ WANTED = {
     "runtime": RUNTIME,
     "dev": [*RUNTIME, *EXTRAS["dev"]],
     "bench": [*RUNTIME, *EXTRAS["bench"]],
+    "web": EXTRAS["web"],
 }
 FILES = {name: PROJECT / "requirements" / f"{name}.txt" for name in WANTED}
 

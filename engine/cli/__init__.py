@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "sweep": "run many experiments at once, over a trace or a snapshot, and compare them",
     "diff": "report what another set of policies would change in a cluster",
     "audit": "find policies and rules that have no effect in a cluster, or refuse everything",
+    "console": "show a cluster and its decisions in a browser, and try policies there",
     "explain": "explain why a pod would run on a node, and why not on the others",
     "plugins": "list the active plugins, with their origin and extension points",
     "dump": "write a dump of a live cluster, for the other commands",

@@ -34,6 +34,8 @@ from .build import Builder
 from .status import UNAVAILABLE
 
 SECONDS: Final = 10.0
+VETTING: Final = "vetting"
+"""The code of the problem of a file that ended a worker."""
 MEMORY: Final = 1 << 30
 """The default memory limit in bytes."""
 
@@ -166,7 +168,7 @@ class Vetter:
 
     def _refuse(self, died: _Died, working_on: tuple[str, ...], sources: Sequence[Source]) -> Never:
         held = [next(each for each in sources if each.name == name) for name in working_on]
-        problem = Problem(f"checking `{held[0].name}` {died}", held[0].span(0), died.help, code="vetting")
+        problem = Problem(f"checking `{held[0].name}` {died}", held[0].span(0), died.help, code=VETTING)
         self._refused = [*self._refused[1 - _MOST_REFUSED:], _Refused(tuple(held), problem)]
         raise PolicyError([problem])
 

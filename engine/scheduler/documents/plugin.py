@@ -306,9 +306,13 @@ class DocumentScheduler:
         """The programs."""
         return self._compiled
 
+    def frame(self, state: State, pod: PodInfo, snapshot: Snapshot) -> NodeFrame:
+        """Return the frame of this document's expressions over all nodes, for explanations."""
+        return self._context(state, pod, snapshot).frame
+
     def inputs(self, state: State, pod: PodInfo, snapshot: Snapshot, program: Program, row: int | None) -> Inputs:
         """Return the inputs of a program of this document at a row (None: of the pod alone), for explanations."""
-        return Inputs(self._context(state, pod, snapshot).frame, program, row)
+        return Inputs(self.frame(state, pod, snapshot), program, row)
 
     def _check_pod(
         self, rules: tuple[Rule, ...], state: State, pod: PodInfo, snapshot: Snapshot,

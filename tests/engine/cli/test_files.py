@@ -19,6 +19,7 @@ _EXTENDER = ("scheduler", "--extender", "--bind", "127.0.0.1:0", "--policies", P
 _AGENT = ("agent", "--node-name", "a")
 _SERVING = (*_AGENT, "--http", "127.0.0.1:0")
 _MANAGER = ("manager", "--cluster", "kube")
+_CONSOLE = ("console", "--bind", "127.0.0.1:0")
 
 READ = {
     ("agent", "--policies"): (*_AGENT, "--policies", GONE),
@@ -38,6 +39,12 @@ READ = {
     ("audit", "--cluster"): ("audit", POLICIES, "--cluster", GONE),
     ("audit", "--config"): ("audit", POLICIES, "--cluster", CLUSTER, "--config", GONE),
     ("audit", "--descheduler-config"): ("audit", POLICIES, "--cluster", CLUSTER, "--descheduler-config", GONE),
+    ("console", "--cluster"): (*_CONSOLE, "--cluster", GONE),
+    ("console", "--policies"): (*_CONSOLE, "--cluster", CLUSTER, "--policies", GONE),
+    ("console", "--config"): (*_CONSOLE, "--cluster", CLUSTER, "--config", GONE),
+    ("console", "--tokens"): (*_CONSOLE, "--cluster", CLUSTER, "--tokens", GONE),
+    ("console", "--tls-cert"): (*_CONSOLE, "--cluster", CLUSTER, "--tls-cert", GONE, "--tls-key", GONE),
+    ("console", "--tls-key"): (*_CONSOLE, "--cluster", CLUSTER, "--tls-cert", "README.md", "--tls-key", GONE),
     ("descheduler", "--cluster"): ("descheduler", "--cluster", GONE),
     ("descheduler", "--policies"): ("descheduler", "--cluster", CLUSTER, "--policies", GONE),
     ("descheduler", "--config"): ("descheduler", "--cluster", CLUSTER, "--config", GONE),

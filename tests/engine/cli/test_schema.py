@@ -84,7 +84,7 @@ def commands_with_json() -> set[str]:
 def test_every_command_that_prints_json_has_a_schema_and_no_other_has_one():
     assert commands_with_json() == set(outputs())
     assert set(cli.COMMANDS) - commands_with_json() == {
-        "agent", "completion", "crd", "fmt", "lsp", "manager", "new", "schema"}
+        "agent", "completion", "console", "crd", "fmt", "lsp", "manager", "new", "schema"}
 
 
 def parts_of(schema: Any, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

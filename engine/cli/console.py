@@ -1,0 +1,214 @@
+"""Show a cluster, its decisions and its policies in a browser, and try policies there.
+
+One page with views: the overview, a map of all nodes, the decision matrix of a pod, the policies with their findings,
+and a playground that evaluates a policy while it is written. Nothing is changed anywhere: neither in the cluster nor
+in files. Without `--tokens` the console listens on this machine's own addresses only. SIGTERM or Ctrl-C ends it.
+See docs/console.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from koordpolicy.engine.documents import Documents, files_of, load, read_file
+from koordpolicy.engine.source import PolicyError, Problem
+
+from . import cluster_policies
+from .composition import (
+    add_choice,
+    add_cluster,
+    add_policies,
+    all_lacks,
+    cluster_of,
+    context_of,
+    discovered_plugins,
+    moment_of,
+    need_policies_path,
+    settings_of,
+    warn_of_lacks,
+)
+from .ending import Ending
+from .exits import Exit, Stop
+from .logs import add_format_argument, start_server_logs
+from .serving import address, tls_of
+from .terminal import warn, write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from koordpolicy.engine.console.guard import Guard
+    from koordpolicy.engine.console.server import ConsoleServer, Static
+    from koordpolicy.engine.console.state import ConsoleState
+    from koordpolicy.engine.source import Source
+
+    from . import Builtins
+
+EXAMPLES: Final = """\
+examples:
+  koord-policy console --cluster examples/cluster --policies policies --open
+  koord-policy console --cluster dump.yaml --policies my-policies --bind 127.0.0.1:8080
+  koord-policy console --cluster kube --policies crd --bind 0.0.0.0:8443 --tokens tokens.csv \\
+      --tls-cert tls.crt --tls-key tls.key --host-name console.example.org
+
+exit codes: 0 after SIGTERM, 2 usage, 3 the dump is invalid (policies may be: the page shows what is wrong)
+"""
+
+ADDRESS: Final = "127.0.0.1:8890"
+_SECONDS: Final = 5.0
+_GRACE_S: Final = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    add_cluster(parser, live="which is read once")
+    add_policies(parser)
+    add_choice(parser)
+    group = parser.add_argument_group("serving")
+    group.add_argument("--bind", metavar="HOST:PORT", type=address, default=address(ADDRESS),
+                       help=f"address to listen on; port 0 chooses a free port (default: {ADDRESS})")
+    group.add_argument("--open", action="store_true", help="open the page in the browser")
+    group.add_argument("--tokens", metavar="FILE", type=Path,
+                       help="a file with lines TOKEN,USER: every request needs one of the tokens. Required for an "
+                            "address that other machines reach")
+    group.add_argument("--host-name", metavar="NAME", action="append", default=[],
+                       help="a further name under which browsers reach the console; requests to other names are "
+                            "rejected; may be repeated")
+    group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
+    group.add_argument("--tls-key", metavar="FILE", help="its private key")
+    group.add_argument("--view-timeout", metavar="SECONDS", type=_seconds, default=_SECONDS,
+                       help="how long an evaluation may take; comparing a draft with the active policies may take "
+                            f"four times as long (default: {_SECONDS:g})")
+    add_format_argument(group)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 600:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of seconds above 0 and up to 600")
+    return found
+
+
+def run(options: argparse.Namespace, builtins: Builtins) -> int:
+    """Run the command; see the module."""
+    guard = _guard(options)
+    options.client_ca = None
+    context = tls_of(options)
+    state = state_of(options, builtins)
+    static = _static()
+    start_server_logs(options.log_format)
+
+    from koordpolicy.engine.console.server import ConsoleServer  # noqa: PLC0415 - after what may be wrong
+    from koordpolicy.engine.reload.vet import Vetter  # noqa: PLC0415
+
+    server = ConsoleServer(state, guard, static, vetter=Vetter(), seconds=options.view_timeout)
+    try:
+        return asyncio.run(_serve(server, options, context))
+    finally:
+        server.close()
+
+
+def state_of(options: argparse.Namespace, builtins: Builtins) -> ConsoleState:
+    """Return the cluster and the policies of the options. Invalid policies are part of it, and do not decide."""
+    from koordpolicy.engine.console.policy_set import PolicySet  # noqa: PLC0415 - `--help` does not wait
+    from koordpolicy.engine.console.state import ConsoleState  # noqa: PLC0415
+
+    loaded, sources = _policies(options.policies, context_of(options.cluster))
+    policies = PolicySet.of(loaded, sources, discovered_plugins(builtins))
+    if any(each.severity == 0 for each in policies.problems):
+        warn("warning: some policies are invalid and do not decide: the page shows them under `Policies`")
+    cluster = cluster_of(options.cluster)
+    settings = settings_of(options, policies.registry, cluster)
+    lacks = all_lacks(settings, policies.registry, cluster)
+    warn_of_lacks(lacks)
+    return ConsoleState(cluster, policies, now=moment_of(options.now, options.cluster, cluster), name=options.cluster,
+                 settings=settings, lacking=tuple(dict.fromkeys(kind for each in lacks for kind in each.kinds)))
+
+
+def _policies(paths: Sequence[str], context: str | None) -> tuple[Documents, list[Source]]:
+    """Return the documents of all paths, and the files."""
+    loaded, sources = Documents(), []
+    listed = cluster_policies.listed(paths, context)
+    for path in paths:
+        problems: list[Problem] = []
+        found: list[Source] = []
+        if (version := listed.get(str(path))) is not None and cluster_policies.in_cluster(path):
+            problems += version.problems
+            found += version.files.values()
+        else:
+            need_policies_path(path)
+            for file in files_of(Path(path), problems):
+                try:
+                    found.append(read_file(file))
+                except PolicyError as error:
+                    problems += error.problems
+        documents = load(found, source_name=str(path))
+        loaded += Documents(problems=tuple(problems))
+        loaded += documents
+        sources += found
+    return loaded, sources
+
+
+def _guard(options: argparse.Namespace) -> Guard:
+    from koordpolicy.engine.console.guard import Guard, UserTokens, is_loopback  # noqa: PLC0415
+
+    host, _ = options.bind
+    tokens = None
+    if options.tokens is not None:
+        try:
+            tokens = UserTokens(options.tokens)
+        except ValueError as error:
+            raise Stop(f"`--tokens`: {error}") from None
+    elif not is_loopback(host):
+        raise Stop(f"`--bind {host}` lets other machines in: name a file of tokens with `--tokens`, or listen on "
+                   f"{ADDRESS}")
+    names = options.host_name if is_loopback(host) else [host, *options.host_name]
+    return Guard(hosts=names, tokens=tokens)
+
+
+def _static() -> Static:
+    from koordpolicy.engine.console.server import Static  # noqa: PLC0415
+
+    try:
+        return Static()
+    except FileNotFoundError:
+        raise Stop("the pages are not built: run `make web` in the repository, or install the wheel of a "
+                   "release") from None
+
+
+async def _serve(server: ConsoleServer, options: argparse.Namespace, context: object) -> int:
+    from koordpolicy.engine.serving.listeners import serving  # noqa: PLC0415
+
+    stop = asyncio.Event()
+    ending = Ending(stop, _GRACE_S)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, ending)
+    host, port = options.bind
+    try:
+        async with serving(server.application(), host, port, context) as url:  # type: ignore[arg-type]
+            write(f"the console is at {url}/")
+            sys.stdout.flush()
+            server.start()
+            if options.open:
+                _open(f"{url}/")
+            await stop.wait()
+    except OSError as error:
+        raise Stop(f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}: name another address "
+                   "with `--bind`") from None
+    finally:
+        ending.timer.cancel()
+    return Exit.OK
+
+
+def _open(url: str) -> None:
+    import webbrowser  # noqa: PLC0415 - few open one
+
+    if not webbrowser.open(url):
+        warn("warning: no browser was found: open the page yourself")

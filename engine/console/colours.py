@@ -1,0 +1,98 @@
+"""The map's colours: an expression on all nodes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any, Final
+
+from koordpolicy.engine.cel.check.environment import Environment
+from koordpolicy.engine.cel.scalar.program import Program, compile  # noqa: A004 - it is what it does
+from koordpolicy.engine.cel.values.types import DOUBLE, INT
+from koordpolicy.engine.cel.values.values import Timestamp
+from koordpolicy.engine.cel.vector.frame import Frame
+from koordpolicy.engine.cel.vector.plan import evaluate
+from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.explanation import plain, shortened
+from koordpolicy.engine.framework.points import Slot, environment
+from koordpolicy.engine.source import PolicyError, Problem, Source
+
+from .models import Colouring, ColourView
+from .state import ConsoleState
+
+EXPRESSION: Final = "<expression>"
+MOST_CLASSES: Final = 12
+"""The maximum number of classes of a colouring; all further values are one class."""
+OTHERS: Final = "..."
+_SHOWN: Final = 60
+_OF_PODS: Final = frozenset(("pod", "podInfo", "requests", "limits"))
+_SAFE: Final = 2**53
+COLOURINGS: Final = (
+    Colouring(name="cpuRequested", expression="requested.cpu * 100 / allocatable.cpu", unit="%"),
+    Colouring(name="cpuMeasured", expression="usage.cpu * 100 / allocatable.cpu", unit="%"),
+    Colouring(name="memoryRequested", expression="requested.memory * 100 / allocatable.memory", unit="%"),
+    Colouring(name="memoryMeasured", expression="usage.memory * 100 / allocatable.memory", unit="%"),
+    Colouring(name="pods", expression="nodeInfo.pods"),
+    Colouring(name="gpuFree", expression="nodeInfo.gpuFree"),
+    Colouring(name="schedulable", expression="!nodeInfo.unschedulable"),
+)
+
+
+def scope_of(state: ConsoleState) -> Environment:
+    """Return the environment of the map's expressions: that of a filter without params and variables."""
+    return environment(Slot.FILTER, extensions=state.policies.discovered.functions)
+
+
+def colour(state: ConsoleState, expression: str, pod: str = "") -> ColourView:
+    """Return the value of an expression on all nodes, for a pod if it reads one.
+
+    Raises:
+        PolicyError: the expression is not valid, or reads a pod and none is named.
+        UnknownNameError: there is no such pod.
+    """
+    program = compile(Source(EXPRESSION, expression), scope_of(state))
+    values: dict[str, object] = {"now": Timestamp.of(state.now)}
+    if pod:
+        values |= pod_values(state.pod(pod))
+    elif read := _OF_PODS & frozenset(program.variables):
+        raise PolicyError([Problem(f"the expression reads `{min(read)}`, and no pod is chosen",
+                                   Source(EXPRESSION, expression).whole(), "choose a pod", code="no-pod")])
+    return coloured(program, state.snapshot.frame(values))
+
+
+def coloured(program: Program, frame: Frame) -> ColourView:
+    """Return the values of a program on all rows of a frame: numbers, or the commonest values as classes."""
+    column = evaluate(program, frame)
+    errors = column.errors
+    failure = Counter(error.message for error in errors.values()).most_common(1)[0][0] if errors else ""
+    values = column.values.tolist()
+    if program.type in (INT, DOUBLE) or column.values.dtype.kind in "if":
+        numbers = [None if row in errors else _number(value) for row, value in enumerate(values)]
+        known = [each for each in numbers if each is not None]
+        return ColourView(
+            expression=program.source.text, type=str(program.type), numbers=numbers, lowest=min(known, default=None),
+            highest=max(known, default=None), failed=len(errors), failure=shortened(failure))
+    texts = [None if row in errors else _text(value) for row, value in enumerate(values)]
+    counts = Counter(each for each in texts if each is not None)
+    classes = sorted(each for each, _ in counts.most_common(MOST_CLASSES))
+    if len(counts) > len(classes):
+        classes.append(OTHERS)
+    places = {each: place for place, each in enumerate(classes)}
+    codes = [-1 if each is None else places.get(each, len(classes) - 1) for each in texts]
+    return ColourView(expression=program.source.text, type=str(program.type), classes=classes, codes=codes,
+                      failed=len(errors), failure=shortened(failure))
+
+
+def _number(value: Any) -> int | float | None:
+    """Return a number that JavaScript reads without loss, or the nearest one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if abs(value) < _SAFE else float(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return shortened(value if isinstance(value, str) else str(plain(value, _SHOWN)), _SHOWN)

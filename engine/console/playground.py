@@ -1,0 +1,260 @@
+"""The playground: a draft of policies is checked, evaluated, compared with the active policies, and tested.
+
+Texts are vetted before they get here (see `reload.vet`), and the caller sets a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from koordpolicy.engine.cel.scalar.program import Program
+from koordpolicy.engine.cel.values.deadline import Deadline
+from koordpolicy.engine.cel.values.values import Timestamp
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.comparison.difference import BUDGETS, ChangeBudget, difference, spend
+from koordpolicy.engine.comparison.outcome import Outcome, outcome
+from koordpolicy.engine.compile import Compiled, compile_documents
+from koordpolicy.engine.compile.programs import CompiledScheduler
+from koordpolicy.engine.documents import Document, Documents, Expression, Kind, place_of
+from koordpolicy.engine.documents.suites import TestSpec
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.framework.scheduler import CycleState
+from koordpolicy.engine.lint import LintConfiguration, Whole, check, subjects, suites
+from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source
+from koordpolicy.engine.testing.cases import run_case
+from koordpolicy.engine.testing.coverage import EVALUATED, ExpressionCoverage, percent
+from koordpolicy.engine.testing.instruments import places, programs_of
+from koordpolicy.engine.testing.results import CaseResult
+from koordpolicy.engine.testing.suites import Suite, cases_of
+
+from .colours import coloured
+from .faults import fault, faults
+from .models import (
+    BudgetView,
+    CaseView,
+    CheckView,
+    EffectView,
+    EvaluationView,
+    Miss,
+    TestsView,
+    Verdicts,
+)
+from .policy_set import DRAFT, PolicySet, draft_of
+from .state import ConsoleState, settings_for
+
+_NODE_SLOTS: Final = frozenset(("source", "target", "until"))
+_WHOLE_POD: Final = "the pod"
+
+
+def check_draft(policies: PolicySet, text: str) -> CheckView:
+    """Return what compiler and linter find in a draft; it may use the PolicyParams of the other policies."""
+    source, loaded = draft_of(text)
+    problems = Problems(list(loaded.problems))
+    compiled: list[Compiled] = []
+    compile_documents(loaded.documents, problems, shared=_shared(policies, loaded), observe=compiled.append,
+                      extensions=policies.discovered.functions)
+    params = tuple(_shared(policies, loaded))
+    whole = Whole(subjects((*params, *loaded.documents), compiled), (), {}, suites(loaded.documents))
+    # Rules about the whole set would blame the draft for what the other policies have.
+    found = [each.problem for each in check(whole, (source,), LintConfiguration())
+             if each.found.span is not None and each.found.span.root().source.name == DRAFT]
+    return CheckView(
+        faults=faults((*problems.found, *found)),
+        policies=[each.name for each in loaded.documents if each.kind is not Kind.TEST],
+        tests=sum(each.kind is Kind.TEST for each in loaded.documents))
+
+
+def evaluate_draft(state: ConsoleState, text: str, key: str, offset: int) -> EvaluationView:
+    """Return the value of the expression at an offset (in code points) on all nodes, and the draft's verdicts.
+
+    Raises:
+        PolicyError: the draft is not valid.
+        UnknownNameError: there is no such pod.
+    """
+    pod = state.pod(key).unbound()
+    loaded, compiled = _compiled(state.policies, text)
+    at = _expression_at(loaded, compiled, offset)
+    verdicts = _verdicts(state, pod, [each for each in compiled if isinstance(each, CompiledScheduler)])
+    if at is None:
+        return EvaluationView(expression="", field="", line=0, colours=None, verdicts=verdicts)
+    shown = EvaluationView(expression=at.expression.text, field=at.expression.field, line=at.expression.span.place[1],
+                           colours=None, verdicts=verdicts)
+    if isinstance(at.compiled, CompiledScheduler):
+        plugin = DocumentScheduler(at.compiled)
+        frame = plugin.frame(CycleState(), pod, state.snapshot)
+    elif at.expression.field.rpartition(".")[2] in _NODE_SLOTS:
+        params: Mapping[str, Any] = at.compiled.params
+        frame = state.snapshot.frame({"now": Timestamp.of(state.now), "params": params})
+    else:
+        return replace(shown, failure="this expression has no value per node")
+    try:
+        return replace(shown, colours=coloured(at.program, frame))
+    except KeyError as error:  # a variable of other rows: an aggregate over pods
+        return replace(shown, failure=f"this expression reads {error}, which no node has")
+
+
+def effect_of(
+    state: ConsoleState, text: str, budgets: Mapping[str, str], before: Outcome | None,
+) -> tuple[EffectView, Outcome]:
+    """Return what a draft would change in the cluster, and the outcome of the active policies, for the next call.
+
+    `budgets` are texts such as `1%` by the names of `comparison.difference.BUDGETS`.
+
+    Raises:
+        PolicyError: the draft is not valid.
+        ValueError: a budget is not one.
+        OverdueError: the deadline of the thread passed.
+    """
+    limits = {name: ChangeBudget.parse(each) for name, each in budgets.items() if name in BUDGETS}
+    _, loaded = draft_of(text)
+    Problems(list(loaded.problems)).raise_errors()
+    registry, replaced = state.policies.with_draft(loaded.documents)
+
+    def result(of: Registry, earlier: Outcome | None) -> Outcome:
+        found = outcome(of, state.cluster, now=state.now, settings=state.settings, before=earlier,
+                        progress=lambda _: Deadline.poll())
+        Deadline.poll()
+        return found
+
+    if not {each.name for each in state.settings.profiles} >= {
+            each.name for each in settings_for(registry).profiles}:
+        raise PolicyError([Problem("the draft names a profile that no active policy has", code="profile",
+                                   help="start the console with a configuration that has it")])
+    if before is None:
+        before = result(state.policies.registry, None)
+    after = result(registry, before)
+    found = difference(before, after)
+    spent = [BudgetView(name=each.name, budget=str(each.budget), count=each.count, of=each.whole, within=each.within)
+             for each in spend(found, limits)]
+    return EffectView(difference=found.to_json(), budgets=spent, replaced=list(replaced)), before
+
+
+def test_draft(policies: PolicySet, text: str) -> TestsView:
+    """Run the PolicyTests of a draft over its policies.
+
+    Raises:
+        PolicyError: a document is not valid, or a test names files: the server's files are not the draft's.
+        OverdueError: the deadline of the thread passed.
+    """
+    loaded, _ = _compiled(policies, text)
+    tests = [each for each in loaded.documents if isinstance(each.spec, TestSpec)]
+    own = [each for each in loaded.documents if each.kind is not Kind.TEST]
+    documents = (*_shared(policies, loaded), *own)
+    Problems(list(_foreign_files(tests))).raise_errors()
+    found = [Suite.of(each, documents, policies.discovered.plugins, policies.discovered.functions) for each in tests]
+    coverage = ExpressionCoverage()
+    results: list[CaseResult] = []
+    for suite, case in cases_of(found):
+        Deadline.poll()
+        results.append(run_case(suite, case, coverage))
+    reports = [each for each in coverage.reports(found, []) if each.document in own]
+    missed = [
+        fault(Problem(f"not evaluated: {goal.text}" if goal.outcome == EVALUATED else
+                      f"never {goal.outcome}: {goal.text}", goal.span, severity=Severity.NOTE, code="coverage"))
+        for report in reports for each in report.expressions for goal in each.missed
+    ]
+    return TestsView(
+        cases=[CaseView(suite=each.suite, name=each.name, line=each.line, passed=each.passed, misses=[
+            Miss(about=miss.about, expected=miss.expected, got=miss.got,
+                 line=miss.span.place[1] if miss.span is not None else 0) for miss in each.mismatches])
+            for each in results],
+        missed=missed, coverage=percent(reports) if reports else 100.0)
+
+
+@dataclass(frozen=True)
+class _At:
+    """The expression at the cursor."""
+
+    expression: Expression
+    program: Program
+    compiled: Any
+
+
+def _compiled(policies: PolicySet, text: str) -> tuple[Documents, list[Compiled]]:
+    _, loaded = draft_of(text)
+    problems = Problems(list(loaded.problems))
+    compiled: list[Compiled] = []
+    compile_documents(loaded.documents, problems, shared=_shared(policies, loaded), observe=compiled.append,
+                      extensions=policies.discovered.functions)
+    problems.raise_errors()
+    return loaded, compiled
+
+
+def _shared(policies: PolicySet, loaded: Documents) -> list[Document]:
+    """Return the PolicyParams of the other policies that the draft does not replace."""
+    own = {each.name for each in loaded.documents if each.kind is Kind.PARAMS}
+    return [each for each in policies.documents
+            if each.kind is Kind.PARAMS and each.name not in own and not each.faulty]
+
+
+def _expression_at(loaded: Documents, compiled: Sequence[Compiled], offset: int) -> _At | None:
+    by_document = {id(each.document): each for each in compiled}
+    for document in loaded.documents:
+        program_holder = by_document.get(id(document))
+        if program_holder is None:
+            continue
+        for place in places(document).values():
+            span = place.expression.span.root()
+            if span.start <= offset <= span.end:
+                program = _program_of(program_holder, place.expression.source)
+                return None if program is None else _At(place.expression, program, program_holder)
+    return None
+
+
+def _program_of(compiled: Compiled, source: Source) -> Program | None:
+    """Return the program of an expression; of a variable as the first expression sees it that can read it."""
+    for program in programs_of(compiled):
+        if program.source is source:
+            return program
+        for each in program.checked.definitions.values():
+            if each.source is source:
+                return Program.of(each)
+    return None
+
+
+def _verdicts(state: ConsoleState, pod: PodInfo, compiled: Sequence[CompiledScheduler]) -> Verdicts | None:
+    """Return what the draft's SchedulerPlugins say about a pod; None if there are none."""
+    if not compiled:
+        return None
+    snapshot, cycle_state = state.snapshot, CycleState()
+    size = snapshot.size
+    rules: list[str] = []
+    refused = np.full(size, -1, np.int64)
+    totals = np.zeros(size, np.int64)
+    for each in compiled:
+        plugin = DocumentScheduler(each)
+        whole = plugin.pre_filter(cycle_state, pod, snapshot)
+        if whole is not None:
+            rules.append(f"{each.document.name}/{whole.rule or _WHOLE_POD}")
+            refused[refused < 0] = len(rules) - 1
+            continue
+        if each.filter:
+            answer = plugin.filter(cycle_state, pod, snapshot, np.arange(size, dtype=np.intp)).spread(
+                np.arange(size, dtype=np.intp), size)
+            for row in np.flatnonzero(~answer.passed & (refused < 0)).tolist():
+                Deadline.poll()
+                name = f"{each.document.name}/{answer.explain(row).rule}"
+                if name not in rules:
+                    rules.append(name)
+                refused[row] = rules.index(name)
+    rows = np.flatnonzero(refused < 0)
+    for each in compiled:
+        if each.score and len(rows):
+            totals[rows] += DocumentScheduler(each).score(cycle_state, pod, snapshot, rows).values * each.spec.weight
+    return Verdicts(refused_by=refused.tolist(), rules=rules, totals=totals.tolist(), passed=len(rows))
+
+
+def _foreign_files(tests: Iterable[Document]) -> Iterator[Problem]:
+    for test in tests:
+        assert isinstance(test.spec, TestSpec)
+        named = (("policies", test.spec.policies), ("fixtures", test.spec.fixtures.files))
+        for field, files in named:
+            if files:
+                yield Problem("a test of the playground cannot name files", place_of(test, "spec", field),
+                              "write policies and fixtures into the draft", code="files")

@@ -1,0 +1,116 @@
+"""`ConsoleState`: the cluster and the policies that the views show, owned by one thread."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final
+
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.pods import PodInfo
+from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide
+from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_pod
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.engine.scheduler.verdict.verdict import Verdict
+from koordpolicy.engine.source import did_you_mean
+
+from .faults import faults_of
+from .models import Fault
+from .policy_set import PolicySet
+
+DEFAULT_PROFILE: Final = "default-scheduler"
+MOST_PENDING: Final = 100
+"""The maximum number of pending pods that are decided about for overviews."""
+_CACHED_DECISIONS: Final = 8
+
+
+class UnknownNameError(LookupError):
+    """The cluster or the policies have nothing of that name; the message suggests one."""
+
+
+def settings_for(registry: Registry) -> Settings:
+    """Return the settings of decisions: the profiles that policies name, with all default plugins."""
+    named = {name for plugin in registry.plugins.values() for name in plugin.profiles or ()}
+    return Settings(tuple(map(ProfileSpec, (DEFAULT_PROFILE, *sorted(named - {DEFAULT_PROFILE})))))
+
+
+class ConsoleState:
+    """A cluster at one time under one set of policies. It must be used by one thread at a time."""
+
+    def __init__(self, cluster: Cluster, policies: PolicySet, *, now: int, name: str, settings: Settings | None = None,
+                 lacking: Sequence[str] = ()) -> None:
+        """`now` is in nanoseconds since the epoch; `name` is that of the cluster's source.
+
+        Raises:
+            PolicyError: a plugin cannot be made.
+        """
+        self.cluster = cluster
+        self.policies = policies
+        self.now = now
+        self.name = name
+        self.lacking = tuple(lacking)
+        self.settings = settings or settings_for(policies.registry)
+        self._scheduler = Scheduler(cluster, Live(policies.registry), self.settings, clock=lambda: now)
+        self._explained: OrderedDict[str, Explained] = OrderedDict()
+        self._pending: tuple[Verdict, ...] | None = None
+
+    @cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        """The problems of the policies, and the findings of the linter's rules, by place."""
+        return tuple(faults_of(self.policies))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot of the cluster at `now`."""
+        return self.cluster.snapshot(self.now)
+
+    @property
+    def profiles(self) -> frozenset[str]:
+        """The profiles that pods of the cluster use, and the default one."""
+        known = {spec.name for spec in self.settings.profiles}
+        named = {str((pod.get("spec") or {}).get("schedulerName")) for pod in self.cluster.objects("Pod").values()}
+        return frozenset((named & known) | {DEFAULT_PROFILE})
+
+    def pod(self, key: str) -> PodInfo:
+        """Return a pod; raise `UnknownNameError` if it is unknown or has finished."""
+        found = self.cluster.pod(key)
+        if found is None:
+            hint = did_you_mean(key, self.cluster.objects("Pod")) or "it may have finished"
+            raise UnknownNameError(f"there is no pod `{key}` in the cluster: {hint}")
+        return found
+
+    def row(self, name: str) -> int:
+        """Return the row of a node; raise `UnknownNameError` if it is unknown."""
+        if name not in self.cluster.index:
+            hint = did_you_mean(name, self.cluster.index) or f"it has {len(self.cluster.names)} nodes"
+            raise UnknownNameError(f"there is no node `{name}` in the cluster: {hint}")
+        return self.cluster.index[name]
+
+    def explained(self, key: str) -> Explained:
+        """Return the decision about a pod with all reasons, as if it were pending; cached for the last pods."""
+        found = self._explained.get(key)
+        if found is None:
+            pod = self.pod(key)
+            found = explain_pod(self._scheduler.profile_of(pod), pod, self.snapshot)
+            self._explained[key] = found
+            if len(self._explained) > _CACHED_DECISIONS:
+                self._explained.popitem(last=False)
+        self._explained.move_to_end(key)
+        return found
+
+    def pending(self) -> tuple[Verdict, ...]:
+        """Return the decisions about the first `MOST_PENDING` pending pods, by priority; cached."""
+        if self._pending is None:
+            pods = sorted(self.cluster.pending, key=lambda pod: (-pod.priority, pod.key))[:MOST_PENDING]
+            snapshot = self.snapshot
+            self._pending = tuple(
+                decide(self._scheduler.profile_of(pod), pod, snapshot, exhaustive=True) for pod in pods)
+        return self._pending
+
+    def forget(self) -> None:
+        """Drop what is cached: the deadline passed while it was computed, so it may be incomplete."""
+        self._explained.clear()
+        self._pending = None

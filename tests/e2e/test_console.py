@@ -1,0 +1,346 @@
+"""The console in a browser: each view, on small and large clusters, by mouse and keyboard, with hostile names.
+
+`KOORD_POLICY_SCREENSHOTS=DIR` writes a picture of each view.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.sources import files
+from koordpolicy.engine.console.guard import Guard, UserTokens
+from koordpolicy.engine.console.policy_set import PolicySet
+from koordpolicy.engine.console.server import ConsoleServer, Static
+from koordpolicy.engine.console.state import ConsoleState
+from koordpolicy.engine.documents import files_of, load, read_file
+from koordpolicy.engine.framework.discovery import DiscoveredPlugins
+from koordpolicy.engine.reload.vet import Vetter
+from koordpolicy.engine.serving.listeners import ListenerThread
+from koordpolicy.engine.source import Source
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / "build" / "web" / "node_modules" / "axe-core" / "axe.min.js"
+SCREENSHOTS = os.environ.get("KOORD_POLICY_SCREENSHOTS")
+PATIENCE_MS = 60_000
+VIEWS = {
+    "overview": "#/overview", "map": "#/map?expression=usage.cpu%20*%20100%20%2F%20allocatable.cpu",
+    "node": "#/map?node=general-03", "pod": "#/pod?key=shop/web-101",
+    "pod-node": "#/pod?key=shop/web-101&node=general-03", "policies": "#/policies?name=keep-off-hot-nodes",
+    "playground": "#/playground?pod=shop/web-101",
+}
+OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking",
+           "--disable-component-update", "--disable-sync")
+TOKEN = "a-token-of-the-tests"
+MARKUP = '"><img src=x onerror=alert(1)><svg onload=alert(2)>'
+
+
+def chromium() -> str:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium: `apt-get install chromium`")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
+        yield opened
+        opened.close()
+
+
+@contextmanager
+def watched(browser: Browser, *, permitted: str = "$^", **options: Any) -> Iterator[Page]:
+    """A page of a new context; nothing but what is permitted may be in its console."""
+    context: BrowserContext = browser.new_context(locale="en-US", **options)
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    found: list[str] = []
+    page.on("console", lambda message: found.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.on("dialog", lambda dialog: (found.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    try:
+        yield page
+    finally:
+        context.close()
+    assert [each for each in found if not re.search(permitted, each)] == []
+
+
+def policies_of(*sources: Source) -> PolicySet:
+    return PolicySet.of(load(sources), sources, DiscoveredPlugins(tuple(builtins()), ()))
+
+
+@contextmanager
+def serving(state: ConsoleState, guard: Guard | None = None, *, port: int = 0) -> Iterator[str]:
+    console = ConsoleServer(state, guard or Guard(), Static(), vetter=Vetter(), seconds=60)
+    listener = ListenerThread(console.application(), "127.0.0.1", port)
+    url = listener.start()
+    console.start()
+    try:
+        yield url
+    finally:
+        listener.close()
+        console.close()
+
+
+@pytest.fixture(scope="module")
+def example() -> ConsoleState:
+    sources = [read_file(file) for file in files_of(ROOT / "policies", [])]
+    sources = [Source(str(Path(each.name).relative_to(ROOT)), each.text) for each in sources]
+    cluster = Cluster()
+    cluster.upsert_all(files.load(ROOT / "examples" / "cluster"))
+    return ConsoleState(cluster, policies_of(*sources), now=nanoseconds("2026-11-02T09:00:00Z", "now"),
+                 name="examples/cluster")
+
+
+@pytest.fixture(scope="module")
+def console(example: ConsoleState) -> Iterator[str]:
+    with serving(example) as url:
+        yield url
+
+
+def shown(page: Page, address: str) -> None:
+    """Open an address, and wait until its view is complete."""
+    page.goto(address)
+    page.reload()  # an address that differs after the `#` only is no new page
+    page.wait_for_selector("main:not([aria-busy]) h1")
+
+
+def painted(page: Page, expression: str) -> None:
+    """Wait until a map shows the colours of an expression."""
+    expect(page.locator("main canvas[data-painted]").first).to_have_attribute("data-painted", expression)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1360, 420])
+def test_each_view_is_complete_accessible_and_within_the_window(browser, console, theme: str, width: int):
+    with watched(browser, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
+        faults = []
+        for name, address in VIEWS.items():
+            shown(page, f"{console}/{address}")
+            if name == "playground":
+                page.wait_for_selector("[data-checked]")
+            if SCREENSHOTS:
+                page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{theme}-{width}.png")
+            assert page.evaluate("document.documentElement.dataset.theme") == theme
+            wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 0, f"{name} is {wide} px wider than the window"
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+            faults += [(name, each["id"], node["target"], node["failureSummary"]) for each in found
+                       if each["impact"] in ("serious", "critical") for node in each["nodes"]]
+        assert faults == []
+
+
+def test_the_map_shows_5000_nodes_and_takes_expressions_while_they_are_typed(browser):
+    zones = ("eu-1a", "eu-1b", "eu-1c")
+    cluster = Cluster()
+    cluster.upsert_all({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": f"node-{number:04d}", "labels": {"topology.kubernetes.io/zone": zones[number % 3]}},
+        "spec": {}, "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}},
+    } for number in range(5000))
+    cluster.upsert_all({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"web-{number}", "namespace": "shop"},
+        "spec": {"nodeName": f"node-{number % 4999:04d}",
+                 "containers": [{"name": "web", "resources": {"requests": {"cpu": "1"}}}]},
+    } for number in range(50_000))
+    with serving(ConsoleState(cluster, policies_of(), now=0, name="large")) as url, watched(browser) as page:
+        shown(page, url)
+        painted(page, "requested.cpu * 100 / allocatable.cpu")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Cluster 5,000 nodes")
+        page.get_by_role("textbox", name="Expression").fill("nodeInfo.pods > 10 ? 'many' : 'few'")
+        painted(page, "nodeInfo.pods > 10 ? 'many' : 'few'")
+        # 50,000 = 10 x 4,999 + 10: ten nodes have eleven pods, and one has none.
+        expect(page.locator(".legend")).to_have_text("few (4,990)many (10)")
+        page.get_by_role("textbox", name="Expression").fill("nodeInfo.podz")
+        expect(page.locator("main [role=alert]")).to_contain_text("did you mean `pods`?")
+        page.get_by_role("textbox", name="Expression").fill("nodeInfo.pods")
+        painted(page, "nodeInfo.pods")
+        expect(page.locator("main [role=alert]")).to_be_empty()
+        page.reload()
+        painted(page, "nodeInfo.pods")  # the address has the expression
+
+
+def test_a_node_is_opened_by_mouse_and_keyboard_and_its_address_opens_it_again(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/map?group=none")
+        canvas = page.locator("main canvas[data-painted]")
+        canvas.click(position={"x": 10, "y": 30})
+        panel = page.locator("aside h2")
+        expect(panel).to_have_text("batch-01")
+        canvas.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        expect(panel).to_have_text("batch-02")
+        page.reload()
+        expect(panel).to_have_text("batch-02")
+        expect(page.locator("aside")).to_contain_text("passes")
+        page.keyboard.press("Escape")
+        expect(page.locator("aside")).to_be_hidden()
+        assert "node=" not in page.url
+
+
+def test_the_matrix_says_who_refused_a_node_and_why(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/pod?key=shop/web-101")
+        expect(page.locator("tr.chosen")).to_contain_text("general-08")
+        expect(page.locator("tr[data-node=general-03]")).to_contain_text("keep-off-hot-nodes")
+        page.get_by_role("button", name="general-03").click()
+        why = page.get_by_role("region", name="Why").last
+        expect(why).to_contain_text("cpu usage is 89%, the watermark is 65%")
+        expect(why).to_contain_text("node general-03 used 3.811 cores less cpu")
+        assert page.url.endswith("node=general-03")
+
+
+def test_a_policy_is_written_checked_evaluated_tested_and_compared(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/playground?pod=shop/web-101")
+        expect(page.get_by_text("26 of 32 nodes pass")).to_be_visible()
+        editor = page.get_by_role("textbox", name="Policy and tests (YAML)")
+
+        def line(text: str) -> None:
+            page.locator(".cm-line", has_text="expression: variables.cpu").click()
+            page.keyboard.press("End")
+            page.keyboard.press("Shift+Home")
+            page.keyboard.insert_text(text)
+
+        line("expression: variables.cpu < params.cpuPercen")
+        expect(page.locator(".finding.error")).to_contain_text("cpuPercen")
+        line("expression: variables.cpu < params.cpuPercent - 50")
+        expect(page.locator(".finding.error")).to_have_count(0)
+        expect(page.get_by_text("line 11 · spec.filter[0].expression")).to_be_visible()
+        expect(page.locator("section", has=page.get_by_role("heading", name="Verdicts"))).to_contain_text(
+            re.compile(r"keep-off-busy-nodes/below-watermark \(\d+\)"))
+        page.get_by_role("button", name="Run tests").click()
+        expect(page.get_by_text(re.compile("0 of 1 cases pass"))).to_be_visible()
+        page.get_by_label("at most moved").fill("0")
+        page.get_by_role("button", name="Compare with the active policies").click()
+        expect(page.get_by_text("The draft is added to the active policies.")).to_be_visible()
+        expect(page.get_by_text(re.compile("over budget")).first).to_be_visible()
+        line("expression: usage.me")
+        editor.press("Control+Space")
+        expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("memory")
+        page.keyboard.press("Escape")
+        page.reload()
+        expect(page.locator(".cm-line", has_text="expression: usage.me")).to_have_count(1)  # the draft is not lost
+
+
+def test_search_keys_theme_and_language(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/overview")
+        page.keyboard.press("/")
+        page.keyboard.type("web-101")
+        page.keyboard.press("Enter")  # at once: results of a part of the text are not those that are meant
+        expect(page.get_by_role("heading", level=1)).to_have_text("shop/web-101")
+        page.locator("main").focus()
+        page.keyboard.press("g")
+        page.keyboard.press("l")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Policies")
+        before = page.evaluate("document.documentElement.dataset.theme")
+        page.get_by_role("button", name="Change between light and dark").click()
+        assert page.evaluate("document.documentElement.dataset.theme") != before
+        page.get_by_role("button", name="中文").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("策略")
+        assert page.evaluate("document.documentElement.lang") == "zh-CN"
+
+
+def test_names_that_are_markup_are_text(browser):
+    cluster = Cluster()
+    assert not cluster.upsert_all([
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{MARKUP}", "labels": {
+            "topology.kubernetes.io/zone": MARKUP, "pool": MARKUP}},
+         "spec": {"taints": [{"key": MARKUP, "effect": MARKUP}]},
+         "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10", MARKUP: "1"}, "conditions": [
+             {"type": MARKUP, "status": MARKUP, "reason": MARKUP}]}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{MARKUP}", "namespace": MARKUP},
+         "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}},
+    ])
+    policy = f"""\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {{name: hostile, annotations: {{policy.koordinator.sh/description: '{MARKUP}'}}}}
+spec:
+  filter:
+  - {{name: hostile, expression: "nodeInfo.pods > 5", message: '{MARKUP}'}}
+"""
+    state = ConsoleState(cluster, policies_of(Source(f"{MARKUP}.yaml", policy)), now=0, name=MARKUP)
+    with serving(state) as url, watched(browser) as page:
+        shown(page, f"{url}/#/overview")
+        expect(page.locator("main")).to_contain_text(MARKUP)
+        page.locator("main table a").first.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"{MARKUP}/p{MARKUP}")
+        page.locator("tbody button").first.click()
+        expect(page.locator("section").last).to_contain_text(MARKUP)
+        page.locator("section a").last.click()
+        expect(page.locator("aside h2")).to_have_text(f"n{MARKUP}")
+        page.get_by_role("textbox", name="Expression").fill("nodeInfo.zone")
+        painted(page, "nodeInfo.zone")
+        expect(page.locator(".legend")).to_contain_text(MARKUP)
+        shown(page, f"{url}/#/policies")
+        expect(page.locator("main")).to_contain_text(MARKUP)
+        page.locator("#search").fill("p")
+        expect(page.get_by_role("option").first).to_be_visible()
+        assert page.locator("img, svg, main script, header script").count() == 0
+
+
+def test_two_people_see_what_each_of_them_chose(browser, console):
+    with watched(browser) as one, watched(browser) as other:
+        for page, expression in ((one, "nodeInfo.pods"), (other, "nodeInfo.zone")):
+            shown(page, f"{console}/#/map")
+            page.get_by_role("textbox", name="Expression").fill(expression)
+        painted(one, "nodeInfo.pods")
+        painted(other, "nodeInfo.zone")
+
+
+def test_a_token_is_needed_once_and_a_restarted_server_goes_on(browser, example, tmp_path: Path):
+    (tmp_path / "tokens.csv").write_text(f"{TOKEN},ana\n", encoding="utf-8")
+    guard = Guard(tokens=UserTokens(tmp_path / "tokens.csv"))
+    with watched(browser, permitted="401|ERR_CONNECTION_REFUSED|Failed to fetch") as page:
+        with serving(example, guard) as url:
+            shown(page, url)
+            page.get_by_label("Token").fill("wrong-wrong-wrong-wrong")
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_text("a token is needed")).to_be_visible()
+            page.get_by_label("Token").fill(TOKEN)
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("heading", level=1)).to_have_text("Cluster 32 nodes")
+        page.get_by_role("link", name="Overview").click()
+        expect(page.locator("main [role=alert]")).to_contain_text("That did not work")
+        with serving(example, guard, port=int(url.rpartition(":")[2])):
+            page.get_by_role("link", name="Policies").click()
+            expect(page.get_by_role("heading", level=1)).to_have_text("Policies")
+
+
+def test_the_command_prints_its_address_and_ends_at_a_signal(browser):
+    command = [sys.executable, "-m", "koordpolicy", "console", "--cluster", "examples/cluster", "--policies",
+               "policies/scheduler", "--bind", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            found = re.fullmatch(r"the console is at (http://127\.0\.0\.1:\d+/)\n", line)
+            with watched(browser) as page:
+                shown(page, found[1])
+                expect(page.get_by_role("heading", level=1)).to_have_text("Cluster 32 nodes")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in err

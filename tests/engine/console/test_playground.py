@@ -1,0 +1,100 @@
+"""The playground: a draft is checked, evaluated, compared and tested."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
+from koordpolicy.engine.console import playground
+from koordpolicy.engine.console.authoring import complete, describe
+from koordpolicy.engine.console.models import Verdicts
+from koordpolicy.engine.source import PolicyError
+
+from .conftest import HOT, TEST
+
+DRAFT = HOT.replace("percent: 65", "percent: 20")
+
+
+def at(text: str, part: str) -> int:
+    return text.index(part) + len(part)
+
+
+def test_a_draft_without_fault_has_no_findings(state):
+    view = playground.check_draft(state.policies, HOT + TEST)
+    assert (view.faults, view.policies, view.tests) == ([], ["keep-off-hot-nodes"], 1)
+
+
+def test_faults_of_a_draft_have_their_place_in_it(state):
+    [fault] = playground.check_draft(state.policies, DRAFT.replace("usage.cpu *", "usage.cpux *")).faults
+    assert (fault.severity, fault.file, fault.line, fault.column) == ("error", "draft.yaml", 9, 34)
+    assert playground.check_draft(state.policies, "a: [").faults[0].severity == "error"
+    assert playground.check_draft(state.policies, "").policies == []
+
+
+def test_the_expression_at_the_cursor_is_evaluated_on_all_nodes(state):
+    view = playground.evaluate_draft(state, DRAFT, "shop/web-2", at(DRAFT, "variables.cpu < par"))
+    assert (view.expression, view.line, view.colours.classes, view.colours.codes) == (
+        "variables.cpu < params.percent", 12, ["false"], [0, 0, -1])
+    assert view.verdicts == Verdicts(refused_by=[0, 0, 0], rules=["keep-off-hot-nodes/below-watermark"],
+                                     totals=[0, 0, 0], passed=0)
+    view = playground.evaluate_draft(state, HOT, "shop/web-2", at(HOT, "usage.cpu"))
+    assert (view.field, view.colours.numbers) == ("spec.variables[0].expression", [25, 75, None])
+    assert view.verdicts == Verdicts(refused_by=[-1, 0, 0], rules=["keep-off-hot-nodes/below-watermark"],
+                                     totals=[75, 0, 0], passed=1)
+    assert playground.evaluate_draft(state, HOT, "shop/web-2", 0).expression == ""
+    with pytest.raises(PolicyError):
+        playground.evaluate_draft(state, HOT.replace("usage.cpu", "usage.cpux"), "shop/web-2", 0)
+
+
+def test_the_effect_of_a_draft_is_compared_with_its_budgets_and_changes_nothing(state):
+    version = state.cluster.version
+    view, before = playground.effect_of(state, DRAFT, {"pending": "0"}, None)
+    assert view.replaced == ["keep-off-hot-nodes"]
+    assert view.difference["counts"]["nowPending"] == 1
+    assert [(each.count, each.budget, each.within) for each in view.budgets] == [(1, "0", False)]
+    same, _ = playground.effect_of(state, HOT, {}, before)
+    assert not any(same.difference["counts"].values())
+    assert (state.snapshot.names, state.cluster.pod("shop/web-2").node_name) == (["cool", "hot", "unmeasured"], "")
+    assert state.cluster.version >= version
+    with pytest.raises(ValueError, match="is not a budget"):
+        playground.effect_of(state, HOT, {"moved": "many"}, before)
+    clock = itertools.count()  # seconds pass by being read: the draft is compiled, the comparison is not finished
+    with Deadline(30, lambda: next(clock)), pytest.raises(OverdueError):
+        playground.effect_of(state, DRAFT, {}, None)
+
+
+def test_tests_of_a_draft_run_with_coverage(state):
+    view = playground.test_draft(state.policies, HOT + TEST)
+    assert [(case.name, case.passed) for case in view.cases] == [("a cool node passes", True)]
+    assert {(fault.code, fault.line) for fault in view.missed} >= {("coverage", 12)}
+    assert 0 < view.coverage < 100
+    failing = TEST.replace("{cool: pass}", "{cool: {fail: below-watermark}}")
+    [case] = playground.test_draft(state.policies, HOT + failing).cases
+    assert not case.passed
+    assert case.misses
+
+
+@pytest.mark.parametrize("field", ["  policies: [/etc]", "  fixtures: {files: [/etc/passwd]}"])
+def test_tests_of_a_draft_read_no_files(state, field: str):
+    case = "  cases:\n  - {name: x, pod: web, nodes: [cool], filter: {cool: pass}}\n"
+    test = f"{TEST.partition('spec:')[0]}spec:\n{field}\n{case}"
+    with pytest.raises(PolicyError, match="cannot name files"):
+        playground.test_draft(state.policies, HOT + test)
+
+
+def test_completion_offers_what_the_place_sees(state):
+    text = HOT.replace("variables.cpu <", "nodeInfo.unsch <")
+    view = complete(state.policies, text, at(text, "nodeInfo.unsch"))
+    assert [(item.label, item.kind, item.detail) for item in view.items] == [("unschedulable", "field", "bool")]
+    assert text[view.start:at(text, "nodeInfo.unsch")] == "unsch"
+    assert "usage" in [item.label for item in complete(state.policies, HOT, at(HOT, "expression: us")).items]
+    assert [item.label for item in complete(state.policies, HOT, at(HOT, "variables.cpu")).items] == ["cpu"]
+    assert complete(state.policies, "", 0).start == 0
+    assert complete(state.policies, "a: [", 4).items == []
+
+
+def test_a_part_of_an_expression_is_described_with_its_type(state):
+    assert "int" in describe(state.policies, HOT, at(HOT, "usage.c")).markdown
+    assert describe(state.policies, "\n", 0).markdown == ""

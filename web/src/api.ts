@@ -1,0 +1,44 @@
+/** Requests to the server. A token is held for this tab only, and sent in a header: there are no cookies. */
+
+import type { Fault, RefusalView } from "./models.ts";
+
+const TOKEN = "koord-policy-token";
+
+/** The server refused a request. */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly faults: Fault[];
+
+  constructor(status: number, message: string, faults: Fault[]) {
+    super(message);
+    this.status = status;
+    this.faults = faults;
+  }
+}
+
+export function setToken(token: string): void {
+  sessionStorage.setItem(TOKEN, token);
+}
+
+async function request<T>(path: string, init: RequestInit): Promise<T> {
+  const headers = new Headers(init.headers);
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers.set("Authorization", `Bearer ${token}`);
+  const response = await fetch(`/api/v1/${path}`, { ...init, headers, credentials: "omit" });
+  const body = (await response.json()) as T | RefusalView;
+  if (typeof body === "object" && body !== null && "error" in body) {
+    throw new ApiError(response.status, body.error, body.faults);
+  }
+  return body;
+}
+
+export function get<T>(view: string, query: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
+  const text = new URLSearchParams(query).toString();
+  return request<T>(text ? `${view}?${text}` : view, signal ? { signal } : {});
+}
+
+export function post<T>(view: string, body: object, signal?: AbortSignal): Promise<T> {
+  const init: RequestInit = { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  if (signal) init.signal = signal;
+  return request<T>(view, init);
+}

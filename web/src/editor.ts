@@ -1,0 +1,115 @@
+/** The editor: CodeMirror with YAML, findings and completion. Loaded only by views that show documents. */
+
+import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, type CompletionSource } from "@codemirror/autocomplete";
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { yaml } from "@codemirror/lang-yaml";
+import { HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
+import { type Diagnostic, lintGutter, setDiagnostics } from "@codemirror/lint";
+import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
+import { EditorSelection, EditorState } from "@codemirror/state";
+import { EditorView, drawSelection, highlightActiveLine, highlightActiveLineGutter, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
+import { tags } from "@lezer/highlight";
+import { offsetAt } from "./format.ts";
+import type { Fault } from "./models.ts";
+
+export interface EditorOptions {
+  readOnly?: boolean;
+  label: string;
+  complete?: CompletionSource;
+  /** Returns what is at an offset, as text. */
+  describe?: (text: string, offset: number) => Promise<string>;
+  changed?: (text: string) => void;
+  moved?: (offset: number) => void;
+}
+
+export interface Editor {
+  text(): string;
+  replace(text: string): void;
+  mark(faults: readonly Fault[]): void;
+  reveal(line: number, column: number, focus?: boolean): void;
+  offset(): number;
+  close(): void;
+}
+
+/** The colours follow the page's theme, as they are variables of its style sheet. */
+const COLOURS = HighlightStyle.define([
+  { tag: tags.definition(tags.propertyName), color: "var(--accent)" }, { tag: tags.propertyName, color: "var(--accent)" },
+  { tag: tags.comment, color: "var(--quiet)", fontStyle: "italic" }, { tag: tags.string, color: "var(--good)" },
+  { tag: tags.special(tags.string), color: "var(--good)" }, { tag: tags.number, color: "var(--warn)" }, { tag: tags.bool, color: "var(--warn)" },
+  { tag: tags.meta, color: "var(--quiet)" },
+]);
+const THEME = EditorView.theme({
+  "&": { color: "var(--text)", backgroundColor: "var(--back)", fontSize: ".86rem" },
+  ".cm-content": { fontFamily: "ui-monospace, 'DejaVu Sans Mono', Consolas, monospace", caretColor: "var(--text)" },
+  ".cm-cursor": { borderLeftColor: "var(--text)" },
+  ".cm-gutters": { backgroundColor: "var(--panel)", color: "var(--quiet)", border: "0" },
+  ".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "color-mix(in srgb, var(--accent) 9%, transparent)" },
+  ".cm-tooltip": { backgroundColor: "var(--panel)", color: "var(--text)", border: "1px solid var(--line)" },
+  ".cm-tooltip-autocomplete ul li[aria-selected]": { backgroundColor: "var(--accent)", color: "var(--accent-text)" },
+  "&.cm-focused .cm-selectionBackground, .cm-selectionBackground": { backgroundColor: "color-mix(in srgb, var(--accent) 30%, transparent) !important" },
+});
+const MARGIN = 60;
+const SEVERITIES: Record<string, Diagnostic["severity"]> = { error: "error", warning: "warning", note: "info" };
+
+export function openEditor(parent: HTMLElement, text: string, options: EditorOptions): Editor {
+  const nonce = document.querySelector<HTMLMetaElement>("meta[name=csp-nonce]")?.content ?? "";
+  const editing = options.readOnly
+    ? [EditorState.readOnly.of(true)]
+    : [history(), closeBrackets(), indentOnInput(), autocompletion(options.complete ? { override: [options.complete] } : {}), keymap.of([indentWithTab])];
+  const view = new EditorView({
+    parent,
+    state: EditorState.create({
+      doc: text,
+      extensions: [
+        EditorView.cspNonce.of(nonce), lineNumbers(), highlightActiveLine(), highlightActiveLineGutter(), drawSelection(), highlightSelectionMatches(),
+        yaml(), syntaxHighlighting(COLOURS), THEME, lintGutter(), editing, EditorView.contentAttributes.of({ "aria-label": options.label }),
+        keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...completionKeymap]),
+        options.describe ? hovering(options.describe) : [],
+        EditorView.updateListener.of((update) => {
+          if (update.docChanged) options.changed?.(update.state.doc.toString());
+          else if (update.selectionSet) options.moved?.(update.state.selection.main.head);
+        }),
+      ],
+    }),
+  });
+  view.scrollDOM.tabIndex = 0;
+  return {
+    text: () => view.state.doc.toString(),
+    replace: (next) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next } }),
+    mark: (faults) => view.dispatch(setDiagnostics(view.state, diagnostics(view.state.doc.toString(), faults))),
+    reveal: (line, column, focus = true) => {
+      const place = Math.min(offsetAt(view.state.doc.toString(), Math.max(line, 1), column), view.state.doc.length);
+      if (focus) {
+        view.dispatch({ selection: EditorSelection.cursor(place), effects: EditorView.scrollIntoView(place, { y: "center" }) });
+        view.focus();
+      } else { // only the editor scrolls, not the page
+        view.dispatch({ selection: EditorSelection.cursor(place) });
+        view.scrollDOM.scrollTop = view.lineBlockAt(place).top - MARGIN;
+      }
+    },
+    offset: () => view.state.selection.main.head,
+    close: () => view.destroy(),
+  };
+}
+
+function hovering(describe: (text: string, offset: number) => Promise<string>) {
+  return hoverTooltip(async (view, place) => {
+    const text = await describe(view.state.doc.toString(), place);
+    if (!text) return null;
+    return { pos: place, above: true, create: () => {
+      const dom = document.createElement("div");
+      dom.className = "hover";
+      dom.textContent = text;
+      return { dom };
+    } };
+  });
+}
+
+function diagnostics(text: string, faults: readonly Fault[]): Diagnostic[] {
+  return faults.filter((fault) => fault.line > 0).map((fault) => {
+    const from = offsetAt(text, fault.line, fault.column);
+    const to = Math.max(from, offsetAt(text, fault.endLine, fault.endColumn));
+    return { from, to: Math.min(to, text.length), severity: SEVERITIES[fault.severity] ?? "info",
+      message: [fault.message, fault.help].filter(Boolean).join("\n"), source: fault.code };
+  }).sort((a, b) => a.from - b.from);
+}

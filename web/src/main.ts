@@ -1,0 +1,162 @@
+/** The frame of all views: navigation, search, theme, language, keyboard. */
+
+import { ApiError, get, setToken } from "./api.ts";
+import { debounced, h } from "./dom.ts";
+import type { SearchView, Session } from "./models.ts";
+import { Page } from "./page.ts";
+import { link, parse } from "./route.ts";
+import { type Key, language, setLanguage, t } from "./texts.ts";
+import { mapView } from "./views/map.ts";
+import { overviewView } from "./views/overview.ts";
+import { playgroundView } from "./views/playground.ts";
+import { podView } from "./views/pod.ts";
+import { policiesView } from "./views/policies.ts";
+
+const VIEWS: Record<string, (page: Page) => Promise<void>> = {
+  overview: overviewView, map: mapView, pod: podView, policies: policiesView, playground: playgroundView,
+};
+const KEYS: Record<string, string> = { o: "overview", c: "map", p: "pod", l: "policies", y: "playground" };
+const THEME = "koord-policy-theme";
+const TARGETS: Record<string, (name: string) => string> = {
+  node: (node) => link("map", { node }), pod: (key) => link("pod", { key }), policy: (name) => link("policies", { name }),
+};
+
+let page: Page | null = null;
+
+function theme(): string {
+  return localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+
+function frame(): void {
+  document.documentElement.dataset["theme"] = theme();
+  document.documentElement.lang = language() === "zh" ? "zh-CN" : "en";
+  document.title = t("title");
+  const main = h("main", { id: "content", tabindex: -1 });
+  document.body.replaceChildren(
+    h("a", { class: "skip", href: "#content", onclick: (event: Event) => { event.preventDefault(); main.focus(); } }, t("skip")),
+    h("header", {},
+      h("a", { class: "brand", href: link("overview") }, "koord-policy"),
+      h("nav", { "aria-label": t("views"), id: "views" }, Object.keys(VIEWS).map((view) => h("a", { href: link(view) }, t(view as Key)))),
+      searchBox(),
+      h("button", { class: "icon", type: "button", title: t("theme"), "aria-label": t("theme"), onclick: toggleTheme }, "◐"),
+      h("button", { class: "icon", type: "button", lang: language() === "zh" ? "en" : "zh", onclick: toggleLanguage }, t("language"))),
+    main, h("footer", {}, t("keys")));
+  void open();
+}
+
+function toggleTheme(): void {
+  localStorage.setItem(THEME, theme() === "dark" ? "light" : "dark");
+  document.documentElement.dataset["theme"] = theme();
+  void open(); // canvases are painted again
+}
+
+function toggleLanguage(): void {
+  setLanguage(language() === "zh" ? "en" : "zh");
+  frame();
+}
+
+async function open(): Promise<void> {
+  page?.close();
+  const main = document.getElementById("content")!;
+  const route = parse(location.hash);
+  const view = VIEWS[route.view] ? route.view : "map";
+  for (const each of document.querySelectorAll("#views a")) {
+    if (each.getAttribute("href") === link(view)) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  const opened = (page = new Page(main, { ...route, view }));
+  main.setAttribute("aria-busy", "true");
+  opened.show(h("p", { class: "quiet" }, t("loading")));
+  try {
+    await VIEWS[view]!(opened);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 401) signIn(opened);
+    else opened.show(h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
+  }
+  if (opened.current) main.removeAttribute("aria-busy");
+}
+
+function signIn(shown: Page): void {
+  const input = h("input", { type: "password", autocomplete: "off", size: 40 });
+  const problem = h("p", { role: "alert" });
+  const enter = async (): Promise<void> => {
+    setToken(input.value.trim());
+    try {
+      await get<Session>("session");
+      await open();
+    } catch (error) {
+      problem.textContent = error instanceof Error ? error.message : String(error);
+    }
+  };
+  shown.show(h("h1", {}, t("tokenNeeded")), h("div", { class: "tools" }, h("label", {}, t("token"), input),
+    h("button", { class: "primary", type: "button", onclick: () => void enter() }, t("signIn"))), problem);
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter") void enter(); });
+  input.focus();
+}
+
+function searchBox(): HTMLElement {
+  const list = h("ul", { class: "results", id: "results", role: "listbox", hidden: true, "aria-label": t("search") });
+  const input = h("input", { type: "search", id: "search", placeholder: `${t("search")} (/)`, "aria-label": t("search"), role: "combobox",
+    "aria-expanded": "false", "aria-controls": "results", autocomplete: "off", oninput: debounced(120, () => void look()), onkeydown: key,
+    onblur: () => window.setTimeout(hide, 150) });
+  let at = -1;
+  let found = ""; // the text that the list is of
+
+  function hide(): void {
+    list.hidden = true;
+    input.setAttribute("aria-expanded", "false");
+  }
+
+  async function look(): Promise<void> {
+    const text = input.value.trim();
+    if (!text) return hide();
+    const view = await get<SearchView>("search", { text });
+    if (input.value.trim() !== text) return;
+    found = text;
+    at = view.found.length ? 0 : -1;
+    list.replaceChildren(...(view.found.length ? view.found.map((each, number) => h("li", { role: "option", "aria-selected": String(number === 0) },
+      h("a", { href: TARGETS[each.kind]!(each.name), tabindex: -1, onclick: hide }, h("small", {}, each.kind), each.name)))
+      : [h("li", { role: "option", "aria-selected": "false" }, t("noResults"))]));
+    list.hidden = false;
+    input.setAttribute("aria-expanded", "true");
+  }
+
+  /** Opens the selected result, once the results are those of what was typed. */
+  async function choose(): Promise<void> {
+    if (found !== input.value.trim()) await look();
+    list.children[at]?.querySelector("a")?.click();
+    input.value = ""; // a search that is still due finds nothing to look for
+    input.blur();
+  }
+
+  function key(event: KeyboardEvent): void {
+    if (event.key === "Escape") { hide(); input.blur(); return; }
+    if (event.key === "Enter") { void choose(); return; }
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (!step || at < 0) return;
+    event.preventDefault();
+    at = (at + step + list.children.length) % list.children.length;
+    for (const [number, each] of Array.from(list.children).entries()) each.setAttribute("aria-selected", String(number === at));
+    list.children[at]?.scrollIntoView({ block: "nearest" });
+  }
+
+  return h("div", { class: "search" }, input, list);
+}
+
+let before = "";
+document.addEventListener("keydown", (event) => {
+  const target = event.target as HTMLElement;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (target.closest("input, select, textarea, [contenteditable=true]")) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    document.getElementById("search")?.focus();
+  } else if (event.key === "Escape") {
+    page?.escaped();
+  } else if (before === "g" && KEYS[event.key]) {
+    location.hash = link(KEYS[event.key]!);
+  }
+  before = event.key;
+});
+window.addEventListener("hashchange", () => void open());
+frame();

@@ -1,0 +1,52 @@
+/** What a view is given: its address, the place for its content, and what happens when it is left. */
+
+import type { Child } from "./dom.ts";
+import { h } from "./dom.ts";
+import { type Route, link } from "./route.ts";
+
+export class Page {
+  route: Route;
+  private readonly main: HTMLElement;
+  private readonly endings: (() => void)[] = [];
+  private escape: () => void = () => undefined;
+  /** False once another view was opened: then its late answers are not shown. */
+  current = true;
+
+  constructor(main: HTMLElement, route: Route) {
+    this.main = main;
+    this.route = route;
+  }
+
+  show(...children: Child[]): void {
+    if (this.current) this.main.replaceChildren(h("div", {}, children));
+  }
+
+  /** Changes the address without opening the view again. */
+  replace(view: string, query: Record<string, string>): void {
+    if (!this.current) return;
+    this.route = { view, query: Object.fromEntries(Object.entries(query).filter(([, value]) => value !== "")) };
+    history.replaceState(null, "", link(view, query));
+  }
+
+  go(view: string, query: Record<string, string>): void {
+    location.hash = link(view, query);
+  }
+
+  closing(end: () => void): void {
+    if (this.current) this.endings.push(end);
+    else end();
+  }
+
+  onEscape(call: () => void): void {
+    this.escape = call;
+  }
+
+  escaped(): void {
+    this.escape();
+  }
+
+  close(): void {
+    this.current = false;
+    for (const end of this.endings) end();
+  }
+}

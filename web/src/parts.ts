@@ -1,0 +1,87 @@
+/** Parts that several views share: trees of findings, lists of faults, inputs of pods. */
+
+import { get } from "./api.ts";
+import { type Child, h } from "./dom.ts";
+import type { Fault, SearchView } from "./models.ts";
+import { link } from "./route.ts";
+import { t } from "./texts.ts";
+
+type Json = Record<string, unknown>;
+
+/** Kinds of findings that are headings over others. */
+const HEADINGS = new Set(["errors", "changes", "scores", "filters", "refusals"]);
+const CLASSES: Record<string, string> = { refused: "bad", error: "bad", passed: "good", watched: "warn" };
+
+/** A tree of findings, as explanations have them, without findings of some kinds. */
+export function tree(finding: Json, without: readonly string[] = []): HTMLElement {
+  return h("ul", { class: "tree root" }, items(finding, without));
+}
+
+function items(finding: Json, without: readonly string[]): Child[] {
+  if (without.includes(String(finding["kind"]))) return [];
+  const parts = Array.isArray(finding["parts"]) ? (finding["parts"] as Json[]) : [];
+  const text = typeof finding["text"] === "string" ? finding["text"] : "";
+  const below: Child[] = parts.flatMap((part) => items(part, without));
+  const rows = Array.isArray(finding["rows"]) ? (finding["rows"] as Json[]) : [];
+  if (rows.length) below.unshift(h("li", {}, table(rows)));
+  if (!text) return below;
+  if (!below.length && HEADINGS.has(String(finding["kind"]))) return [];
+  const outcome = typeof finding["outcome"] === "string" ? finding["outcome"] : "";
+  const mark = outcome ? h("span", { class: `mark ${CLASSES[outcome] ?? ""}` }, outcome) : null;
+  const heading = below.length && !outcome;
+  return [h("li", {}, h("span", { class: heading ? "head" : "" }, mark, text), below.length ? h("ul", { class: "tree" }, below) : null)];
+}
+
+function table(rows: Json[]): HTMLElement {
+  const names = Object.keys(rows[0] ?? {});
+  const cell = (value: unknown): HTMLElement => h("td", { class: typeof value === "number" ? "number" : "" }, String(value ?? ""));
+  return scroll(t("scores"), h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", {}, name)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, names.map((name) => cell(row[name])))))));
+}
+
+/** A region that scrolls sideways, reachable by keyboard. */
+export function scroll(label: string, ...children: Child[]): HTMLElement {
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, children);
+}
+
+/** Faults as a list; a click calls `chosen`. */
+export function faultList(faults: readonly Fault[], chosen: (fault: Fault) => void): HTMLElement {
+  if (!faults.length) return h("p", { class: "good" }, `✓ ${t("noFindings")}`);
+  return h("div", {}, faults.map((fault) => h("button", { class: `finding ${fault.severity}`, type: "button", onclick: () => chosen(fault) },
+    h("strong", {}, `${fault.severity} `), fault.message, fault.help ? h("span", { class: "quiet" }, ` ${fault.help}`) : null,
+    h("small", { class: "quiet" }, ` ${fault.line ? t("line", fault.line) : ""} ${fault.code}`))));
+}
+
+/** An input for the key of a pod, with suggestions. */
+export function podInput(value: string, changed: (key: string) => void): HTMLElement {
+  const options = h("datalist", { id: "pods" });
+  const input = h("input", { value, list: "pods", placeholder: t("choosePod"), size: 22, autocomplete: "off",
+    oninput: () => void suggest(), onchange: () => changed(input.value.trim()) });
+  const suggest = async (): Promise<void> => {
+    try {
+      const view = await get<SearchView>("search", { text: input.value });
+      options.replaceChildren(...view.found.filter((each) => each.kind === "pod").map((each) => h("option", { value: each.name })));
+    } catch {
+      options.replaceChildren(); // without suggestions the name can still be typed
+    }
+  };
+  return h("label", {}, t("forPod"), input, options);
+}
+
+export function podLink(key: string): HTMLElement {
+  return h("a", { href: link("pod", { key }) }, key);
+}
+
+export function nodeLink(name: string): HTMLElement {
+  return h("a", { href: link("map", { node: name }) }, name);
+}
+
+/** Bars of two parts of a whole: the upper one for what is requested, the lower one for what is measured. */
+export function bars(whole: number, first: number, second: number | null): HTMLElement {
+  const part = (value: number): string => `${whole ? Math.min(100, (100 * value) / whole) : 0}%`;
+  const element = h("span", { class: "bars", "aria-hidden": "true" }, h("span"), second === null ? null : h("span", { class: "second" }));
+  const [upper, lower] = element.children as unknown as HTMLElement[];
+  if (upper) upper.style.width = part(first);
+  if (lower && second !== null) lower.style.width = part(second);
+  return element;
+}

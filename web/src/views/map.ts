@@ -1,0 +1,127 @@
+/** The cluster: the map of all nodes, and the panel of one. */
+
+import { ApiError, get } from "../api.ts";
+import { NodeMap } from "../chart.ts";
+import { debounced, h } from "../dom.ts";
+import { amount } from "../format.ts";
+import type { ColourView, MapView } from "../models.ts";
+import { podInput } from "../parts.ts";
+import type { Page } from "../page.ts";
+import { named, t } from "../texts.ts";
+import { nodePanel } from "./node.ts";
+
+const DEFAULT = "cpuRequested";
+const OWN = "own";
+const LISTED = 20;
+
+export async function mapView(page: Page): Promise<void> {
+  const query = page.route.query;
+  const first = query["expression"];
+  // Both requests are under way at once: the default colouring is known before the map is.
+  const grouping = query["group"] ?? "zone";
+  const [view, colours] = await Promise.all([
+    get<MapView>("map", { group: grouping }), first ? null : get<ColourView>("colour", { expression: "requested.cpu * 100 / allocatable.cpu" }),
+  ]);
+  const known = view.colourings.find((each) => each.expression === first);
+  const chosen = first ? (known?.name ?? OWN) : DEFAULT;
+  let unit = view.colourings.find((each) => each.name === chosen)?.unit ?? "";
+  let pod = query["pod"] ?? "";
+  const map = new NodeMap({ height: Math.max(300, window.innerHeight - 260), opened: (node) => void open(node), selected: query["node"] ?? "" });
+  page.closing(() => map.close());
+
+  const problem = h("div", { role: "alert" });
+  const ranking = h("div");
+  const select = h("select", { onchange: () => pick(select.value) },
+    view.colourings.map((each) => h("option", { value: each.name, selected: each.name === chosen }, named(each.name))),
+    h("option", { value: OWN, selected: chosen === OWN }, t("ownExpression")));
+  const input = h("input", { value: first ?? view.colourings.find((each) => each.name === DEFAULT)?.expression ?? "", spellcheck: "false",
+    autocomplete: "off", oninput: debounced(60, () => typed()) });
+  const group = h("select", { onchange: () => page.go("map", { ...page.route.query, group: group.value }) },
+    view.groupings.map((each) => h("option", { value: each, selected: each === view.grouping }, named(each))));
+  const panel = h("aside", { class: "panel", hidden: true, "aria-label": t("node") });
+  const split = h("div", { class: "split" }, h("div", {}, problem, map.element, ranking), panel);
+
+  function pick(name: string): void {
+    const found = view.colourings.find((each) => each.name === name);
+    if (!found) {
+      input.focus();
+      return;
+    }
+    input.value = found.expression;
+    void recolour();
+  }
+
+  function typed(): void {
+    select.value = view.colourings.find((each) => each.expression === input.value)?.name ?? OWN;
+    void recolour();
+  }
+
+  let asked = 0;
+  async function recolour(): Promise<void> {
+    const number = ++asked;
+    const expression = input.value.trim();
+    if (!expression) return;
+    unit = view.colourings.find((each) => each.expression === expression)?.unit ?? "";
+    page.replace("map", { ...page.route.query, expression, pod });
+    try {
+      const found = await get<ColourView>("colour", { expression, pod });
+      if (number !== asked) return; // a newer expression is on its way
+      problem.replaceChildren();
+      map.recolour(found, unit);
+      rank(found);
+    } catch (error) {
+      if (number !== asked) return;
+      const faults = error instanceof ApiError ? error.faults : [];
+      problem.replaceChildren(h("div", { class: "error" }, error instanceof Error ? error.message : String(error),
+        faults.map((each) => (each.help ? h("div", { class: "quiet" }, each.help) : null))));
+    }
+  }
+
+  function rank(found: ColourView): void {
+    let rows = Array.from(view.nodes.keys());
+    if (found.numbers.length) {
+      rows = rows.filter((row) => found.numbers[row] !== null).sort((a, b) => (found.numbers[b] ?? 0) - (found.numbers[a] ?? 0));
+    } else {
+      const seen = new Map<number, number>();
+      rows = rows.filter((row) => {
+        const code = found.codes[row] ?? -1;
+        seen.set(code, (seen.get(code) ?? 0) + 1);
+        return (seen.get(code) ?? 0) <= 3;
+      });
+    }
+    const text = (row: number): string => found.numbers.length ? amount(found.numbers[row] ?? null, unit) : (found.classes[found.codes[row] ?? -1] ?? "–");
+    ranking.replaceChildren(h("details", {}, h("summary", {}, found.numbers.length ? t("highest") : t("first")),
+      h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("node")), h("th", { class: "number" }, t("value")))),
+        h("tbody", {}, rows.slice(0, LISTED).map((row) => h("tr", {},
+          h("td", {}, h("button", { class: "icon", type: "button", onclick: () => void open(view.nodes[row]!) }, view.nodes[row]!)),
+          h("td", { class: "number" }, text(row))))))));
+  }
+
+  async function open(node: string): Promise<void> {
+    page.replace("map", { ...page.route.query, node });
+    map.select(node);
+    split.classList.add("open");
+    panel.hidden = false;
+    await nodePanel(panel, node, close);
+  }
+
+  function close(): void {
+    const { node: _, ...rest } = page.route.query;
+    page.replace("map", rest);
+    panel.hidden = true;
+    split.classList.remove("open");
+    map.select("");
+  }
+
+  page.onEscape(() => (panel.hidden ? undefined : close()));
+  page.show(
+    h("h1", {}, `${t("map")} `, h("span", { class: "quiet" }, t("nodesCount", view.nodes.length.toLocaleString("en-US")))),
+    h("div", { class: "tools" }, h("label", {}, t("colourBy"), select), h("label", { class: "wide" }, t("expression"), input),
+      podInput(pod, (key) => { pod = key; void recolour(); }), h("label", {}, t("groupBy"), group)),
+    split,
+  );
+  map.show(view, colours, unit);
+  if (colours) rank(colours);
+  else await recolour();
+  if (query["node"]) await open(query["node"]);
+}

@@ -1,0 +1,232 @@
+/** The playground: a draft is checked, evaluated and compared while it is written. */
+
+import type { CompletionContext, CompletionResult } from "@codemirror/autocomplete";
+import { ApiError, get, post } from "../api.ts";
+import { NodeMap } from "../chart.ts";
+import { debounced, h } from "../dom.ts";
+import type { Editor } from "../editor.ts";
+import { codePoints } from "../format.ts";
+import type { CheckView, ColourView, CompletionView, DescriptionView, EffectView, EvaluationView, FileView, MapView, ClusterOverview, TestsView } from "../models.ts";
+import { faultList, nodeLink, podInput, podLink, scroll } from "../parts.ts";
+import type { Page } from "../page.ts";
+import { named, t } from "../texts.ts";
+
+const STORED = "koord-policy-draft";
+const QUIET = 80;
+const LISTED = 20;
+/** CodeMirror's names for kinds of words, for their icons. */
+const TYPES: Record<string, string> = { field: "property", value: "constant" };
+const FIRST = `apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata:
+  name: keep-off-busy-nodes
+spec:
+  params: {cpuPercent: 65}
+  variables:
+  - {name: cpu, expression: usage.cpu * 100 / allocatable.cpu}
+  filter:
+  - name: below-watermark
+    expression: variables.cpu < params.cpuPercent
+    messageExpression: "'cpu at ' + string(variables.cpu) + '%'"
+  score:
+  - {name: coolest-first, expression: "math.greatest(0, 100 - variables.cpu)"}
+---
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: PolicyTest
+metadata: {name: keep-off-busy-nodes}
+spec:
+  fixtures:
+    nodes:
+      cool: {cpu: 10, usage: {cpu: 2}}
+      hot: {cpu: 10, usage: {cpu: 7}}
+    pods:
+      web: {cpu: 1}
+  cases:
+  - name: a hot node is refused
+    pod: web
+    nodes: [cool, hot]
+    filter:
+      cool: pass
+      hot: {fail: below-watermark, message: "cpu at 70%"}
+`;
+
+export async function playgroundView(page: Page): Promise<void> {
+  const file = page.route.query["file"] ?? "";
+  const [map, overview, loaded, { openEditor }] = await Promise.all([
+    get<MapView>("map"), get<ClusterOverview>("overview"), file ? get<FileView>("file", { name: file }) : null, import("../editor.ts"),
+  ]);
+  let pod = page.route.query["pod"] ?? overview.waiting[0]?.pod ?? "";
+  const text = loaded ? loaded.text : localStorage.getItem(STORED) ?? FIRST;
+  const faults = h("div", { "aria-live": "polite" });
+  const at = h("div");
+  const atMap = new NodeMap({ height: 190, opened: (node) => page.go("map", { node }) });
+  const verdict = h("p");
+  const verdictMap = new NodeMap({ height: 190, opened: (node) => page.go("map", { node }) });
+  const effect = h("div", { "aria-live": "polite" });
+  const tests = h("div", { "aria-live": "polite" });
+  const holder = h("div", { class: "editor" });
+  const budget = h("input", { value: "", placeholder: "5 / 1%", size: 6 });
+  const runEffect = h("button", { type: "button", class: "primary", onclick: () => void compare() }, t("runEffect"));
+  const runTests = h("button", { type: "button", class: "primary", onclick: () => void test() }, t("runTests"));
+  page.closing(() => { atMap.close(); verdictMap.close(); });
+
+  page.show(
+    h("h1", {}, t("playground")),
+    h("div", { class: "tools" }, podInput(pod, (key) => { pod = key; address(); void evaluate(); }),
+      h("button", { type: "button", onclick: download }, t("export")),
+      h("button", { type: "button", onclick: () => { editor.replace(FIRST); page.replace("playground", { pod }); } }, t("reset")),
+      h("span", { class: "quiet" }, loaded ? file : t("saved"))),
+    h("div", { class: "playground" },
+      h("div", {}, h("section", { class: "panel", "aria-label": t("draft") }, h("h2", {}, t("editor")), holder),
+        h("section", { class: "panel" }, h("h2", {}, t("findings")), faults)),
+      h("div", {}, h("section", { class: "panel" }, h("h2", {}, t("evaluation")), at, atMap.element),
+        h("section", { class: "panel" }, h("h2", {}, t("verdicts")), verdict, verdictMap.element),
+        h("section", { class: "panel" }, h("h2", {}, t("tests")), runTests, tests),
+        h("section", { class: "panel" }, h("h2", {}, t("effect")), h("div", { class: "tools" }, runEffect, h("label", {}, t("maxMoved"), budget)), effect))),
+  );
+
+  const editor: Editor = openEditor(holder, text, {
+    label: t("editor"), complete: completed, describe: described, moved: debounced(QUIET, () => void evaluate()),
+    changed: debounced(QUIET, (next) => {
+      if (!page.route.query["file"]) localStorage.setItem(STORED, next);
+      void check();
+    }),
+  });
+  page.closing(() => editor.close());
+  const start = text.indexOf("expression:", text.indexOf("filter:"));
+  if (start > 0) editor.reveal(text.slice(0, start).split("\n").length, 20, false);
+
+  function address(): void {
+    page.replace("playground", { ...page.route.query, pod });
+  }
+
+  let checks = 0;
+  async function check(): Promise<void> {
+    const number = ++checks;
+    try {
+      const found = await post<CheckView>("draft/check", { text: editor.text() });
+      if (number !== checks || !page.current) return;
+      editor.mark(found.faults);
+      faults.replaceChildren(faultList(found.faults, (fault) => editor.reveal(fault.line, fault.column)));
+      holder.dataset["checked"] = String(number);
+      runTests.disabled = found.tests === 0;
+      if (found.tests === 0) tests.replaceChildren(h("p", { class: "quiet" }, t("noTests")));
+      if (!found.faults.some((fault) => fault.severity === "error")) await evaluate();
+    } catch (error) {
+      if (number === checks) faults.replaceChildren(failure(error));
+    }
+  }
+
+  let evaluations = 0;
+  async function evaluate(): Promise<void> {
+    if (!pod) return;
+    const number = ++evaluations;
+    try {
+      const source = editor.text();
+      const found = await post<EvaluationView>("draft/evaluate", { text: source, pod, offset: codePoints(source, editor.offset()) });
+      if (number !== evaluations || !page.current) return;
+      if (!found.expression) at.replaceChildren(h("p", { class: "quiet" }, t("evaluateHint")));
+      else at.replaceChildren(h("p", {}, h("code", {}, found.expression)), h("p", { class: "quiet" }, `${t("line", found.line)} · ${found.field}`),
+        found.failure ? h("p", { class: "error" }, found.failure) : "");
+      atMap.element.hidden = !found.colours;
+      if (found.colours) atMap.show(map, found.colours);
+      verdictMap.element.hidden = !found.verdicts;
+      verdict.textContent = found.verdicts ? t("verdictOf", found.verdicts.passed, map.nodes.length) : "–";
+      if (found.verdicts) {
+        const classes = [t("verdictPasses"), ...found.verdicts.rules];
+        const colours: ColourView = { expression: "verdicts", type: "", numbers: [], lowest: null, highest: null, classes,
+          codes: found.verdicts.refusedBy.map((rule) => rule + 1), failed: 0, failure: "" };
+        verdictMap.show(map, colours);
+      }
+    } catch (error) {
+      if (number !== evaluations || !page.current) return;
+      // An invalid draft has its findings already.
+      if (!(error instanceof ApiError && error.faults.length)) at.replaceChildren(failure(error));
+    }
+  }
+
+  async function compare(): Promise<void> {
+    runEffect.disabled = true;
+    effect.replaceChildren(h("p", { class: "quiet" }, t("loading")));
+    try {
+      const moved = budget.value.trim();
+      const found = await post<EffectView>("draft/effect", { text: editor.text(), budgets: moved ? { moved, pending: moved } : {} });
+      if (page.current) effect.replaceChildren(...effectParts(found));
+    } catch (error) {
+      effect.replaceChildren(failure(error));
+    } finally {
+      runEffect.disabled = false;
+    }
+  }
+
+  async function test(): Promise<void> {
+    tests.replaceChildren(h("p", { class: "quiet" }, t("loading")));
+    try {
+      const found = await post<TestsView>("draft/tests", { text: editor.text() });
+      if (!page.current) return;
+      const passed = found.cases.filter((each) => each.passed).length;
+      tests.replaceChildren(
+        h("p", { class: passed === found.cases.length ? "good" : "bad" }, t("testsPassed", passed, found.cases.length, found.coverage.toFixed(0))),
+        h("ul", { class: "tree root" }, found.cases.map((each) => h("li", {}, h("span", { class: each.passed ? "good" : "bad" }, each.passed ? "✓ " : "✗ "),
+          each.name, each.misses.length ? h("ul", { class: "tree" }, each.misses.map((miss) => h("li", {}, miss.about,
+            h("div", { class: "good mono" }, `- ${miss.expected}`), h("div", { class: "bad mono" }, `+ ${miss.got}`)))) : null))));
+      editor.mark(found.missed);
+    } catch (error) {
+      tests.replaceChildren(failure(error));
+    }
+  }
+
+  async function completed(context: CompletionContext): Promise<CompletionResult | null> {
+    const source = context.state.doc.toString();
+    if (!context.explicit && !context.matchBefore(/[\w.]$/)) return null;
+    try {
+      const found = await post<CompletionView>("draft/complete", { text: source, offset: codePoints(source, context.pos) });
+      const start = Array.from(source).slice(0, found.start).join("").length;
+      return found.items.length ? { from: start, validFor: /^\w*$/, options: found.items.map((each) => ({ label: each.label, type: TYPES[each.kind] ?? each.kind,
+        ...(each.detail ? { detail: each.detail } : {}), ...(each.doc ? { info: each.doc } : {}) })) } : null;
+    } catch {
+      return null; // completion is a help, and its absence no fault of the draft
+    }
+  }
+
+  async function described(source: string, offset: number): Promise<string> {
+    try {
+      const found = await post<DescriptionView>("draft/describe", { text: source, offset: codePoints(source, offset) });
+      return found.markdown.replace(/^```.*$\n?/gm, "").replace(/\*\*|`/g, "").trim();
+    } catch {
+      return "";
+    }
+  }
+
+  function download(): void {
+    const name = /^ *name: *([a-z0-9-]+)/m.exec(editor.text())?.[1] ?? "policy";
+    const address = URL.createObjectURL(new Blob([editor.text()], { type: "application/yaml" }));
+    h("a", { href: address, download: `${name}.yaml` }).click();
+    URL.revokeObjectURL(address);
+  }
+
+  await check();
+}
+
+function failure(error: unknown): HTMLElement {
+  const faults = error instanceof ApiError ? error.faults : [];
+  return h("div", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error), faults.slice(0, 5).map((each) =>
+    h("div", {}, `${each.line ? t("line", each.line) : ""} ${each.message}`)));
+}
+
+interface Change { pod: string; old?: string | null; new?: string | null; cause?: { plugin: string; rule: string; reason: string } }
+
+function effectParts(found: EffectView): HTMLElement[] {
+  const counts = Object.entries((found.difference["counts"] ?? {}) as Record<string, number>).filter(([, value]) => value);
+  const moved = ((found.difference["moved"] ?? []) as Change[]).slice(0, LISTED);
+  return [
+    h("p", { class: "quiet" }, found.replaced.length ? t("replaces", found.replaced.join(", ")) : t("addsTo")),
+    ...found.budgets.map((each) => h("p", { class: each.within ? "good" : "bad" },
+      `${each.within ? "✓" : "✗"} ${t("budget", each.name, each.count, each.of, each.budget)} (${each.within ? t("within") : t("over")})`)),
+    counts.length ? h("table", {}, h("tbody", {}, counts.map(([name, value]) => h("tr", {}, h("td", {}, named(name)), h("td", { class: "number" }, value)))))
+      : h("p", { class: "good" }, t("noChange")),
+    moved.length ? scroll(t("moved"), h("table", {}, h("thead", {}, h("tr", {}, ["pod", "before", "after", "cause"].map((key) => h("th", {}, named(key))))),
+      h("tbody", {}, moved.map((each) => h("tr", {}, h("td", {}, podLink(each.pod)), h("td", {}, each.old ? nodeLink(each.old) : "–"),
+        h("td", {}, each.new ? nodeLink(each.new) : "–"), h("td", {}, each.cause ? `${each.cause.plugin} ${each.cause.reason ?? ""}` : "")))))) : h("div"),
+  ];
+}

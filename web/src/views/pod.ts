@@ -1,0 +1,110 @@
+/** A pod: the decision matrix, scores stacked by plugin, and why. */
+
+import { get } from "../api.ts";
+import { swatch } from "../chart.ts";
+import { type Child, h } from "../dom.ts";
+import { amount } from "../format.ts";
+import type { MatrixRow, ClusterOverview, PodNodeView, PodView } from "../models.ts";
+import type { Page } from "../page.ts";
+import { classColour } from "../palette.ts";
+import { nodeLink, podLink, scroll, tree } from "../parts.ts";
+import { t } from "../texts.ts";
+
+const SHOWN = 60;
+
+export async function podView(page: Page): Promise<void> {
+  const key = page.route.query["key"];
+  if (!key) return choose(page);
+  const view = await get<PodView>("pod", { key });
+  const refusing = view.filters.flatMap((each, number) => (each.refused ? [number] : []));
+  const silent = view.filters.filter((each) => !each.refused).map((each) => each.name);
+  const weights = view.scorers.map((each) => each.weight);
+  const most = Math.max(1, ...view.rows.map((row) => row.total ?? 0));
+  const why = h("section", { class: "panel", "aria-live": "polite", "aria-label": t("why") });
+  const body = h("tbody");
+  let shown = 0;
+  const more = h("button", { type: "button", onclick: () => append() });
+
+  function append(): void {
+    body.append(...view.rows.slice(shown, shown + SHOWN).map(line));
+    shown = Math.min(view.rows.length, shown + SHOWN);
+    more.hidden = shown === view.rows.length;
+    more.textContent = t("showMore", Math.min(SHOWN, view.rows.length - shown));
+  }
+
+  function line(row: MatrixRow): HTMLElement {
+    const first = row.refused[0];
+    const refused = first === undefined ? null : view.filters[first];
+    const cells = refusing.map((number) => {
+      const [word, text] = row.refused.includes(number) ? ["bad", "✗"] : row.watched.includes(number) ? ["warn", "!"] : ["good", "·"];
+      return h("td", { class: `${word} cell`, title: view.filters[number]!.name }, text);
+    });
+    const element = h("tr", { class: `pick${row.node === view.chosen ? " chosen" : ""}`, "aria-selected": "false" },
+      h("td", {}, h("button", { class: "icon", type: "button", onclick: () => void explain(row.node) }, row.node),
+        row.node === view.chosen ? h("span", { class: "badge good" }, `✓ ${t("chosen")}`) : null),
+      cells,
+      h("td", {}, refused ? h("span", { class: "bad" }, refused.name) : view.refusedWhole ? h("span", { class: "bad" }, view.refusedWhole) : stack(row)),
+      h("td", { class: "number" }, row.total === null ? "" : row.total));
+    element.dataset["node"] = row.node;
+    return element;
+  }
+
+  function stack(row: MatrixRow): HTMLElement {
+    const text = row.scores.map((score, number) => `${view.scorers[number]!.name} ${score}×${weights[number]}`).join(", ");
+    const element = h("div", { class: "stack", role: "img", "aria-label": text, title: text });
+    for (const [number, score] of row.scores.entries()) {
+      const part = h("span");
+      part.style.width = `${(100 * score * weights[number]!) / most}%`;
+      part.style.background = classColour(number, "");
+      element.append(part);
+    }
+    return element;
+  }
+
+  async function explain(node: string): Promise<void> {
+    page.replace("pod", { key: key!, node });
+    for (const each of body.children) each.setAttribute("aria-selected", String((each as HTMLElement).dataset["node"] === node));
+    const found = await get<PodNodeView>("pod-node", { key: key!, node });
+    why.replaceChildren(
+      h("button", { class: "close", type: "button", "aria-label": t("close"), onclick: general }, "✕"),
+      h("h2", {}, t("whyNode", node)), tree(found.explanation, ["pod"]), h("p", {}, nodeLink(node)));
+  }
+
+  function general(): void {
+    page.replace("pod", { key: key! });
+    for (const each of body.children) each.setAttribute("aria-selected", "false");
+    why.replaceChildren(h("h2", {}, t("why")), tree(view.explanation, ["pod", "scores"]));
+  }
+
+  const requests = Object.entries(view.requests).filter(([, value]) => value).map(([name, value]) =>
+    `${name} ${amount(value, name.endsWith("cpu") ? "milli-cores" : name.endsWith("memory") ? "bytes" : "")}`);
+  const badges: Child[] = [view.priorityBand, view.qosClass, `${t("profile")} ${view.profile}`, `${t("request")} ${requests.join(", ") || t("none")}`]
+    .filter(Boolean).map((each) => h("span", { class: "badge" }, each));
+  page.show(
+    h("h1", {}, view.key),
+    h("div", { class: "badges" }, badges),
+    h("p", {}, view.chosen ? h("strong", { class: "good" }, "✓ ", t("wouldRun", view.chosen)) : h("strong", { class: "bad" }, "✗ ", t("noNode")),
+      ` · ${t("passedOf", view.passed, view.rows.length)}`, view.node ? ` · ${t("isOn", view.node)}` : null),
+    view.message ? h("p", { class: "error" }, view.message) : "",
+    h("div", { class: "split open" },
+      h("section", { class: "panel", "aria-label": t("matrix") }, h("h2", {}, t("matrix")),
+        h("div", { class: "legend" }, view.scorers.map((each, number) => each.weight ? h("span", {}, swatch(classColour(number, "")), `${each.name} ×${each.weight}`) : null)),
+        scroll(t("matrix"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("node")),
+          refusing.map((number) => h("th", { title: view.filters[number]!.origin }, view.filters[number]!.name, " ", h("span", { class: "quiet" }, `${view.filters[number]!.refused}`))),
+          h("th", {}, `${t("scores")} / ${t("refusedFirst")}`), h("th", { class: "number" }, t("total")))), body)),
+        more,
+        silent.length ? h("details", {}, h("summary", {}, t("allPassed", silent.length, "")), silent.join(", ")) : null),
+      why),
+  );
+  append();
+  const node = page.route.query["node"];
+  if (node) await explain(node);
+  else general();
+}
+
+async function choose(page: Page): Promise<void> {
+  const view = await get<ClusterOverview>("overview");
+  page.show(h("h1", {}, t("selectPod")), h("p", { class: "quiet" }, t("selectPodHint")),
+    h("div", { class: "panel" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("pending")), h("th", {}, t("waitingReason")))),
+      h("tbody", {}, view.waiting.map((each) => h("tr", {}, h("td", {}, podLink(each.pod)), h("td", {}, each.node ?? each.message)))))));
+}
