@@ -112,8 +112,10 @@ def contents(framework: str, name: str, *, python: bool) -> dict[str, str]:
 
 def _next_steps(folder: Path, name: str, *, python: bool) -> tuple[str, ...]:
     if python:
+        configured = (folder / "descheduler.yaml").is_file()
         return ("", f"next: pip install -e '{folder}[dev]' && pytest {folder}",
-                "once installed, it is active in every command, until it is uninstalled")
+                f"once installed, it runs where a configuration names it, as {folder / 'descheduler.yaml'} does"
+                if configured else "once installed, it is active in every command, until it is uninstalled")
     return (
         "", f"next: koord-policy lint {folder / name}.yaml && koord-policy test {folder / name}.test.yaml",
         f"completion in an editor: koord-policy schema --all --out {folder / '.schemas'}",

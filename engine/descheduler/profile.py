@@ -281,7 +281,9 @@ class _ProfileBuilder:
                 self._made[plugin.name] = None
             except BaseException as error:
                 must_be_survived(error)
-                self._complain(f"initializing plugin `{plugin.name}`: {error}")
+                written = self._spec.written.get(plugin.name)
+                self._complain(f"initializing plugin `{plugin.name}`: {error}",
+                               place=None if written is None else written.span)
                 self._made[plugin.name] = None
         return self._made[plugin.name]
 

@@ -18,7 +18,15 @@ from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.source import Problem
 
 from .border import must_be_survived
-from .descheduler import Balance, Deschedule, EvictionFilter, PreEvictionFilter
+from .descheduler import (
+    Balance,
+    ChoosesEviction,
+    Deschedule,
+    Evict,
+    EvictionFilter,
+    EvictWithOptions,
+    PreEvictionFilter,
+)
 from .file_sets import FileSet
 from .object_access import Write
 from .points import Framework, Point, functions
@@ -67,7 +75,7 @@ PROTOCOLS: Final[Mapping[Point, tuple[type, ...]]] = {
     Point.GREY_CONTROL: (GreyControl,),
     Point.DESCHEDULE: (Deschedule,),
     Point.BALANCE: (Balance,),
-    Point.EVICTION_FILTER: (EvictionFilter, PreEvictionFilter),
+    Point.EVICTION_FILTER: (EvictionFilter, PreEvictionFilter, ChoosesEviction, Evict, EvictWithOptions),
 }
 """The protocols by point: a plugin implements one of them to be called there."""
 

@@ -3,11 +3,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from runpy import run_path
 
 import pytest
 
 from koordpolicy.__main__ import builtins
+from koordpolicy.builtin_plugins.descheduler import PLUGINS
 from koordpolicy.engine import cli
+from koordpolicy.engine.descheduler.config import load as read_configuration
+from koordpolicy.engine.descheduler.profile import build_profiles
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.source import PolicyError
 
 FRAMEWORKS = ("scheduler", "qos", "descheduler")
 
@@ -55,8 +61,9 @@ def test_a_file_is_no_place_for_a_new_policy(tmp_path, capsys):
 def test_a_new_python_plugin_passes_its_own_tests_and_can_be_offered(framework, tmp_path):
     assert run(framework, "my-plugin", "--python", "--out", tmp_path) == 0
     folder = tmp_path / "my-plugin"
+    configuration = ["descheduler.yaml"] if framework == "descheduler" else []
     assert sorted(path.name for path in folder.iterdir()) == [
-        "README.md", "my_plugin.py", "pyproject.toml", "test_my_plugin.py",
+        "README.md", *configuration, "my_plugin.py", "pyproject.toml", "test_my_plugin.py",
     ]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
@@ -67,6 +74,28 @@ def test_a_new_python_plugin_passes_its_own_tests_and_can_be_offered(framework, 
         env=environment, capture_output=True, text=True, check=False, cwd=folder,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_configuration_of_a_new_descheduler_plugin_runs_it(tmp_path, capsys):
+    assert run("descheduler", "my-plugin", "--python", "--out", tmp_path) == 0
+    folder = tmp_path / "my-plugin"
+    assert capsys.readouterr().out.endswith(
+        f"once installed, it runs where a configuration names it, as {folder}/descheduler.yaml does\n")
+    module = run_path(str(folder / "my_plugin.py"))
+
+    def built():
+        profiles = read_configuration(folder / "descheduler.yaml").profiles
+        (profile,) = build_profiles(profiles, Registry.of([*PLUGINS, *module["PLUGINS"]], generation=1), dry_run=True)
+        return [each.name for each in profile.deschedule]
+
+    assert built() == ["MyPlugin"]
+    text = (folder / "descheduler.yaml").read_text()
+    (folder / "descheduler.yaml").write_text(text.replace("restarts: 50", "restart: 50"))
+    with pytest.raises(PolicyError) as caught:
+        built()
+    assert caught.value.problems[0].render().startswith(
+        f"{folder}/descheduler.yaml:8:11: error: profile `default`: initializing plugin `MyPlugin`: "
+        "unknown field `restart`; there are restarts, namespaces")
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -8,7 +8,7 @@ from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.source import PolicyError
-from koordpolicy.plugin import python_plugin
+from koordpolicy.plugin import EvictionMode, Point, python_plugin
 
 from .fake_plugins import OBJECTS, REGISTRY
 
@@ -60,3 +60,20 @@ def test_a_plugin_is_given_the_profile_the_cluster_and_the_moment():
     )
     run_cycle(profiles, snapshot)
     assert seen == [("p", ["a", "b"], 7, "koordpolicy.descheduler.p")]
+
+
+def test_a_class_that_only_evicts_is_an_evict_plugin():
+    class OnlyEvicts:
+        eviction_modes = frozenset({EvictionMode.DELETE})
+
+        def __init__(self, args, handle):
+            pass
+
+        def evict_with_options(self, pod, options):
+            return True
+
+    plugin = python_plugin("OnlyEvicts", Framework.DESCHEDULER, OnlyEvicts)
+    assert plugin.points == (Point.EVICTION_FILTER,)
+    spec = DeschedulerProfileSpec("p", evict=("OnlyEvicts",))
+    (profile,) = build_profiles([spec], Registry.of([plugin], generation=1), dry_run=False)
+    assert (profile.evict.name, profile.filters) == ("OnlyEvicts", ())
