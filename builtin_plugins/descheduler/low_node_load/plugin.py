@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.anomaly import Detectors
 from koordpolicy.engine.descheduler.arguments import LowNodeLoadArgs, NodePool, complete, read_low_node_load
 from koordpolicy.engine.descheduler.pods import NodeFit, eviction_order, labels_of, moment
+from koordpolicy.engine.descheduler.templates import PodTemplate, template_of
 from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.framework.points import Refusal
 from koordpolicy.engine.kubernetes.selectors import matches_labels
@@ -460,11 +464,12 @@ class _Mover:
         self, sources: Sequence[NodeLoad], targets: Sequence[NodeLoad], room: dict[str, int],
         reset: Callable[[NodeLoad], None], *, prod: bool,
     ) -> None:
+        room_of = TargetRoom(targets, self._fit, prod=prod)
         for source in sources:
             candidates = [
                 pod for pod in source.pods
                 if (not prod or pod.priority_band == PROD) and self._may_go(pod)
-                and self._finds_room(pod, source, targets, prod)
+                and self._finds_room(pod, source, room_of)
             ]
             if not candidates:
                 continue
@@ -506,14 +511,14 @@ class _Mover:
                 if prod:
                     source.prod_usage[name] -= amount
 
-    def _finds_room(self, pod: PodInfo, source: NodeLoad, targets: Sequence[NodeLoad], prod: bool) -> bool:
+    def _finds_room(self, pod: PodInfo, source: NodeLoad, targets: TargetRoom) -> bool:
         if not self._args.node_fit:
             return True
         metric = source.pod_metrics.get(pod.key)
         if metric is None:
             self._evictor.keep(pod, Refusal("nodeFit", "nobody measured what it uses"))
             return False
-        if any(self._fit.fits(pod, target.row) and reserve(target, metric, prod=prod) for target in targets):
+        if targets.take(pod, metric):
             return True
         self._evictor.keep(pod, Refusal("nodeFit", "no node with low load takes it"))
         return False
@@ -530,6 +535,47 @@ def reserve(target: NodeLoad, metric: Mapping[str, int], *, prod: bool) -> bool:
         return False
     usage.update(after)
     return True
+
+
+class TargetRoom:
+    """The room of targets in the order in which they are tried, as columns; it shrinks with every pod that is taken."""
+
+    def __init__(self, targets: Sequence[NodeLoad], fit: NodeFit, *, prod: bool) -> None:
+        self._targets = targets
+        self._fit = fit
+        self._prod = prod
+        bounds = [target.bounds.prod_high if prod else target.bounds.high for target in targets]
+        usages = [target.prod_usage if prod else target.usage for target in targets]
+        self._names = tuple(bounds[0])
+        self._rows = np.array([target.row for target in targets], np.intp)
+        self._room = {
+            name: np.array([bound[name] - usage.get(name, 0) for bound, usage in zip(bounds, usages, strict=True)])
+            for name in self._names
+        }
+        self._fitting: dict[PodTemplate, NDArray[np.intp]] = {}
+        self._refused: dict[PodTemplate, Mapping[str, int]] = {}
+        """By template, the usage of the last pod for which there was no room."""
+
+    def take(self, pod: PodInfo, metric: Mapping[str, int]) -> bool:
+        """Add a pod's usage to the first target that the pod fits on and that stays within its high thresholds."""
+        template = template_of(pod)
+        refused = self._refused.get(template)
+        # Room never grows: a pod that uses no less than one that found none finds none either.
+        if refused is not None and all(metric.get(name, 0) >= refused.get(name, 0) for name in self._names):
+            return False
+        places = self._fitting.get(template)
+        if places is None:
+            places = self._fitting[template] = np.flatnonzero(self._fit.fitting(pod)[self._rows])
+        has_room = np.ones(len(places), np.bool_)
+        for name in self._names:
+            has_room &= self._room[name][places] >= metric.get(name, 0)
+        if not has_room.any():
+            self._refused[template] = metric
+            return False
+        place = int(places[has_room.argmax()])
+        for name in self._names:
+            self._room[name][place] -= metric.get(name, 0)
+        return reserve(self._targets[place], metric, prod=self._prod)
 
 
 def usage_preference(
