@@ -1,7 +1,7 @@
-"""The binary of the control plane: built once from `controlplane/` into a cache outside of the repository.
+"""Binaries for live tests, built once with Go into a cache outside of the repository.
 
-The cache's key is what the binary depends on: the sources, go.mod, go.sum and the version of Go. The environment
-variable KOORD_POLICY_E2E_KUBERNETES chooses one of `VERSIONS`.
+They are the control plane, from `controlplane/`, and Kubernetes' descheduler, of the modules in `descheduler/`. The
+environment variable KOORD_POLICY_E2E_KUBERNETES chooses one of `VERSIONS` of the control plane.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "controlplane"
 VERSIONS = {"1.36": ("1.36.2", "go.mod"), "1.35": ("1.35.4", "go-1.35.mod"), "1.34": ("1.34.4", "go-1.34.mod")}
 """The releases of Kubernetes by minor version, each with the file of its modules; the first one is the default."""
+
+DESCHEDULER = Path(__file__).parent / "descheduler" / "go.mod"
 
 
 class CannotBuild(Exception):
@@ -41,42 +43,61 @@ def chosen() -> tuple[str, Path]:
 
 
 def cached_binary() -> Path:
-    """The path at which the binary is or will be."""
+    """The path at which the control plane's binary is or will be."""
     _, modules = chosen()
+    return _cached("controlplane", modules, SOURCE / "main.go")
+
+
+def binary() -> Path:
+    """The control plane's binary, built if it is not in the cache.
+
+    Raises:
+        CannotBuild: Without Go, or if the build fails.
+    """
+    release, modules = chosen()
+    major, minor, _ = release.split(".")
+    stamp = "k8s.io/component-base/version"
+    flags = f"-s -w -X {stamp}.gitVersion=v{release} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+    return _built(cached_binary(), modules, ".", flags)
+
+
+def descheduler_binary() -> Path:
+    """Kubernetes' own descheduler of the default minor version, unchanged; built if it is not in the cache.
+
+    Raises:
+        CannotBuild: Without Go, or if the build fails.
+    """
+    path = _cached("descheduler", DESCHEDULER)
+    return _built(path, DESCHEDULER, "sigs.k8s.io/descheduler/cmd/descheduler", "-s -w")
+
+
+def _cached(name: str, modules: Path, *sources: Path) -> Path:
+    """The path of a binary by what it depends on: its modules, their sums, sources of ours and the version of Go."""
     go = shutil.which("go")
     if go is None:
         raise CannotBuild(
             "the live tests build a Kubernetes control plane with Go, and there is no `go` on the path: install "
             "Go 1.26 or newer, or set KOORD_POLICY_E2E_KUBECONFIG to the kubeconfig of an empty cluster")
-    version = subprocess.run([go, "env", "GOVERSION"], cwd=SOURCE, capture_output=True, text=True, check=False)
+    version = subprocess.run([go, "env", "GOVERSION"], cwd=modules.parent, capture_output=True, text=True, check=False)
     if version.returncode:
         raise CannotBuild(f"`go env GOVERSION` failed: {version.stderr.strip()}")
     digest = hashlib.sha256(version.stdout.encode())
-    for file in (modules, modules.with_suffix(".sum"), SOURCE / "main.go"):
+    for file in (modules, modules.with_suffix(".sum"), *sources):
         digest.update(file.read_bytes())
-    return cache_directory() / f"controlplane-{digest.hexdigest()[:16]}"
+    return cache_directory() / f"{name}-{digest.hexdigest()[:16]}"
 
 
-def binary() -> Path:
-    """The binary, built if it is not in the cache.
-
-    Raises:
-        CannotBuild: Without Go, or if the build fails.
-    """
-    path = cached_binary()
+def _built(path: Path, modules: Path, package: str, flags: str) -> Path:
     if path.exists():
         return path
-    release, modules = chosen()
     path.parent.mkdir(parents=True, exist_ok=True)
-    major, minor, _ = release.split(".")
-    stamp = "k8s.io/component-base/version"
-    flags = f"-s -w -X {stamp}.gitVersion=v{release} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+    source = modules.parent
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        built = Path(scratch) / "controlplane"
-        command = ["go", "build", "-modfile", str(modules), "-trimpath", "-ldflags", flags, "-o", str(built), "."]
+        built = Path(scratch) / "built"
+        command = ["go", "build", "-modfile", str(modules), "-trimpath", "-ldflags", flags, "-o", str(built), package]
         environment = {**os.environ, "CGO_ENABLED": "0"}
-        outcome = subprocess.run(command, cwd=SOURCE, env=environment, capture_output=True, text=True, check=False)
+        outcome = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, check=False)
         if outcome.returncode:
-            raise CannotBuild(f"`go build` of tests/e2e/controlplane failed:\n{outcome.stderr.strip()[-2000:]}")
+            raise CannotBuild(f"`go build` of tests/e2e/{source.name} failed:\n{outcome.stderr.strip()[-2000:]}")
         built.replace(path)
     return path

@@ -1,0 +1,114 @@
+"""A cycle of the descheduler with eight plugins of Kubernetes' descheduler, and with Koordinator's LowNodeLoad.
+
+Each size is measured in a process of its own, whose peak memory is a figure too. Times are processor time, divided by
+that of the calibration loop measured between the cycles: it took 5.5 ms on the machine of docs/benchmarks.md, so that
+one second is 180 of it. `KOORD_POLICY_DESCHEDULER_BENCH` chooses what is measured, such as `sizes=5000 rival=0`;
+`rival` is the number of nodes on which Kubernetes' own descheduler is measured too (`descheduler_rival`).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from koordpolicy.builtin_plugins.descheduler import PLUGINS
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.profile import DeschedulerProfile, DeschedulerProfileSpec, build_profiles
+from koordpolicy.engine.framework.registry import Registry
+
+from .calibration import calibrate
+from .descheduler_cluster import BALANCE, DESCHEDULE, EVICTOR_ARGS, NOW, PLUGIN_ARGS, node_metrics, nodes, pods
+from .figure import Figure
+
+_PER_NODE: Final = 30
+_TURNS: Final = 5
+_SECOND: Final = 180.0
+_BOUNDS: Final = {5_000: _SECOND, 50_000: 10 * _SECOND}
+_LOAD_ARGS: Final[dict[str, Any]] = {
+    "lowThresholds": {"cpu": 20, "memory": 20}, "highThresholds": {"cpu": 45, "memory": 45},
+    "anomalyCondition": {"consecutiveAbnormalities": 1}, "nodeMetricExpirationSeconds": 3600,
+}
+
+
+def main() -> Iterator[Figure]:
+    """Yield the times of cycles as ratios to the calibration loop, and peak memory."""
+    words = os.environ.get("KOORD_POLICY_DESCHEDULER_BENCH", "").split()
+    settings = {"sizes": "5000,50000", "rival": "1000", **dict(word.split("=", 1) for word in words)}
+    for size in map(int, filter(None, settings["sizes"].split(","))):
+        title = f"{size:,} nodes, {size * _PER_NODE:,} pods"
+        found = _in_process(size, "eight")
+        bound = _BOUNDS.get(size)
+        yield Figure(f"{title}: first cycle / loop", found["first"], "times")
+        yield Figure(f"{title}: cycle, 1 % of pods changed / loop", found["later"], "times", bound)
+        yield Figure(f"{title}: the same, processor time", found["seconds"], "s")
+        yield Figure(f"{title}: candidates per cycle", found["candidates"], "pods")
+        yield Figure(f"{title}: memory, peak", found["memory"], "MiB")
+        if size <= 5_000:
+            found = _in_process(size, "load")
+            yield Figure(f"{title}: cycle of LowNodeLoad / loop", found["later"], "times")
+    if int(settings["rival"]):
+        from .descheduler_rival import compared  # noqa: PLC0415 - needs Go and a control plane
+
+        yield from compared(int(settings["rival"]))
+
+
+def _in_process(size: int, which: str) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.bench_descheduler", str(size), which], check=True, capture_output=True,
+        text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def profiles(which: str) -> tuple[DeschedulerProfile, ...]:
+    """Return a profile with the eight plugins or with LowNodeLoad, both with DefaultEvictor."""
+    if which == "load":
+        spec = DeschedulerProfileSpec("bench", balance=("LowNodeLoad",), filter=("DefaultEvictor",), args={
+            "LowNodeLoad": _LOAD_ARGS, "DefaultEvictor": EVICTOR_ARGS})
+    else:
+        spec = DeschedulerProfileSpec("bench", deschedule=DESCHEDULE, balance=BALANCE, filter=("DefaultEvictor",),
+                                      args={**PLUGIN_ARGS, "DefaultEvictor": EVICTOR_ARGS})
+    return build_profiles([spec], Registry.of(PLUGINS, generation=1), dry_run=True)
+
+
+def measured(size: int, which: str) -> dict[str, float]:
+    """Return the figures of one process."""
+    placed = list(pods(size, size * _PER_NODE))
+    cluster = Cluster([*nodes(size), *placed, *(node_metrics(placed) if which == "load" else ())])
+    changed = placed[::100]
+    del placed
+    built = profiles(which)
+    gc.collect()
+    gc.freeze()
+    loops, cycles, candidates = [calibrate()], [], 0
+    for turn in range(_TURNS + 1):
+        now = NOW + turn * 60 * 10**9
+        if turn:
+            for pod in changed:
+                ready = {"type": "Ready", "status": str(turn % 2 == 0)}
+                cluster.upsert({**pod, "status": {**pod["status"], "conditions": [ready]}})
+        began = time.process_time()
+        result = run_cycle(built, cluster.snapshot(now))
+        cycles.append(time.process_time() - began)
+        assert not result.failures, result.failures[0]
+        assert not result.error, result.error
+        candidates = len(result.outcomes)
+        del result
+        loops += [calibrate() for _ in range(5)]
+    assert candidates
+    loop, later = min(loops), min(cycles[1:])
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"first": cycles[0] / loop, "later": later / loop, "seconds": later, "candidates": candidates,
+            "memory": memory}
+
+
+if __name__ == "__main__":
+    print(json.dumps(measured(int(sys.argv[1]), sys.argv[2])))
