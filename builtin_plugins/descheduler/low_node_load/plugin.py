@@ -464,7 +464,7 @@ class _Mover:
         self, sources: Sequence[NodeLoad], targets: Sequence[NodeLoad], room: dict[str, int],
         reset: Callable[[NodeLoad], None], *, prod: bool,
     ) -> None:
-        room_of = TargetRoom(targets, self._fit, prod=prod)
+        room_of = SharedRoom(targets, self._fit, prod=prod)
         for source in sources:
             candidates = [
                 pod for pod in source.pods
@@ -511,7 +511,7 @@ class _Mover:
                 if prod:
                     source.prod_usage[name] -= amount
 
-    def _finds_room(self, pod: PodInfo, source: NodeLoad, targets: TargetRoom) -> bool:
+    def _finds_room(self, pod: PodInfo, source: NodeLoad, targets: SharedRoom) -> bool:
         if not self._args.node_fit:
             return True
         metric = source.pod_metrics.get(pod.key)
@@ -537,7 +537,7 @@ def reserve(target: NodeLoad, metric: Mapping[str, int], *, prod: bool) -> bool:
     return True
 
 
-class TargetRoom:
+class SharedRoom:
     """The room of targets in the order in which they are tried, as columns; it shrinks with every pod that is taken."""
 
     def __init__(self, targets: Sequence[NodeLoad], fit: NodeFit, *, prod: bool) -> None:

@@ -44,9 +44,10 @@ class PodLifeTime:
         look = _Look(args, snapshot.now)
         oldest = facts_by_row(snapshot, "oldest", _oldest) if look.limits_age else [""] * snapshot.size
         states = facts_by_row(snapshot, "states", _states) if args.states else [_NO_STATES] * snapshot.size
+        at: list[int] = rows.tolist()
         found = [
             (created(pod) if creation_of(pod) else -1, pod, reason)
-            for row in rows.tolist()
+            for row in at
             for pod in (assigned.all(row) if look.may_hold(oldest[row], states[row]) else assigned.finished(row))
             if (reason := look.reason(pod)) and args.selection.candidate(pod, evictor)
         ]

@@ -173,8 +173,10 @@ class PodsByDomain:
 
     def pods(self, columns: PodColumns) -> dict[str, list[PodInfo]]:
         """Return the pods of each domain by its value."""
-        found: dict[str, list[PodInfo]] = {self.values[code]: [] for code in self.included.tolist()}
-        for pod, code in zip(columns.listed(self.places), self.codes.tolist(), strict=True):
+        included: list[int] = self.included.tolist()
+        codes: list[int] = self.codes.tolist()
+        found: dict[str, list[PodInfo]] = {self.values[code]: [] for code in included}
+        for pod, code in zip(columns.listed(self.places), codes, strict=True):
             found.setdefault(self.values[code], []).append(pod)
         return found
 
