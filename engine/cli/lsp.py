@@ -21,7 +21,7 @@ examples:
   koord-policy lsp
   koord-policy lsp --timeout 5
 
-exit codes: 0 the editor ended it, 1 the editor went away, 2 usage, or the extra `lsp` is not installed
+exit codes: 0 the editor ended it or went away, 2 usage, or the extra `lsp` is not installed
 """
 
 
@@ -41,8 +41,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         if error.name not in ("pygls", "lsprotocol"):
             raise
         raise Stop("the language server needs pygls: pip install 'koord-policy[lsp]'") from None
+    from .composition import python_functions  # noqa: PLC0415
     from .lsp_linter import LinterProcess  # noqa: PLC0415
 
-    server = PolicyLanguageServer(LinterProcess(builtins, options.timeout), options.debounce)
-    server.start_io()
+    linter = LinterProcess(builtins, options.timeout)
+    server = PolicyLanguageServer(linter, options.debounce, python_functions())
+    try:
+        server.start_io()
+    finally:  # also if the editor went away
+        linter.close()
     return Exit.OK

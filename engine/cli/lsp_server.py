@@ -19,6 +19,7 @@ from koordpolicy.engine.authoring.policy_text import PolicyText
 from koordpolicy.engine.authoring.positions import offset_of, range_of
 from koordpolicy.engine.authoring.proposals import proposals
 from koordpolicy.engine.authoring.symbols import Symbol, declaration, name_at, occurrences, outline, renamed
+from koordpolicy.engine.cel.check.environment import Function
 from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.documents import YamlNode
 from koordpolicy.engine.documents.nodes import read_file
@@ -39,12 +40,17 @@ _KINDS: Final = {
 
 
 class PolicyLanguageServer(LanguageServer):
-    """A language server for policy files; `debounce` are the seconds without a change before a directory is linted."""
+    """A language server for policy files.
 
-    def __init__(self, linter: Linter, debounce: float) -> None:
+    `debounce` are the seconds without a change before a directory is linted, `extensions` the functions of Python
+    plugins.
+    """
+
+    def __init__(self, linter: Linter, debounce: float, extensions: tuple[Function, ...] = ()) -> None:
         super().__init__("koord-policy", __version__, types.TextDocumentSyncKind.Full)
         self.linter = linter
         self.debounce = debounce
+        self.extensions = extensions
         self.waiting: dict[Path, asyncio.Task[None]] = {}
         """Linting by directory: delayed, or running."""
         self.published: dict[Path, set[str]] = {}
@@ -161,7 +167,7 @@ def _register(server: PolicyLanguageServer) -> None:
     def complete(params: types.CompletionParams) -> types.CompletionList:
         text, offset = at(params)
         with Deadline(_SECONDS):
-            found = proposals(text, offset, server.shared(params.text_document.uri))
+            found = proposals(text, offset, server.shared(params.text_document.uri), server.extensions)
         return types.CompletionList(is_incomplete=False, items=[
             types.CompletionItem(each.label, kind=_KINDS[each.kind], detail=each.detail or None,
                                  documentation=each.doc or None) for each in found
@@ -171,7 +177,7 @@ def _register(server: PolicyLanguageServer) -> None:
     def hover(params: types.HoverParams) -> types.Hover | None:
         text, offset = at(params)
         with Deadline(_SECONDS):
-            found = described(text, offset, server.shared(params.text_document.uri))
+            found = described(text, offset, server.shared(params.text_document.uri), server.extensions)
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, found)) if found else None
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)

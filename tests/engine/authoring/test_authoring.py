@@ -7,8 +7,10 @@ import pytest
 from koordpolicy.engine.authoring.hover import described
 from koordpolicy.engine.authoring.policy_text import PolicyText
 from koordpolicy.engine.authoring.positions import offset_of, position_of
-from koordpolicy.engine.authoring.proposals import proposals
+from koordpolicy.engine.authoring.proposals import Proposal, proposals
 from koordpolicy.engine.authoring.symbols import declaration, name_at, occurrences, renamed
+from koordpolicy.engine.cel.check.environment import Function, Overload
+from koordpolicy.engine.cel.values.types import STRING
 from koordpolicy.engine.documents import YamlNode
 from koordpolicy.engine.source import PolicyError, Source
 
@@ -72,6 +74,14 @@ def in_filter(expression: str) -> list[str]:
 ])
 def test_what_fits_in_an_expression_is_proposed(expression: str, expected: list[str]):
     assert in_filter(expression) == expected
+
+
+def test_functions_of_python_plugins_are_proposed():
+    function = Function("zoneOf", (Overload("zone_of", (STRING,), STRING, str),), "The zone of a node.")
+    text = PLUGIN.replace("FILTER", "zoneO")
+    offset = text.index("zoneO") + len("zoneO")
+    assert proposals(PolicyText(Source("", text)), offset, shared(), (function,)) == (
+        Proposal("zoneOf", "function", "zoneOf(string) -> string", "The zone of a node."),)
 
 
 def test_an_empty_expression_proposes_all_names():

@@ -59,6 +59,7 @@ READ = {
     ("explain", "--policies"): ("explain", "p", "--cluster", CLUSTER, "--policies", GONE),
     ("explain", "--config"): ("explain", "p", "--cluster", CLUSTER, "--config", GONE),
     ("explain", "--replay"): ("explain", "--qos", "n", "--replay", GONE),
+    ("fmt", "paths"): ("fmt", GONE),
     ("hash", "path"): ("hash", GONE),
     ("lint", "paths"): ("lint", GONE),
     ("lint", "--config"): ("lint", POLICIES, "--config", GONE),
@@ -107,6 +108,11 @@ READ = {
     ("simulate", "--trace"): ("simulate", "--trace", GONE),
     ("sweep", "--trace"): ("sweep", "--trace", GONE, "--seed", "1"),
     ("test", "paths"): ("test", GONE),
+    ("top", "--cluster"): ("top", "--cluster", GONE, "--once"),
+    ("top", "--token-file"): ("top", *ENDPOINT, "--token-file", GONE, "--once"),
+    ("top", "--ca"): ("top", *ENDPOINT, "--ca", GONE, "--once"),
+    ("top", "--cert"): ("top", *ENDPOINT, "--cert", GONE, "--once"),
+    ("top", "--key"): ("top", *ENDPOINT, "--cert", GONE, "--key", GONE, "--once"),
 }
 """By command and option, a command line whose file is not there."""
 
