@@ -15,7 +15,7 @@ from .client_options import LEASE_OPTIONS, LIMIT_OPTIONS, add_lease_arguments, a
 from .composition import need_file
 from .durations import seconds
 from .ending import end_at_signals, leave
-from .exits import Exit, Stop, refuse_given
+from .exits import Exit, Stop
 from .logs import start_server_logs
 from .reloading import PolicyLoader, check_paths, load_vetted
 from .serving import admin_token_of, listen, tls_of
@@ -79,7 +79,6 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output != "text" or options.now is not None or options.cycles != 1:
         raise Stop("`--output`, `--now` and `--cycles` mean nothing to a descheduler of a live cluster: add `--once "
                    "--dry-run`, or look at its /status, events and logs")
-    refuse_given(options, ("scheduler_config",), "goes with `--once --dry-run`")
     check_paths(options)
     connect = partial(load_connection, options.cluster.partition(":")[2] or None)
     tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
@@ -150,6 +149,8 @@ def _load(
     from koordpolicy.engine.reload.followed_file import FollowedFile  # noqa: PLC0415
     from koordpolicy.engine.serving.garbage_collection import ShortCollections  # noqa: PLC0415
 
+    from .proving import scheduler_of_pods  # noqa: PLC0415
+
     def read(source: Source) -> DeschedulerConfiguration:
         return _with_options(options, config.read(source, live=True))
 
@@ -177,7 +178,8 @@ def _load(
     server = DeschedulerServer(
         connect, policies.live, configuration, settings=_settings(options, configuration()),
         requests=operations.requests, observers=[operations], on_attempt=[operations.attempted],
-        ready=lambda made: _say_ready(made, policies.live.registry), collections=collections)
+        ready=lambda made: _say_ready(made, policies.live.registry), collections=collections,
+        scheduler=scheduler_of_pods(options.scheduler_config, policies.live))
     if options.check_permissions is not False:
         check_permissions(connect(), server.permissions(), server.settings.lease)
     reloader.stage_with(lambda registry: server.vet(registry=registry))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koordpolicy.engine.comparison.placements import SchedulerPlacements
+from koordpolicy.engine.descheduler.live.server import SchedulerOfPods
 from koordpolicy.engine.descheduler.profile import DeschedulerProfile
 from koordpolicy.engine.descheduler.proof.prove import Proving
 from koordpolicy.engine.descheduler.proof.store import FileMemoryStore
@@ -17,7 +18,7 @@ from koordpolicy.engine.framework.points import Framework, Proof
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.profiles import configuration
-from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
+from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, all_reads_of
 from koordpolicy.engine.source import in_order, render
 
 from .composition import DEFAULT_PROFILE, need_file
@@ -46,11 +47,30 @@ def proving(options: argparse.Namespace, registry: Registry, cluster: Cluster, n
     if settings is None:
         yield None if memory is None else Proving(memory=memory)
         return
-    scheduler = Scheduler(cluster, Live(registry), settings, clock=lambda: now)
+    placements = SchedulerPlacements(Scheduler(cluster, Live(registry), settings, clock=lambda: now))
     try:
-        yield Proving(SchedulerPlacements(scheduler), memory=memory)
+        yield Proving(placements, memory=memory)
     finally:
-        scheduler.close()
+        placements.close()
+
+
+def scheduler_of_pods(path: Path | None, live: Live) -> SchedulerOfPods | None:
+    """Return the scheduler of a live cluster's pods by the file of `--scheduler-config` and the policies.
+
+    None without a file: SchedulerPlugins alone are no reason to follow, and need rights for, all that a scheduler
+    reads.
+
+    Raises:
+        Stop: there is no such file.
+        PolicyError: it is not valid.
+    """
+    settings = None if path is None else _settings(path, live.registry)
+    if settings is None:
+        return None
+    return SchedulerOfPods(
+        lambda registry: all_reads_of(settings.profiles, registry),
+        lambda cluster, clock: SchedulerPlacements(Scheduler(cluster, live, settings, clock=clock)),
+    )
 
 
 def save_memory(options: argparse.Namespace, memory: UselessEvictionMemory | None) -> None:

@@ -51,6 +51,10 @@ class SchedulerPlacements:
             _preferences(verdict, home),
         )
 
+    def close(self) -> None:
+        """Close the scheduler."""
+        self._scheduler.close()
+
     def _best(self, verdict: Verdict) -> tuple[str, ...]:
         """Return the nodes of which the scheduler chooses one at random; empty if its choice is certain."""
         if self._scheduler.settings.tie_break == "first" or verdict.totals is None:

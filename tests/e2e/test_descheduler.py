@@ -391,3 +391,42 @@ def test_a_missing_right_is_named_at_start(
     for text in ("does not permit to `list` nodes cluster-wide", "`create` pods/eviction cluster-wide",
                  f"`get` leases.coordination.k8s.io in the namespace `{NAMESPACE}`", "deploy/descheduler"):
         assert text in ended.stderr, ended.stderr
+
+
+LEAVE_ONE = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: leave-one}
+spec:
+  type: Balance
+  match: {pods: {namespaces: [NAMESPACE]}}
+  nodes: {source: nodeInfo.name == 'one'}
+"""
+
+
+def test_evictions_are_proved_by_the_scheduler_and_loops_are_remembered_in_a_config_map(
+    plane: ControlPlane, admin: AdminClient, namespace: str, tmp_path: Path,
+):
+    for name, node in (("back", "one"), ("away", "two")):
+        admin.create(f"/api/v1/namespaces/{namespace}/pods", {
+            "metadata": {"name": name, "ownerReferences": [{**OWNER, "name": name, "uid": f"owner-of-{name}"}]},
+            "spec": {"nodeName": "one", "nodeSelector": {"kubernetes.io/hostname": node},
+                     "terminationGracePeriodSeconds": 0, "containers": [{"name": "main", "image": "example/main"}]}})
+    policies, scheduler = tmp_path / "policies.yaml", tmp_path / "scheduler.yaml"
+    policies.write_text(LEAVE_ONE.replace("NAMESPACE", namespace))
+    scheduler.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+                         "profiles: [{schedulerName: default-scheduler}]\n")
+    config = configuration(tmp_path, namespace, states=("CrashLoopBackOff",))
+    with DeschedulerProcess(
+        plane.kubeconfig(), tmp_path, "--config", str(config), "--policies", str(policies), "--scheduler-config",
+        str(scheduler), "--memory", f"configmap:{namespace}/evictions",
+    ) as process:
+        process.until_ready()
+        until(lambda: is_gone(admin, namespace, "away"))
+        process.until_cycle(process.status()["cycles"] + 2)
+        assert not is_gone(admin, namespace, "back")
+        assert process.stop() == 0
+    data = admin.get(f"/api/v1/namespaces/{namespace}/configmaps/evictions")["data"]["eviction-memory.json"]
+    useless, = json.loads(data)["useless"]
+    assert (useless["workload"], useless["node"], useless["streak"]) == (f"{namespace}/ReplicaSet/back", "one", 1)
+    assert "would come back to one: leave-one (nodes.source) evicts from it" in useless["message"]

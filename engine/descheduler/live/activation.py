@@ -7,7 +7,7 @@ the profiles before stay active, and the fault is reported until the next change
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -110,7 +110,7 @@ class ProfileActivator:
         return Handle(profile, self._snapshot, lambda: self._snapshot().now, log, client=self._client)
 
 
-def reads_of(*made: tuple[DeschedulerProfile, ...]) -> FieldSets:
-    """Return the fields of each kind that the plugins of these profiles and evictions read."""
+def reads_of(*made: tuple[DeschedulerProfile, ...], others: Iterable[Read] = ()) -> FieldSets:
+    """Return the fields of each kind that the plugins of these profiles, evictions and `others` read."""
     reads = [read for profiles in made for profile in profiles for plugin in profile.plugins for read in plugin.reads]
-    return fields_read([*reads, *OWN_READS])
+    return fields_read([*reads, *OWN_READS, *others])

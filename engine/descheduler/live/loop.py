@@ -268,6 +268,10 @@ class LiveDescheduler:
                                error=f"{type(error).__name__}: {error}")
         if self._memory is not None:
             self._memory.end(result.memory, dry_run=configuration.dry_run)
+        for each in result.evicted:
+            if each.proof is not None and each.proof.warns:
+                _LOG.warning("the eviction of %s may not help: %s", each.pod, each.proof.message,
+                             extra={"pod": each.pod})
         return result
 
     # Background controllers

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,12 +19,15 @@ from koordpolicy.engine.client.event_recorder import EventRecorder, end_recordin
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings, new_identity
 from koordpolicy.engine.client.permissions import Permission
+from koordpolicy.engine.client.resources import BY_KIND
 from koordpolicy.engine.client.transport import RequestObserver, Transport
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
+from koordpolicy.engine.cluster.kinds import FieldSets, Read
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
+from koordpolicy.engine.framework.handle import Closeable
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
@@ -32,6 +35,8 @@ from ..config import DeschedulerConfiguration
 from ..migration.live_api import LiveMigrationApi
 from ..migration.worker import MigrationWorker
 from ..pods import budgets_of
+from ..profile import DeschedulerProfile
+from ..proof.verdicts import SuccessorPlacements
 from .activation import ProfileActivator, reads_of
 from .client import DeschedulerClient
 from .evictions import AttemptedEviction, LiveEvictions
@@ -68,6 +73,16 @@ class DeschedulerSettings:
     """Namespace and name of the ConfigMap with the useless evictions; None if they are not remembered."""
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerOfPods:
+    """The scheduler by which evictions are proved."""
+
+    reads: Callable[[Registry], Iterable[Read]]
+    """The objects that its plugins read, of the policies of a registry."""
+    placements: Callable[[Cluster, Callable[[], int]], SuccessorPlacements]
+    """Its placements on snapshots of a cluster; with a clock, in nanoseconds since the epoch."""
+
+
 class DeschedulerServer:
     """One descheduler of a live cluster. `run` it once; `stop` may be called from any thread, or a signal handler."""
 
@@ -76,11 +91,13 @@ class DeschedulerServer:
         settings: DeschedulerSettings | None = None, requests: RequestObserver | None = None,
         observers: Sequence[ReportObserver] = (), on_attempt: Sequence[Callable[[AttemptedEviction], object]] = (),
         ready: Callable[[DeschedulerServer], None] = lambda _: None, collections: ShortCollections | None = None,
+        scheduler: SchedulerOfPods | None = None,
     ) -> None:
         """`connect` returns a new connection; its errors are raised here. `configuration` returns the newest one.
 
         `ready` is called when the first lists are applied, before the process waits for the Lease. `requests` measures
-        all requests but those for the Lease; `observers` see each cycle, `on_attempt` each eviction.
+        all requests but those for the Lease; `observers` see each cycle, `on_attempt` each eviction. Without a
+        `scheduler` no eviction is proved.
 
         Raises:
             PolicyError: the configuration and the policies do not go together.
@@ -91,6 +108,7 @@ class DeschedulerServer:
         self._configuration = configuration
         self._ready = ready
         self._collections = collections
+        self._scheduler = scheduler
         lease = settings.lease
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
@@ -122,17 +140,21 @@ class DeschedulerServer:
         try:
             for transport in self._transports:
                 self.io.on_close(transport.close)
-            self.feed = Feed(self.io, watching, reads_of(self._checked), wake=self._wake, revise=leaving.revise,
-                             finished_pods=True)
+            self._placements = None if scheduler is None else scheduler.placements(cluster, clock)
+            self.feed = Feed(self.io, watching, self._reads(live.registry, self._checked), wake=self._wake,
+                             revise=leaving.revise, finished_pods=True)
             self.descheduler = LiveDescheduler(
                 cluster, self.activator, feed=self.feed, client=self.client, leaving=leaving, leads=self.leads,
                 gave_up=self._gave_up, clock=self.feed.now, longest_staleness_s=settings.longest_staleness_s,
                 once=settings.once, observers=observers, ready=self._begin, settle=self._settle,
-                memory=self._memory(writer))
+                memory=self._memory(writer), placements=self._placements)
             self.feed.start()
         except BaseException:
             self.io.close()
             raise
+
+    def _reads(self, registry: Registry, *made: tuple[DeschedulerProfile, ...]) -> FieldSets:
+        return reads_of(*made, others=() if self._scheduler is None else self._scheduler.reads(registry))
 
     def _memory(self, writer: ClusterWriter) -> CycleMemory | None:
         if self.settings.memory is None:
@@ -148,7 +170,14 @@ class DeschedulerServer:
 
     def permissions(self) -> tuple[Permission, ...]:
         """Return what this process needs cluster-wide."""
-        return needed(self._checked, dry_run=self.configuration.dry_run)
+        own = needed(self._checked, dry_run=self.configuration.dry_run)
+        known = {(each.group, each.resource) for each in own}
+        reads = () if self._scheduler is None else self._scheduler.reads(self._live.registry)
+        resources = {resource for read in reads if (resource := BY_KIND.get(read.kind)) is not None}
+        return (*own, *(
+            Permission(each.group, each.plural, ("list", "watch"), "proofs of evictions")
+            for each in sorted(resources, key=lambda each: each.plural) if (each.group, each.plural) not in known
+        ))
 
     def leads(self) -> bool:
         """Return True while this process may run cycles; for any thread."""
@@ -171,11 +200,13 @@ class DeschedulerServer:
             PolicyError: a plugin cannot be made for a profile, or these objects are not listed in time.
         """
         with self._vetting:
-            checked = self.activator.check(registry or self._live.registry, configuration or self._configuration())
+            newest = registry or self._live.registry
+            checked = self.activator.check(newest, configuration or self._configuration())
             # What is checked may be refused, and the active ones go on.
-            reads = reads_of(checked, self._checked)
+            active = self._reads(self._live.registry, self._checked)
+            reads = self._reads(newest, checked, self._checked)
             if self.descheduler.view.synced:
-                self.feed.cover(reads, _READS_S, active=reads_of(self._checked),
+                self.feed.cover(reads, _READS_S, active=active,
                                 ended=lambda: self.descheduler.stopping)
             else:
                 self.feed.require(reads)
@@ -198,6 +229,8 @@ class DeschedulerServer:
             if self.election is not None and not self.election.stop(_RELEASE_S):
                 _LOG.warning("the Lease was not released in time")
             self.io.close(_CLOSE_S)
+            if isinstance(self._placements, Closeable):
+                self._placements.close()
             if self._collections is not None:
                 self._collections.close()
 
