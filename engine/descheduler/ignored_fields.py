@@ -23,13 +23,13 @@ IGNORED: Final[Mapping[str, str]] = {
     "enableProfiling": _NO_PROFILING, "enableContentionProfiling": _NO_PROFILING,
 }
 
-_NO_JOBS: Final = "only dry runs are built: no migration job is created or worked off"
-IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {
-    "MigrationController": dict.fromkeys((
-        "maxConcurrentReconciles", "objectLimiters", "evictQPS", "evictBurst", "evictionPolicy", "defaultJobTTL",
-        "defaultDeleteOptions", "arbitrationArgs",
-    ), _NO_JOBS),
-}
+_ONE_BY_ONE: Final = {"maxConcurrentReconciles": "migration jobs are worked off one step after the other"}
+_OF_JOBS: Final[Mapping[str, str]] = dict.fromkeys((
+    "objectLimiters", "evictQPS", "evictBurst", "evictionPolicy", "defaultJobTTL", "defaultDeleteOptions",
+    "arbitrationArgs",
+), "one dry run creates no migration job, and works none off")
+"""The arguments of MigrationController without effect in one dry run."""
+IGNORED_ARGS: Final[Mapping[str, Mapping[str, str]]] = {"MigrationController": {**_ONE_BY_ONE, **_OF_JOBS}}
 
 IGNORED_OF_LEVELS: Final[Mapping[str, str]] = dict.fromkeys(
     ("keepThreshold", "rejectThreshold"), "pods leave a level whatever its nodes use, as in Koordinator")
@@ -50,7 +50,7 @@ def warnings_of(node: YamlNode, *, live: bool = False) -> Iterator[Problem]:
             if args is not None and plugin == "CustomPriority":
                 yield from _of_levels(args, prefix)
             if args is not None and plugin in IGNORED_ARGS:
-                yield from ignored(args, IGNORED_ARGS[plugin], prefix)
+                yield from ignored(args, _ONE_BY_ONE if live else IGNORED_ARGS[plugin], prefix)
 
 
 def _of_levels(args: YamlNode, prefix: str) -> Iterator[Problem]:

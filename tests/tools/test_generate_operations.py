@@ -33,6 +33,7 @@ from koordpolicy.engine.descheduler.live import metric_table as descheduler_tabl
 from koordpolicy.engine.descheduler.live.loop import CycleReport
 from koordpolicy.engine.descheduler.live.loop import LoopView as DeschedulerView
 from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations
+from koordpolicy.engine.descheduler.migration.worker import MigrationFigures
 from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.framework.qos import Storage
 from koordpolicy.engine.framework.registry import Live, Registry
@@ -147,7 +148,8 @@ def of_descheduler() -> dict[str, str]:
     view = DeschedulerView(synced=True, last=CycleReport(1, 2.0, 3.0, CycleResult(1, dry_run=True, nodes=2)))
     operations.follow(SimpleNamespace(
         descheduler=SimpleNamespace(view=view), feed=SimpleNamespace(views={"Pod": KindView(1.0)}),
-        evictions=SimpleNamespace(holds=dict), leads=lambda: True, activator=SimpleNamespace(fault="")),
+        evictions=SimpleNamespace(holds=dict), leads=lambda: True, activator=SimpleNamespace(fault=""),
+        migrations=SimpleNamespace(figures=MigrationFigures(ended={("Failed", "Timeout"): 1}))),
         SimpleNamespace(status=lambda: SimpleNamespace(emptied=())), None)
     try:
         return families(operations.registry.text().decode())

@@ -41,8 +41,17 @@ HELD_BUDGETS: Final = MetricSpec(
 CONFIGURATION_REFUSED: Final = MetricSpec(
     "koord_policy_descheduler_configuration_refused", _G,
     "1 if the newest content of the configuration file, or the newest policies with it, are refused")
+MIGRATION_JOBS: Final = MetricSpec(
+    "koord_policy_descheduler_migration_jobs", _G,
+    "Migration jobs that have not ended, by state: waiting (for arbitration), running", ("state",))
+MIGRATIONS_ENDED: Final = MetricSpec(
+    "koord_policy_descheduler_migrations_ended_total", _C,
+    "Migration jobs that this process ended, by phase and reason; jobs that succeeded have none", ("phase", "reason"))
+MIGRATION_STEPS: Final = MetricSpec(
+    "koord_policy_descheduler_migration_steps_total", _C,
+    "Steps of migration jobs by result: done, failed (a request was refused or had no answer)", ("result",))
 
 TABLE: Final = (
     PODS_EVICTED, LEADER, READY, GENERATION, CYCLES, CYCLE_SECONDS, LAST_CYCLE, CANDIDATES, FAILURES, STALENESS,
-    FAULTY_WATCH, HELD_BUDGETS, CONFIGURATION_REFUSED,
+    FAULTY_WATCH, HELD_BUDGETS, CONFIGURATION_REFUSED, MIGRATION_JOBS, MIGRATIONS_ENDED, MIGRATION_STEPS,
 )

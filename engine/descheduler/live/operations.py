@@ -101,6 +101,10 @@ class DeschedulerOperations:
         yield table.FAULTY_WATCH.of(*(((kind,), int(each.stale)) for kind, each in kinds.items()))
         yield table.HELD_BUDGETS.value(len(server.evictions.holds().keys() - {"*"}))
         yield table.CONFIGURATION_REFUSED.value(int(bool(self._refusal())))
+        figures = server.migrations.figures
+        yield table.MIGRATION_JOBS.of((("waiting",), figures.waiting), (("running",), figures.running))
+        yield table.MIGRATIONS_ENDED.of(*figures.ended.items())
+        yield table.MIGRATION_STEPS.of((("done",), figures.steps - figures.failures), (("failed",), figures.failures))
 
     # Health
 

@@ -149,8 +149,7 @@ class ObjectServer:
         return web.json_response(refusal(404, "NotFound"), status=404)
 
     async def _write(self, request: web.Request) -> web.Response:
-        """Answer a POST, PUT, DELETE or a merge patch, also of a status; the next one with `refusals`, if there are some.
-        """
+        """Answer a write, of an object or a status; with the next one of `refusals`, if there are some."""
         body = await request.json()
         self.writes.append((request.method, request.path, body))
         if self.refusals:
