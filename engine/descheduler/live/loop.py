@@ -282,9 +282,9 @@ class LiveDescheduler:
                 each.changed = True
 
     def _step(self) -> None:
-        """Step the background controllers that are due."""
+        """Step the background controllers that are due; in a dry run none is, as they write."""
         active = self._active
-        if active is None or self._stopping:
+        if active is None or self._stopping or active.configuration.dry_run:
             return
         self._stepped = {id(plugin.instance): self._stepped.get(id(plugin.instance)) or _stepped(plugin)
                          for plugin in active.plugins if isinstance(plugin.instance, BackgroundController)}
