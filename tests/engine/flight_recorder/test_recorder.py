@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 
 import pytest
@@ -204,7 +205,8 @@ def test_the_end_of_a_permit_is_recorded(tmp_path):
 
 
 @pytest.mark.parametrize(("cut", "notes", "gaps"), [(40, 1, 0), (1_000_000, 0, 0)])
-def test_a_segment_that_is_cut_off_leaves_a_gap(tmp_path, cut, notes, gaps):
+def test_a_segment_that_is_cut_off_leaves_a_gap(tmp_path, monkeypatch, cut, notes, gaps):
+    monkeypatch.setattr("koordpolicy.engine.flight_recorder.recorder._FLUSH_S", math.inf)  # a segment is one block
     run = Recorded(tmp_path, [make_node("a", "99")])
     for number in range(30):
         run.cluster.upsert(make_pod(f"p{number}"))
