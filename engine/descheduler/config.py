@@ -63,7 +63,7 @@ class DeschedulerConfiguration:
     """A valid configuration.
 
     `interval` is in nanoseconds, 0 runs one cycle; `plain` is the whole internal form; `warnings` are about fields of
-    the file without effect. `reports_failures` makes an event of each eviction that the API server refuses.
+    the file without effect.
     """
 
     interval: int
@@ -73,7 +73,6 @@ class DeschedulerConfiguration:
     profiles: tuple[DeschedulerProfileSpec, ...]
     plain: Mapping[str, Any] = field(default_factory=dict, repr=False)
     warnings: tuple[Problem, ...] = ()
-    reports_failures: bool = False
 
 
 def default() -> DeschedulerConfiguration:
@@ -119,7 +118,7 @@ def read(source: Source, *, live: bool = False) -> DeschedulerConfiguration:
 def _of_policy(policy: KubernetesPolicy) -> DeschedulerConfiguration:
     return DeschedulerConfiguration(
         interval=0, dry_run=False, node_selector=policy.node_selector, limits=policy.limits, profiles=policy.profiles,
-        plain=policy.plain, warnings=policy.warnings, reports_failures=policy.reports_failures,
+        plain=policy.plain, warnings=policy.warnings,
     )
 
 

@@ -161,7 +161,7 @@ class CycleEvictor:
                 return False
             try:
                 result = self._evicted_by(evictor, pod, EvictOptions(
-                    reason, self._profile.name, self._plugin, rule, choice,
+                    reason, self._profile.name, self._plugin, rule, choice, self._profile.reports_failures,
                 ))
             except EvictionRefusedError as refused:
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule=refused.rule, message=str(refused))

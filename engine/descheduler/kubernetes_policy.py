@@ -43,8 +43,6 @@ class KubernetesPolicy:
     profiles: tuple[DeschedulerProfileSpec, ...]
     limits: CycleLimits
     node_selector: Mapping[str, Any] | None
-    reports_failures: bool
-    """True if an eviction that the API server refuses is an event."""
     plain: Mapping[str, Any]
     warnings: tuple[Problem, ...]
 
@@ -62,7 +60,7 @@ def read_policy(node: YamlNode) -> KubernetesPolicy:
     written = items_at(node, "profiles")
     return KubernetesPolicy(
         profiles=tuple(
-            _profile(each or {}, written[index] if written else None, content.get("gracePeriodSeconds"))
+            _profile(each or {}, written[index] if written else None, content)
             for index, each in enumerate(content.get("profiles") or [{}])
         ),
         limits=CycleLimits(
@@ -70,13 +68,12 @@ def read_policy(node: YamlNode) -> KubernetesPolicy:
             content.get("maxNoOfPodsToEvictTotal"),
         ),
         node_selector=parse_selector(content["nodeSelector"]) if content.get("nodeSelector") else None,
-        reports_failures=bool(content.get("evictionFailureEventNotification")),
         plain=content,
         warnings=tuple(_warnings(node)),
     )
 
 
-def _profile(profile: Mapping[str, Any], node: YamlNode | None, grace_period_s: int | None) -> DeschedulerProfileSpec:
+def _profile(profile: Mapping[str, Any], node: YamlNode | None, policy: Mapping[str, Any]) -> DeschedulerProfileSpec:
     plugins = profile.get("plugins") or {}
     points = {name: (plugins.get(name) or {}) for name in ("deschedule", "balance", "filter", "preevictionfilter")}
     enabled = {name: tuple(of.get("enabled") or ()) for name, of in points.items()}
@@ -87,7 +84,8 @@ def _profile(profile: Mapping[str, Any], node: YamlNode | None, grace_period_s: 
         profile.get("name") or DEFAULT_NAME, deschedule=enabled["deschedule"], balance=enabled["balance"],
         evict=(EVICTOR,), filter=filters if EVICTOR in filters else (EVICTOR, *filters),
         disabled=frozenset(name for of in points.values() for name in of.get("disabled") or ()),
-        args=configs, configured=tuple(configs), grace_period_s=grace_period_s, written=dict(written_args(node)),
+        args=configs, configured=tuple(configs), grace_period_s=policy.get("gracePeriodSeconds"),
+        reports_failures=bool(policy.get("evictionFailureEventNotification")), written=dict(written_args(node)),
         places={
             ("filter" if point == "preevictionfilter" else point, name): span
             for (point, name), span in places_of_plugins(node)

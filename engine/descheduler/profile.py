@@ -57,6 +57,8 @@ class DeschedulerProfileSpec:
     """The plugin names of its arguments as written, to find duplicates."""
     grace_period_s: int | None = None
     """Seconds until the containers of an evicted pod are killed; None leaves it to the pod."""
+    reports_failures: bool = False
+    """True if each eviction that the API server refuses is an event."""
     written: Mapping[str, YamlNode] = field(default_factory=dict, repr=False, compare=False)
     """The arguments in the file, by plugin name, for the positions of problems."""
     places: Mapping[tuple[str, str], Span] = field(default_factory=dict, repr=False, compare=False)
@@ -93,6 +95,8 @@ class DeschedulerProfile:
     evict: RunningPlugin | None
     grace_period_s: int | None = None
     """Seconds until the containers of an evicted pod are killed, if no filter chooses others; None: the pod's."""
+    reports_failures: bool = False
+    """True if each eviction that the API server refuses is an event."""
 
     @property
     def plugins(self) -> tuple[RunningPlugin, ...]:
@@ -197,7 +201,7 @@ class _ProfileBuilder:
             self._complain("no evict plugin is enabled")
         return DeschedulerProfile(
             spec.name, spec.node_selector, tuple(lists["deschedule"]), tuple(lists["balance"]), tuple(lists["filter"]),
-            lists["evict"][0] if lists["evict"] else None, spec.grace_period_s,
+            lists["evict"][0] if lists["evict"] else None, spec.grace_period_s, spec.reports_failures,
         )
 
     def _named(self, point: str, names: Sequence[str], *, dry_run: bool) -> list[RunningPlugin]:

@@ -57,6 +57,8 @@ class EvictOptions:
     rule: str = ""
     """The criterion or the phase that chose the pod."""
     choice: EvictionChoice = EvictionChoice()
+    reports_failure: bool = False
+    """True if an eviction that the API server refuses is to be an event."""
 
 
 class Evictor(Protocol):

@@ -47,7 +47,8 @@ class DeschedulerClient:
         grace_s = options.choice.grace_period_s
         return self.evictions.evict(EvictionRequest(
             pod.object, options.choice.mode or EvictionMode.EVICTION, options.reason, strategy=options.plugin,
-            controller=options.profile, delete_options=None if grace_s is None else {"gracePeriodSeconds": grace_s}))
+            controller=options.profile, delete_options=None if grace_s is None else {"gracePeriodSeconds": grace_s},
+            reports_failure=options.reports_failure))
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Change an object by the difference, and return it as the server has it then; raises `OSError`."""

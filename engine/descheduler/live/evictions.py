@@ -32,6 +32,8 @@ SOFT_EVICTION: Final = "scheduling.koordinator.sh/soft-eviction"
 REQUEST_S: Final = 10.0
 """The time for one request. A budget that changes all the time takes the server up to ten seconds."""
 REASON: Final = "Descheduled"
+FAILED_REASON: Final = "EvictionFailed"
+"""The reason of the event of a refused eviction; Kubernetes descheduler's (`evictionFailureEventNotification`)."""
 _SUCCESS: Final = "success"
 LEAVING: Final = "leaving"
 """The rule of the refusal of a pod whose eviction was requested before."""
@@ -55,6 +57,8 @@ class EvictionRequest:
     note: str = ""
     """The text of the event; empty for `pod evicted by` with the strategy, and the reason."""
     delete_options: Mapping[str, Any] | None = None
+    reports_failure: bool = False
+    """True if a refusal of the API server is an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,21 +196,26 @@ class LiveEvictions:
 
     def _succeeded(self, request: EvictionRequest, *, gone: bool = False) -> None:
         if not gone:
-            metadata = request.pod["metadata"]
             if request.mode is not EvictionMode.SOFT_EVICTION:
                 self._left(request.pod)
-            if self._events is not None:
-                by = f"pod evicted by {request.strategy}"
-                self._events.record(
-                    pod_reference(str(metadata.get("namespace") or "default"), str(metadata["name"]),
-                                  str(metadata["uid"])),
-                    type="Normal", reason=REASON, action=request.action, controller=request.controller,
-                    note=request.note or (f"{by}: {request.reason}" if request.reason else by))
+            by = f"pod evicted by {request.strategy}"
+            self._record(request, "Normal", REASON,
+                         request.note or (f"{by}: {request.reason}" if request.reason else by))
         self._report(request, _SUCCESS, "it was gone already" if gone else "")
+
+    def _record(self, request: EvictionRequest, kind: str, reason: str, note: str) -> None:
+        if self._events is None:
+            return
+        metadata = request.pod["metadata"]
+        self._events.record(
+            pod_reference(str(metadata.get("namespace") or "default"), str(metadata["name"]), str(metadata["uid"])),
+            type=kind, reason=reason, action=request.action, controller=request.controller, note=note)
 
     def _refused(
         self, request: EvictionRequest, rule: str, message: str, retry_after_s: float, *, sent: bool = True,
     ) -> EvictionRefusedError:
+        if sent and request.reports_failure:
+            self._record(request, "Warning", FAILED_REASON, f"eviction by {request.strategy} failed: {message}")
         self._report(request, rule, message, sent=sent)
         return EvictionRefusedError(message, rule, retry_after_s=retry_after_s)
 

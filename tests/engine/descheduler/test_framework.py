@@ -204,3 +204,11 @@ def test_filters_choose_the_mode_and_a_mode_that_nobody_carries_out_keeps_the_po
     ]
     result = run(DeschedulerProfileSpec("p", deschedule=("Everyone",), filter=("KeepsWeb",), evict=("Babbles",)))
     assert evicted(result) == ["x", "y", "z"]
+
+
+def test_the_profile_has_a_grace_period_for_pods_for_which_no_filter_chooses_one():
+    spec = DeschedulerProfileSpec("p", deschedule=("Everyone",), evict=("Server",), grace_period_s=5,
+                                  reports_failures=True)
+    server, _ = serve(spec, objects=OBJECTS[:3])
+    assert [(options.choice, options.reports_failure) for _, options in server.calls] == [
+        (EvictionChoice(grace_period_s=5), True)]

@@ -48,7 +48,7 @@ profiles:
     preevictionfilter: {enabled: [MigrationController]}
 - name: two
 """)
-    assert (found.interval, found.limits, found.reports_failures) == (0, CycleLimits(2, 3, 4), True)
+    assert (found.interval, found.limits) == (0, CycleLimits(2, 3, 4))
     assert found.node_selector == {"matchExpressions": [
         {"key": "pool", "operator": "In", "values": ["a", "b"]}, {"key": "gpu", "operator": "DoesNotExist"},
     ]}
@@ -60,11 +60,11 @@ profiles:
                 "DefaultEvictor": {"nodeFit": True, "priorityThreshold": {"name": "high"}},
                 "PodLifeTime": {"maxPodLifeTimeSeconds": 60}, "RemoveDuplicates": {},
             },
-            configured=("DefaultEvictor", "PodLifeTime", "RemoveDuplicates"), grace_period_s=0,
+            configured=("DefaultEvictor", "PodLifeTime", "RemoveDuplicates"), grace_period_s=0, reports_failures=True,
         ),
         DeschedulerProfileSpec(
             "two", evict=("DefaultEvictor",), filter=("DefaultEvictor",), args={"DefaultEvictor": THRESHOLD},
-            configured=("DefaultEvictor",), grace_period_s=0,
+            configured=("DefaultEvictor",), grace_period_s=0, reports_failures=True,
         ),
     )
 

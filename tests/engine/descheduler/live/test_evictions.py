@@ -152,6 +152,14 @@ def test_a_refusal_is_sent_once_and_held_for_its_time(answer: Any, rule: str):
         assert len(it.bodies) == 2
 
 
+def test_a_refusal_is_an_event_where_the_profile_says_so():
+    with world(EXHAUSTED) as it:
+        assert [it.evict(reports_failure=True), it.evict(reports_failure=True)] == ["pdb-blocked", "pdb-blocked"]
+        ((name, kind, reason, action, controller, note),) = it.events  # of the request, not of what is held back
+        assert (name, kind, reason, action, controller) == ("web-1", "Warning", "EvictionFailed", "Evicting", "p")
+        assert note.startswith(f"eviction by PodLifeTime failed: {VIOLATES}")
+
+
 @pytest.mark.parametrize("answer", [
     json_answer(refusal(404, "NotFound", 'pods "web-1" not found'), 404),
     json_answer(refusal(409, "Conflict", "Precondition failed: UID in precondition: a, UID in object meta: b"), 409),
