@@ -30,7 +30,7 @@ START = 1_767_268_800 * SECOND
 
 @dataclass
 class Script:
-    """What happens in the rounds, and what was done: the plugins write here."""
+    """The happenings of the rounds, and the record of what was done: the plugins write here."""
 
     now: int = START
     rounds: list[Any] = field(default_factory=list)
