@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,15 @@ def test_kubectl_finds_the_plugin_and_its_completion(tmp_path: Path):
     ]
 
 
+def read_until(terminal: int, wanted: bytes) -> bytes:
+    text = b""
+    while wanted not in text:
+        ready, _, _ = select.select([terminal], [], [], 120)
+        assert ready, f"{wanted!r} did not come, but {text!r}"
+        text += os.read(terminal, 4096)
+    return text
+
+
 def test_top_ends_by_a_key_and_by_a_signal_and_restores_the_terminal():
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "koordpolicy", "top", "--cluster", "examples/cluster", "--interval", "0.1"]
@@ -76,15 +86,12 @@ def test_top_ends_by_a_key_and_by_a_signal_and_restores_the_terminal():
         before = termios.tcgetattr(theirs)
         process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=root,
                                    env={**os.environ, "NO_COLOR": "1", "TERM": "xterm", "LINES": "24", "COLUMNS": "80"})
-        text = b""
-        while b"q: quit" not in text:
-            text += os.read(ours, 4096)
+        text = read_until(ours, b"q: quit")
         if end == "q":
             os.write(ours, b"q")
         else:
             process.terminate()
-        while b"\x1b[?1049l" not in text:
-            text += os.read(ours, 4096)
+        text += read_until(ours, b"\x1b[?1049l")
         assert process.wait(timeout=120) == 0
         assert b"general-03" in text
         assert b"\x1b[3" not in text

@@ -10,7 +10,10 @@ from koordpolicy.engine.cli import COMMANDS
 
 from .conftest import Run
 
-HEAVY = ("aiohttp", "celpy", "jsonschema", "kubernetes", "numpy", "prometheus_client", "rich", "watchdog", "yaml")
+HEAVY = (
+    "aiohttp", "celpy", "jsonschema", "kubernetes", "lsprotocol", "numpy", "prometheus_client", "pygls", "rich", "shtab",
+    "watchdog", "yaml",
+)
 
 
 def test_help_imports_nothing_heavy():
