@@ -11,8 +11,8 @@ from koordpolicy.engine.cli import COMMANDS
 from .conftest import Run
 
 HEAVY = (
-    "aiohttp", "celpy", "jsonschema", "kubernetes", "lsprotocol", "numpy", "prometheus_client", "pygls", "rich", "shtab",
-    "watchdog", "yaml",
+    "aiohttp", "celpy", "jsonschema", "kubernetes", "lsprotocol", "numpy", "prometheus_client", "pygls", "rich",
+    "shtab", "watchdog", "yaml",
 )
 
 
