@@ -46,6 +46,7 @@ as a descheduler of a live cluster:
 
 _GRACE_S: Final = 30.0
 _INTERVAL_S: Final = 60.0
+_LEAST_STALENESS_S: Final = 75.0
 _LEASE_NAME: Final = "koord-descheduler"
 _LEASE_NAMESPACE: Final = "koordinator-system"
 OPTIONS: Final = ("interval", "max_staleness", "check_permissions", "leader_elect", *LEASE_OPTIONS, *LIMIT_OPTIONS)
@@ -79,6 +80,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.output != "text" or options.now is not None or options.cycles != 1:
         raise Stop("`--output`, `--now` and `--cycles` mean nothing to a descheduler of a live cluster: add `--once "
                    "--dry-run`, or look at its /status, events and logs")
+    if options.max_staleness is not None and options.max_staleness < _LEAST_STALENESS_S:
+        raise Stop(f"`--max-staleness` must be {_LEAST_STALENESS_S:g}s at least: a watch without changes is heard of "
+                   "about once a minute")
     check_paths(options)
     connect = partial(load_connection, options.cluster.partition(":")[2] or None)
     tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)

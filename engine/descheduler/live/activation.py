@@ -63,8 +63,8 @@ class ProfileActivator:
         self._client = client
         self._memory = SourceStreaks()
         self._instances = Instances(self._handle)
-        self._tried: tuple[int, int] | None = None
-        """The generation and the identity of the configuration that were tried last."""
+        self._tried: tuple[Registry, DeschedulerConfiguration] | None = None
+        """The policies and the configuration that were tried last."""
 
     def check(self, registry: Registry, configuration: DeschedulerConfiguration) -> tuple[DeschedulerProfile, ...]:
         """Return the profiles as they would be made, with plugins of their own.
@@ -82,10 +82,10 @@ class ProfileActivator:
             PolicyError: they cannot be made, and there are none before.
         """
         registry, configuration = self._live.registry, self._configuration()
-        if active is not None and ((registry is active.registry and configuration is active.configuration)
-                                   or (registry.generation, id(configuration)) == self._tried):
+        if active is not None and self._tried is not None and (
+                registry is self._tried[0] and configuration is self._tried[1]):
             return active
-        self._tried = registry.generation, id(configuration)
+        self._tried = registry, configuration
         try:
             with self._instances.adopting(registry) as adoption:
                 profiles = build_profiles(

@@ -106,19 +106,21 @@ class LiveDescheduler:
 
     def __init__(
         self, cluster: Cluster, activator: ProfileActivator, *, feed: ClusterFeed, client: Client,
-        leaving: LeavingPods,
-        leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
-        clock: Callable[[], int] = time.time_ns, longest_staleness_s: float = 180.0, once: bool = False,
+        leaving: LeavingPods, leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
+        clock: Callable[[], int] = time.time_ns, wall: Callable[[], float] = time.time,
+        longest_staleness_s: float = 180.0, once: bool = False,
         observers: Sequence[ReportObserver] = (), ready: Callable[[LiveDescheduler], None] = lambda _: None,
         settle: Callable[[], None] = lambda: None,
         memory: CycleMemory | None = None, placements: SuccessorPlacements | None = None,
     ) -> None:
         """`leads` returns whether this process may write now, `gave_up` whether it led and must end.
 
-        `client` writes for plugins, and `leaving` has the pods that it evicted. `ready` is called once, when the first
-        lists are applied. With `once`, `run` returns after one cycle. No cycle looks at objects of a kind of which the
-        API server was not heard for `longest_staleness_s` seconds. `settle` is called once a minute. `memory` remembers
-        useless evictions, and `placements` places successors on snapshots of the cluster, to prove evictions.
+        `clock` returns the API server's time in nanoseconds since the epoch, `wall` this machine's in seconds, by
+        which views are dated. `client` writes for plugins, `leaving` has the pods that it evicted. `ready` is called
+        once, when the first lists are applied. With `once`, `run` returns after one cycle. No cycle looks at objects of
+        a kind of which the API server was not heard for `longest_staleness_s` seconds. `settle` is called once a
+        minute. `memory` remembers useless evictions, and `placements` places successors on snapshots of the cluster, to
+        prove evictions.
         """
         self.view = LoopView()
         self.cluster = cluster
@@ -129,6 +131,7 @@ class LiveDescheduler:
         self._leads = leads
         self._gave_up = gave_up
         self._clock = clock
+        self._wall = wall
         self._longest_staleness_s = longest_staleness_s
         self._once = once
         self._observers = tuple(observers)
@@ -231,7 +234,7 @@ class LiveDescheduler:
         self._next_cycle = began + self._interval if self._interval else None
         self._renew_view()
         started = time.monotonic()
-        stale = stale_kinds(self._feed.views, self._known(active.kinds), began / 1e9, self._longest_staleness_s)
+        stale = stale_kinds(self._feed.views, self._known(active.kinds), self._wall(), self._longest_staleness_s)
         if stale:
             result = CycleResult(active.registry.generation, active.configuration.dry_run, 0, error="; ".join(stale))
         else:

@@ -142,6 +142,7 @@ def test_of_a_dump_only_dry_cycles_are_offered(run: Run, hot: Path, tmp_path: Pa
     (("--config", "gone.yaml"), "there is no file `gone.yaml`"),
     (("--policies", "gone"), "there is no file or directory `gone`"),
     (("--tls-cert", "a"), "`--tls-cert` and `--tls-key` go together"),
+    (("--max-staleness", "60s"), "`--max-staleness` must be 75s at least"),
     (("--interval", "often"), "`often` is not a time such as 60s or 5m"),
     (("--check-permissions=maybe",), "`maybe` is not true or false"),
     (("--leader-elect=false", "--leader-elect-resource-name", "x"), "goes without `--leader-elect=false`"),

@@ -114,8 +114,8 @@ def run(script: Script, *rounds: Any, once: bool = False, made: type[Evicts] = E
     seen = type("Seen", (), {"observe": staticmethod(reports.append)})
     loop = script.loop = LiveDescheduler(
         cluster, activator, feed=script, client=NOTHING, leaving=script.leaving, leads=lambda: script.leads,
-        gave_up=lambda: not script.leads and bool(reports), clock=lambda: script.now, longest_staleness_s=180.0,
-        once=once, observers=[seen])
+        gave_up=lambda: not script.leads and bool(reports), clock=lambda: script.now,
+        wall=lambda: script.now / 1e9, longest_staleness_s=180.0, once=once, observers=[seen])
     script.rounds = list(rounds)
     return loop.run(), reports
 
