@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -33,7 +34,8 @@ from koordpolicy.engine.reload.vet import Vetter
 from koordpolicy.engine.serving.listeners import ListenerThread
 from koordpolicy.engine.source import Source
 
-pytestmark = pytest.mark.browser
+# A browser may connect while a server ends: such a connection is nobody's, and closed by the collector of garbage.
+pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "build" / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -98,6 +100,7 @@ def serving(state: ConsoleState, guard: Guard | None = None, *, port: int = 0) -
     finally:
         listener.close()
         console.close()
+        gc.collect()  # here, and not in a later test of another module
 
 
 @pytest.fixture(scope="module")
