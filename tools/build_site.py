@@ -1,8 +1,8 @@
 """Build the documentation site: `python tools/build_site.py` writes build/site.
 
 Pages link to each other, and to files of the repository, by relative paths. So the pages and what they link to are
-copied to build/site-pages in their places, where the links hold too, and Zensical builds them from there. A broken link,
-a linked heading that does not exist, and a page that is in no section are errors.
+copied to build/site-pages in their places, where the links hold too, and Zensical builds them from there. A broken
+link, a linked heading that does not exist, and a page that is in no section are errors.
 """
 
 from __future__ import annotations
