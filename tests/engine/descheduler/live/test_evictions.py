@@ -218,3 +218,24 @@ def test_nothing_is_sent_without_leadership_and_without_a_uid():
         it.leads = False
         assert it.evict() == "not-leading"
         assert it.bodies == []
+
+
+def test_a_refusal_says_when_to_try_again_and_a_budget_that_permits_evictions_ends_it():
+    def budget(allowed: int) -> dict[str, Any]:
+        return {"metadata": {"name": "web", "namespace": "shop"}, "status": {"disruptionsAllowed": allowed}}
+
+    def seconds() -> float:
+        with pytest.raises(EvictionRefusedError) as caught:
+            it.evictions.evict(EvictionRequest(pod(), EvictionMode.EVICTION, "it is old", "PodLifeTime", "p"))
+        return caught.value.retry_after_s
+
+    with world(EXHAUSTED, EXHAUSTED, FINE) as it:
+        first = seconds()
+        it.now = 4.0
+        assert (first, seconds()) == (10.0, 6.0)
+        it.evictions.budget_changed(budget(0))
+        assert (seconds(), len(it.bodies)) == (6.0, 1)
+        it.evictions.budget_changed(budget(1))
+        assert (seconds(), len(it.bodies)) == (10.0, 2)
+        it.evictions.budget_changed(budget(1))
+        assert it.evict() == EvictionResult.EVICTED

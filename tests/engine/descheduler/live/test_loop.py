@@ -203,8 +203,9 @@ def test_a_refused_eviction_is_the_outcome_of_its_pod_and_no_failure():
 
 def test_a_dry_run_evicts_nothing_and_counts():
     script = Script(refuses=True)
-    _, (report,) = run(script, None, dry_run=True)
+    _, (report,) = run(script, None, dry_run=True, made=EvictsAndSteps)
     assert [each.pod for each in report.result.evicted] == ["d/web"]
+    assert script.log == ["barrier", "cycle at 0: web"]  # nor does a background controller, which writes, work
 
 
 def test_background_controllers_are_stepped_at_their_time_and_after_changes_of_what_they_read():
