@@ -165,3 +165,62 @@ contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
 clusters: [{name: nowhere, cluster: {server: 'http://127.0.0.1:9'}}]
 users: [{name: nobody, user: {token: secret}}]
 """
+
+
+SCHEDULER = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{schedulerName: default-scheduler}]
+"""
+
+
+@pytest.fixture
+def proved(tmp_path: Path) -> list[str]:
+    """The arguments of a cycle whose only candidate may run on its node only."""
+    item, usage = owned(pod("pinned", "500m", "hot"), "3700m")
+    item["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "hot"}
+    measured = metric("hot", "3700m")
+    measured["status"]["podsMetric"] = [usage]
+    hot = node("hot")
+    hot["metadata"]["labels"] = {"kubernetes.io/hostname": "hot"}
+    (tmp_path / "drain.yaml").write_text(DRAIN.replace("    target: usage.cpu * 100 / allocatable.cpu < 45\n", ""))
+    (tmp_path / "scheduler.yaml").write_text(SCHEDULER)
+    dump = write_dump(tmp_path / "dump.json", [node("cool"), hot, metric("cool", "400m"), measured, item])
+    return ["--cluster", str(dump), "--policies", str(tmp_path / "drain.yaml"), "--cycles", "2"]
+
+
+def test_a_pod_that_would_come_back_stays_and_its_cool_down_is_remembered(
+    run: Run, proved: list[str], tmp_path: Path,
+):
+    memory = tmp_path / "memory.json"
+    means = ["--scheduler-config", tmp_path / "scheduler.yaml"]
+    found = run("descheduler", "--once", "--dry-run", *proved, *means, "--memory", memory, "-o", "json").json
+    assert found["evicted"] == []
+    assert found["kept"][0]["proof"]["result"] == "loop"
+    assert found["kept"][0]["proof"]["loop"]["refused"].keys() == {
+        "NodeAffinity: node(s) didn't match Pod's node affinity/selector"}
+    again = run("descheduler", "--once", "--dry-run", *proved, *means, "--memory", memory, "-o", "json").json
+    assert again["kept"][0]["proof"]["result"] == "coolDown"
+    explained = run("explain", "shop/pinned", "--eviction", *proved, *means)
+    assert "drain-hot: chosen by movable, but its eviction does not help (proof: loop)" in explained.out
+    assert "proof: shop/pinned would come back to hot: drain-hot (movable) evicts from it" in explained.out
+    cooling = run("explain", "shop/pinned", "--eviction", *proved, "--memory", memory)
+    assert "cool-down   proof: cool-down until " in cooling.out
+
+
+def test_evictions_without_a_scheduler_are_said_not_to_be_proved(run: Run, proved: list[str], tmp_path: Path):
+    done = run("descheduler", "--once", "--dry-run", *proved)
+    assert done.out.splitlines()[-1] == (
+        "no eviction was proved: name the profiles of the pods' scheduler with `--scheduler-config`, or "
+        "SchedulerPlugins with `--policies`")
+    other = tmp_path / "other.yaml"
+    other.write_text(SCHEDULER.replace("default-scheduler", "another"))
+    done = run("descheduler", "--once", "--dry-run", *proved, "--scheduler-config", other)
+    assert "shop/pinned would be evicted: not proved: no profile for the scheduler `default-scheduler`" in done.err
+
+
+def test_a_damaged_memory_is_refused(run: Run, proved: list[str], tmp_path: Path):
+    damaged = tmp_path / "memory.json"
+    damaged.write_text("{}")
+    done = run("descheduler", "--once", "--dry-run", *proved, "--memory", damaged)
+    assert (done.exit, "is no memory of evictions: `format` must be" in done.err) == (3, True)
