@@ -1,4 +1,4 @@
-"""The look at the API server before a descheduler begins: whether it grants what the configuration needs.
+"""The look at the API server before a descheduler begins: whether it has evictions, and grants what is needed.
 
 A right that is missing shows otherwise as a kind that is never listed, or as evictions that all fail.
 """
@@ -6,6 +6,7 @@ A right that is missing shows otherwise as a kind that is never listed, or as ev
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterable
 from typing import Final
@@ -18,6 +19,7 @@ from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Tran
 from koordpolicy.engine.source import PolicyError, Problem
 
 _LOG: Final = logging.getLogger(__name__)
+_EVICTION: Final = "pods/eviction"
 
 
 def check_permissions(
@@ -42,8 +44,13 @@ def check_permissions(
 async def _problems(
     connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None,
 ) -> list[Problem]:
+    permissions = tuple(permissions)
     async with Transport(connection, user_agent="koord-policy/descheduler", rate=0) as transport:
         found = [_problem(each, verb, "") for each, verb in await missing(transport, permissions)]
+        if any(each.resource == _EVICTION for each in permissions) and not await _has_evictions(transport):
+            found.append(Problem(
+                "the API server does not support evictions: it has no resource `pods/eviction`", code="unsupported",
+                help="use an API server of Kubernetes 1.22 or later"))
         if election is not None:
             rights = lease(election.name)
             lacking = await missing(transport, rights, namespace=election.namespace)
@@ -51,10 +58,15 @@ async def _problems(
     return found
 
 
+async def _has_evictions(transport: Transport) -> bool:
+    resources = json.loads(await transport.request("GET", "/api/v1")).get("resources") or ()
+    return any(each.get("name") == _EVICTION for each in resources)
+
+
 def _problem(permission: Permission, verb: str, namespace: str) -> Problem:
     resource = f"{permission.resource}.{permission.group}" if permission.group else permission.resource
     where = f"in the namespace `{namespace}`" if namespace else "cluster-wide"
     return Problem(
-        f"the API server does not permit to `{verb}` {resource} {where}: needed for {permission.reason}",
+        f"the API server does not permit to `{verb}` {resource} {where}: {permission.reason}",
         help=f"grant `{verb}` on `{permission.resource}` to the user or service account (deploy/descheduler has the "
              "whole role), or start with `--check-permissions=false`", code="forbidden")
