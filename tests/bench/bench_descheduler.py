@@ -43,15 +43,16 @@ def main() -> Iterator[Figure]:
     words = os.environ.get("KOORD_POLICY_DESCHEDULER_BENCH", "").split()
     settings = {"sizes": "5000,50000", "rival": "1000", **dict(word.split("=", 1) for word in words)}
     for size in map(int, filter(None, settings["sizes"].split(","))):
-        title = f"{size:,} nodes, {size * _PER_NODE:,} pods"
-        found = _in_process(size, "eight")
-        bound = _BOUNDS.get(size)
-        yield Figure(f"{title}: first cycle / loop", found["first"], "times")
-        yield Figure(f"{title}: cycle, 1 % of pods changed / loop", found["later"], "times", bound)
-        yield Figure(f"{title}: the same, processor time", found["seconds"], "s")
-        yield Figure(f"{title}: candidates per cycle", found["candidates"], "pods")
-        yield Figure(f"{title}: memory, peak", found["memory"], "MiB")
+        for order in ("orderly", "random"):
+            title = f"{size:,} nodes, {size * _PER_NODE:,} pods, {order}"
+            found = _in_process(size, order)
+            yield Figure(f"{title}: first cycle / loop", found["first"], "times")
+            yield Figure(f"{title}: cycle, 1 % of pods changed / loop", found["later"], "times", _BOUNDS.get(size))
+            yield Figure(f"{title}: the same, processor time", found["seconds"], "s")
+            yield Figure(f"{title}: candidates per cycle", found["candidates"], "pods")
+            yield Figure(f"{title}: memory, peak", found["memory"], "MiB")
         if size <= 5_000:
+            title = f"{size:,} nodes, {size * _PER_NODE:,} pods, random"
             found = _in_process(size, "load")
             yield Figure(f"{title}: cycle of LowNodeLoad / loop", found["later"], "times")
     if int(settings["rival"]):
@@ -69,7 +70,7 @@ def _in_process(size: int, which: str) -> dict[str, float]:
 
 
 def profiles(which: str) -> tuple[DeschedulerProfile, ...]:
-    """Return a profile with the eight plugins or with LowNodeLoad, both with DefaultEvictor."""
+    """Return a profile with the eight plugins, or for `load` with LowNodeLoad, both with DefaultEvictor."""
     if which == "load":
         spec = DeschedulerProfileSpec("bench", balance=("LowNodeLoad",), filter=("DefaultEvictor",), args={
             "LowNodeLoad": _LOAD_ARGS, "DefaultEvictor": EVICTOR_ARGS})
@@ -80,8 +81,8 @@ def profiles(which: str) -> tuple[DeschedulerProfile, ...]:
 
 
 def measured(size: int, which: str) -> dict[str, float]:
-    """Return the figures of one process."""
-    placed = list(pods(size, size * _PER_NODE))
+    """Return the figures of one process, for a cluster that is `orderly` or `random`, or for LowNodeLoad: `load`."""
+    placed = list(pods(size, size * _PER_NODE, is_orderly=which == "orderly"))
     cluster = Cluster([*nodes(size), *placed, *(node_metrics(placed) if which == "load" else ())])
     changed = placed[::100]
     del placed

@@ -62,12 +62,13 @@ def node_name(number: int) -> str:
     return f"node-{number:05}"
 
 
-def pods(nodes: int, count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """Yield running pods of `SHAPES` workloads, twice as many on the first half of the nodes as on the others.
+def pods(nodes: int, count: int, seed: int = 1, *, is_orderly: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield running pods of `SHAPES` workloads; a tenth of the nodes stays almost empty.
 
-    Placed at random, they leave much to do: a node has several pods of a workload, and zones differ. A tenth of the
-    nodes stays almost empty. Of a thousand pods some ten are too old, restart too often, are on a node with a taint or
-    without an SSD, or beside one that they avoid.
+    An orderly cluster has each workload spread evenly over its nodes. Else they are placed at random, twice as many
+    on the first half of the nodes as on the others, and leave much to do: a node has several pods of a workload, zones
+    differ, and most nodes are full. Of a thousand pods some ten are too old, restart too often, are on a node with a
+    taint or without an SSD, or beside one that they avoid.
     """
     random = Random(seed)
     pool = PartPool()
@@ -78,6 +79,9 @@ def pods(nodes: int, count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
     avoided: set[tuple[int, int]] = set()
     for number, drawn in enumerate(chosen):
         shape = random.randrange(SHAPES)
+        if is_orderly:
+            shape, turn = number % SHAPES, number // SHAPES
+            drawn = occupied[(shape * 97 + turn * len(occupied) * SHAPES // count) % len(occupied)]  # noqa: PLW2901
         node = _place(shape, drawn, occupied, avoided, random)
         yield pool.share(_pod(number, shapes[shape], node, random))
 
@@ -114,7 +118,7 @@ def node_metrics(pods: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _shape(number: int) -> dict[str, Any]:
     labels = {"app": f"app-{number:03}", "pod-template-hash": f"{number * 7919:09x}"}
-    requests = {"cpu": f"{200 + 100 * (number % 5)}m", "memory": f"{1024 * (1 + number % 4)}Mi"}
+    requests = {"cpu": f"{200 + 100 * (number % 5)}m", "memory": f"{768 * (1 + number % 4)}Mi"}
     spec: dict[str, Any] = {
         "containers": [{"name": "main", "image": f"registry/app-{number}:1", "resources": {"requests": requests}}],
         "priority": 1000 * (number % 3) if number % 50 != 9 else 2_000_000_000, "schedulerName": "default-scheduler",

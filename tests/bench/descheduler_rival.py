@@ -160,7 +160,7 @@ def main() -> None:
 
     objects = load(None, kinds=_KINDS)
     cluster = Cluster(objects, kinds=objects.kinds)
-    built_profiles, spent, evicted = profiles("eight"), [], 0
+    built_profiles, spent, evicted = profiles("random"), [], 0
     del objects
     for _ in range(_CYCLES):
         began = time.perf_counter()
