@@ -1,7 +1,8 @@
 """Dry runs of Kubernetes' own descheduler and of ours, in turns, on one cluster of a real API server.
 
 The cluster is that of `descheduler_cluster`, with ten pods per node. Both are processes that list the cluster and then
-run a few cycles; theirs reports the duration of its cycles as a metric.
+run a few cycles; theirs reports the duration of its cycles as a metric. Its first cycle does not count: it finds
+nothing to evict, in some 50 ms.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .live_load import Api, api_of, built
 
 _PER_NODE: Final = 10
 _TURNS: Final = 3
-_CYCLES: Final = 4
+_CYCLES: Final = 3
 _LIMIT_S: Final = 300.0
 _LOOP: Final = "descheduler_descheduler_loop_duration_seconds"
 _EVICTED: Final = "descheduler_pods_evicted_total{"
@@ -117,7 +118,10 @@ def _theirs(control_plane: ControlPlane, binary: Path, folder: Path) -> Turn:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             deadline = time.monotonic() + _LIMIT_S
-            while (metrics := _metrics(port)).get(f"{_LOOP}_count", 0) < _CYCLES:
+            first: dict[str, float] = {}
+            while (metrics := _metrics(port)).get(f"{_LOOP}_count", 0) < first.get(f"{_LOOP}_count", 0) + _CYCLES:
+                if not first and metrics.get(f"{_LOOP}_count"):
+                    first = metrics
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(log.read_text(errors="replace")[-3000:])
                 time.sleep(0.2)
@@ -129,10 +133,11 @@ def _theirs(control_plane: ControlPlane, binary: Path, folder: Path) -> Turn:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    cycles = metrics[f"{_LOOP}_count"]
-    evicted = sum(value for name, value in metrics.items() if name.startswith(_EVICTED) and 'result="success"' in name)
+    spent = {name: value - first.get(name, 0) for name, value in metrics.items()}
+    cycles = spent[f"{_LOOP}_count"]
+    evicted = sum(value for name, value in spent.items() if name.startswith(_EVICTED) and 'result="success"' in name)
     memory = int(status.partition("VmHWM:")[2].split()[0]) / 1024
-    return Turn(metrics[f"{_LOOP}_sum"] / cycles, memory, round(evicted / cycles))
+    return Turn(spent[f"{_LOOP}_sum"] / cycles, memory, round(evicted / cycles))
 
 
 def _metrics(port: int) -> dict[str, float]:
