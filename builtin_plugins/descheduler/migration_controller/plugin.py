@@ -52,7 +52,8 @@ class MigrationController:
     """
 
     name = "MigrationController"
-    eviction_modes = frozenset({EvictionMode.MIGRATION_JOB})
+    eviction_modes = frozenset(EvictionMode)
+    """Always by a job; any other mode is how the job evicts the pod."""
 
     def __init__(
         self, args: Json, workloads: WorkloadFinder | None = None, client: MigratesPods | None = None,
@@ -94,9 +95,10 @@ class MigrationController:
             return EvictionResult.EVICTED
         if self._client is None:
             raise OSError("nothing migrates pods here")
-        grace_s = options.choice.grace_period_s
+        mode, grace_s = options.choice.mode, options.choice.grace_period_s
         job = self.new_job(
             pod, self._new_name(), options.reason, options.plugin,
+            labels=None if mode in (None, EvictionMode.MIGRATION_JOB) else {jobs.POLICY_LABEL: str(mode)},
             delete_options=None if grace_s is None else {
                 **(self.settings.default_delete_options or {}), "gracePeriodSeconds": grace_s})
         self.requested(self._client.migrations.create(job), snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from koordpolicy.engine.descheduler.migration import jobs
 from koordpolicy.engine.descheduler.migration.settings import SECOND
 from koordpolicy.engine.descheduler.migration.worker import MigrationFigures, MigrationWorker
 from koordpolicy.engine.descheduler.migration.written_jobs import WrittenJobs
-from koordpolicy.engine.framework.descheduler import EvictionChoice, EvictionResult, EvictOptions
+from koordpolicy.engine.framework.descheduler import EvictionChoice, EvictionMode, EvictionResult, EvictOptions
 from koordpolicy.engine.framework.handle import EvictionRefusedError
 
 from .fake_api import START, FakeApi, pod
@@ -60,6 +61,15 @@ def test_an_eviction_creates_one_job_which_counts_before_the_cluster_shows_it() 
     with pytest.raises(EvictionRefusedError) as caught:
         plugin.evict_with_options(PodInfo.of(pod()), OPTIONS)
     assert caught.value.rule == "existingJob"
+
+
+@pytest.mark.parametrize(("mode", "labels"), [
+    (EvictionMode.MIGRATION_JOB, None), (EvictionMode.DELETE, {"koordinator.sh/evict-policy": "Delete"})])
+def test_the_mode_that_a_filter_chose_is_that_of_the_jobs_eviction(mode: EvictionMode, labels: Any) -> None:
+    client = Client()
+    client.plugin().evict_with_options(PodInfo.of(pod()), replace(OPTIONS, choice=EvictionChoice(mode)))
+    (job,) = client.api.jobs()
+    assert job["metadata"].get("labels") == labels
 
 
 def test_a_dry_run_of_the_controller_and_one_without_a_client_create_no_job() -> None:
