@@ -182,6 +182,8 @@ COMMANDS = {
     ],
     "top": [["--cluster", "dump.json", "--once"], ["--cluster", "dump.json", "-o", "json"], ["--cluster", FILE],
             ["--endpoints", "http://127.0.0.1:1/" + HOSTILE, "--once"]],
+    "console": [["--cluster", HOSTILE], ["--cluster", "dump.json", "--tokens", FILE],
+                ["--cluster", "dump.json", "--policies", FILE], ["--cluster", "dump.json", "--bind", HOSTILE]],
     "lsp": [[HOSTILE], ["--timeout", HOSTILE]],
     "fmt": [["bad"], ["old", "--diff"], [FILE], [HOSTILE]],
     "test": [["test.yaml"], ["test.yaml", "-o", "json"], ["test.yaml", "-o", "junit"], ["test.yaml", "-o", "github"],

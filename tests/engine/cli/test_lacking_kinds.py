@@ -222,7 +222,8 @@ def test_built_in_plugins_declare_what_they_read_and_for_which_pods():
     read = {plugin.name: [read.kind for read in plugin.reads] for plugin in DESCHEDULER_PLUGINS if plugin.reads}
     assert read == {
         "LowNodeLoad": ["NodeMetric"],
-        "MigrationController": ["PodMigrationJob", "ReplicaSet", "StatefulSet", "ReplicationController"],
+        "MigrationController": ["PodMigrationJob", "Reservation", "Pod", "PodDisruptionBudget", "ReplicaSet",
+                                "Deployment", "StatefulSet", "ReplicationController", "CloneSet"],
     }
     plain = pod("plain", "1")
     term = {"topologyKey": "z", "namespaceSelector": {"matchLabels": {"a": "b"}}}
