@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import socket
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from aiohttp import web
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.resources import BY_KIND
+from tests.servers import Listener
 
 from .fake_api_server import bookmark, refusal
 
@@ -55,7 +55,7 @@ class ObjectServer:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._io.submit(self._stop()).result(60)
+        self._io.submit(self._listener.stop()).result(60)
         self._io.close(60)
 
     @property
@@ -90,18 +90,9 @@ class ObjectServer:
     async def _start(self) -> None:
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(application, shutdown_timeout=0.05)
-        await self._runner.setup()
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        await web.SockSite(self._runner, self._socket).start()
-        self.server = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-
-    async def _stop(self) -> None:
-        # asyncio (3.11) leaves a connection open that is accepted, and has no transport yet, when its server closes.
-        asyncio.get_running_loop().remove_reader(self._socket)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        await self._runner.cleanup()
+        self._listener = Listener(application)
+        await self._listener.start()
+        self.server = f"http://127.0.0.1:{self._listener.port}"
 
     async def _put(self, item: Json) -> Json:
         kind, key = item["kind"], _key(item)

@@ -9,6 +9,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from koordpolicy.engine.client.io_thread import IoThread
+from tests.servers import Listener
 
 
 class FakeKubelet:
@@ -28,16 +29,15 @@ class FakeKubelet:
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        self._io.submit(self._listener.stop()).result(60)
         self._io.close(60)
 
     async def _start(self) -> None:
         application = web.Application()
         application.router.add_route("GET", "/{path:.*}", self._answer)
-        runner = web.AppRunner(application, shutdown_timeout=0.05)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls).start()
-        self._io.on_close(runner.cleanup)
-        self.port = runner.addresses[0][1]
+        self._listener = Listener(application, self._tls)
+        await self._listener.start()
+        self.port = self._listener.port
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.path, dict(request.headers)))
