@@ -218,7 +218,7 @@ class DeschedulerServer:
         Raises:
             PolicyError: the profiles cannot be made.
         """
-        recording = self.io.submit(self.recorder.run())
+        recording = self.io.spawn(self.recorder.run(), "to record events")
         self._settle()  # lists are read without full collections
         try:
             ended = self.descheduler.run()
