@@ -226,7 +226,10 @@ class MigrationWorker:
             return True
         self._follow(after, snapshot)
         if name in self._due:
-            self._due[name] = min(_end_of(after), _NEVER if wait is None else snapshot.now + wait)
+            due, end = _NEVER if wait is None else snapshot.now + wait, _end_of(after)
+            # After its end a job goes on only because it could not be ended: it waits like any other, or it would be
+            # the one that is due longest for ever.
+            self._due[name] = due if end <= snapshot.now and wait is not None else min(due, end)
         self._count_if_ended(after)
         return True
 

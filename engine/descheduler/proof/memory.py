@@ -65,6 +65,8 @@ class WatchedEviction:
     place: Place
     uid: str
     at: int
+    counted: tuple[str, ...] = ()
+    """UIDs of pods that came back to the place, and made other evictions useless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +108,25 @@ class UselessEvictionMemory:
     def observed(self, snapshot: Snapshot) -> UselessEvictionMemory:
         """Return the memory after a look at the cluster: watched evictions turned out useless, or useful."""
         now, memory, left = snapshot.now, self, []
-        counted: set[str] = set()
+        counted: dict[Place, tuple[str, ...]] = {}
         for each in self.watched:
-            back = next((pod.key for pod in _returned(each, snapshot) if pod.key not in counted), None)
+            known = (*each.counted, *counted.get(each.place, ()))
+            back = next((pod for pod in _returned(each, snapshot) if pod.uid not in known), None)
             if back is not None:
-                counted.add(back)
+                counted[each.place] = (*counted.get(each.place, ()), back.uid)
                 seconds = max(0, now - each.at) // _SECOND
-                message = f"{back} came back to {each.place[1]} within {seconds} s of the eviction"
+                message = f"{back.key} came back to {each.place[1]} within {seconds} s of the eviction"
                 memory = memory._with_useless(each.place, message, now)
             elif now - each.at < self.settings.window:
                 left.append(each)
-            elif each.place in memory.useless:
+            elif each.place in memory.useless and memory.useless[each.place].since <= each.at:
                 useless = {place: found for place, found in memory.useless.items() if place != each.place}
                 memory = replace(memory, useless=useless)
         old = now - self.settings.longest
         useless = {place: found for place, found in memory.useless.items() if found.until > old}
-        return replace(memory, useless=useless, watched=tuple(left))
+        return replace(memory, useless=useless, watched=tuple(
+            replace(each, counted=(*each.counted, *counted[each.place])) if each.place in counted else each
+            for each in left))
 
     def _with_useless(self, place: Place, message: str, now: int) -> UselessEvictionMemory:
         known, settings = self.useless.get(place), self.settings
@@ -144,7 +149,8 @@ class UselessEvictionMemory:
                 for (workload, node), found in self.useless.items()
             ],
             "watched": [
-                {"workload": each.place[0], "node": each.place[1], "uid": each.uid, "at": str(Timestamp(each.at))}
+                {"workload": each.place[0], "node": each.place[1], "uid": each.uid, "at": str(Timestamp(each.at)),
+                 **({"counted": list(each.counted)} if each.counted else {})}
                 for each in self.watched
             ],
         }
@@ -176,7 +182,8 @@ def memory_of(data: object, settings: CoolDownSettings | None = None) -> Useless
         path = f"watched[{index}]"
         found = _mapping(item, path)
         place = _text(found, "workload", path), _text(found, "node", path)
-        watched.append(WatchedEviction(place, _text(found, "uid", path), _time(found, "at", path)))
+        watched.append(WatchedEviction(
+            place, _text(found, "uid", path), _time(found, "at", path), _counted(found, path)))
     newest = sorted(useless, key=lambda place: useless[place].since)[-settings.most:]
     return UselessEvictionMemory({place: useless[place] for place in newest}, tuple(watched[-settings.most:]), settings)
 
@@ -203,6 +210,13 @@ def _items(data: Mapping[str, Any], name: str) -> list[Any]:
     if not isinstance(items, list):
         raise ValueError(f"`{name}` must be a list")  # noqa: TRY004
     return items
+
+
+def _counted(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    items = data.get("counted", [])
+    if not isinstance(items, list) or not all(isinstance(each, str) for each in items):
+        raise ValueError(f"`{path}.counted` must be a list of texts")
+    return tuple(items)
 
 
 def _text(data: Mapping[str, Any], name: str, path: str) -> str:

@@ -12,6 +12,7 @@ from koordpolicy.builtin_plugins.descheduler.migration_controller.plugin import 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.descheduler.migration import jobs
+from koordpolicy.engine.descheduler.migration.controller import RequestFailed
 from koordpolicy.engine.descheduler.migration.settings import SECOND
 from koordpolicy.engine.descheduler.migration.worker import MigrationFigures, MigrationWorker
 from koordpolicy.engine.descheduler.migration.written_jobs import WrittenJobs
@@ -136,6 +137,20 @@ def test_a_job_that_timed_out_is_counted_and_not_looked_at_again() -> None:
         due = plugin.background_step(client.snapshot())
     assert client.migrations.figures.ended == {("Failed", "Timeout"): 1}
     assert due == client.api.now + MINUTE
+
+
+def test_a_job_that_cannot_be_ended_waits_and_holds_back_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    plugin = client.plugin()
+    plugin.evict(PodInfo.of(pod()), "hot")
+    plugin.background_step(client.snapshot())
+    client.api.now += 5 * MINUTE
+
+    def refuse(job: Any) -> Any:
+        raise RequestFailed("it is forbidden", retry_after=7 * SECOND)
+
+    monkeypatch.setattr(client.api, "update_job_status", refuse)
+    assert [plugin.background_step(client.snapshot()) for _ in range(2)] == [client.api.now + 7 * SECOND] * 2
 
 
 def test_what_was_written_counts_until_the_cluster_shows_it() -> None:

@@ -63,8 +63,17 @@ def test_other_pods_are_no_return(others: list[dict[str, Any]]):
 
 def test_one_returned_pod_counts_for_one_of_several_evictions():
     memory = UselessEvictionMemory().with_eviction(info("one"), NOW).with_eviction(info("two"), NOW)
-    found = after(memory, 1, item("back", "a", "2026-01-01T12:00:01Z"))
+    back = item("back", "a", "2026-01-01T12:00:01Z")
+    found = after(memory, 1, back)
     assert (found.useless[PLACE].streak, len(found.watched)) == (1, 1)
+    assert after(memory_of(found.to_json()), 2, back) == found
+    both = after(found, 3, back, item("too", "a", "2026-01-01T12:00:02Z"))
+    assert (both.useless[PLACE].streak, both.watched) == (2, ())
+
+
+def test_an_eviction_that_helped_ends_no_cool_down_that_began_after_it():
+    memory = UselessEvictionMemory().with_eviction(info(), NOW).with_loop(PLACE, "a loop", NOW + MINUTE)
+    assert after(memory, 10).useless == memory.useless
 
 
 def test_each_further_useless_eviction_doubles_the_cool_down_up_to_the_longest():
