@@ -164,15 +164,14 @@ class CycleEvictor:
                     reason, self._profile.name, self._plugin, rule, choice, self._profile.reports_failures,
                 ))
             except EvictionRefusedError as refused:
+                if refused.may_leave:
+                    self._count(pod, candidate, made=False)
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule=refused.rule, message=str(refused))
                 return False
             if result is EvictionResult.FAILED:
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
                 return False
-        self._limiter.done(pod.node_name, pod.namespace)
-        self._workloads.done(pod)
-        if candidate is not None and self._proof is not None:
-            self._proof.evicted(candidate, made=not self._record.dry_run and result is EvictionResult.EVICTED)
+        self._count(pod, candidate, made=not self._record.dry_run and result is EvictionResult.EVICTED)
         if result is EvictionResult.REQUESTED:
             self._background.request(pod, self._snapshot.now)
             self._in_background.add(pod.key)
@@ -183,6 +182,13 @@ class CycleEvictor:
             mode=_mode(choice), proof=proof,
         ))
         return True
+
+    def _count(self, pod: PodInfo, candidate: ProofCandidate | None, *, made: bool) -> None:
+        """Count an eviction against the limits, and let the proofs after it take the pod for gone."""
+        self._limiter.done(pod.node_name, pod.namespace)
+        self._workloads.done(pod)
+        if candidate is not None and self._proof is not None:
+            self._proof.evicted(candidate, made=made)
 
     def _requested(self, pod: PodInfo, choice: EvictionChoice, rule: str, reason: str, message: str) -> None:
         self._record.put(EvictionOutcome(

@@ -116,11 +116,14 @@ class EvictionRefusedError(OSError):
     such as `pdb-blocked`.
     """
 
-    def __init__(self, message: str, rule: str, *, retry_after_s: float = 0.0) -> None:
-        """`retry_after_s` is the time in seconds for which further attempts are refused in any case."""
+    def __init__(self, message: str, rule: str, *, retry_after_s: float = 0.0, may_leave: bool = False) -> None:
+        """`retry_after_s` is the time in seconds for which further attempts are refused in any case. `may_leave` is
+        true if no answer arrived, so that the pod may leave all the same: such an eviction counts against limits.
+        """
         super().__init__(message)
         self.rule = rule
         self.retry_after_s = retry_after_s
+        self.may_leave = may_leave
 
 
 class Client(Protocol):

@@ -32,6 +32,9 @@ SOFT_EVICTION: Final = "scheduling.koordinator.sh/soft-eviction"
 REQUEST_S: Final = 10.0
 """The time for one request. A budget that changes all the time takes the server up to ten seconds."""
 REASON: Final = "Descheduled"
+UNANSWERED: Final = 3
+"""The requests in a row without an answer after which no other one is made for a while: each takes `REQUEST_S`."""
+PAUSE_S: Final = 15.0
 FAILED_REASON: Final = "EvictionFailed"
 """The reason of the event of a refused eviction; Kubernetes descheduler's (`evictionFailureEventNotification`)."""
 _SUCCESS: Final = "success"
@@ -105,13 +108,17 @@ class LiveEvictions:
         self._backoff = EvictionBackoff()
         self._faults = RepeatedFaults(clock=clock)
         self._left = left
+        self._unanswered = 0
+        self._silence: Hold | None = None
+        """The pause of all evictions after several in a row had no answer."""
 
     def holds(self) -> Mapping[str, tuple[str, float]]:
         """Return the budgets that hold pods back, by `namespace/name`, with the reason and the seconds that are left;
         under `*` what holds back every eviction.
         """
         now = self._clock()
-        pause = self._backoff.pause(now)
+        silence = self._silence
+        pause = silence if silence is not None and now < silence.until else self._backoff.pause(now)
         held = dict(self._backoff.budgets(now)) | ({} if pause is None else {"*": pause})
         return {name: (hold.reason, hold.until - now) for name, hold in held.items()}
 
@@ -131,6 +138,10 @@ class LiveEvictions:
         self._backoff.begin(pod.uid, now)
         result = self._send(request)
         now = self._clock()
+        unknown = result.status is WriteStatus.UNKNOWN
+        self._unanswered = self._unanswered + 1 if unknown else 0
+        if self._unanswered >= UNANSWERED:
+            self._silence = Hold(now + PAUSE_S, "the last evictions had no answer", result.status, PAUSE_S)
         if _is_moved(request, result):
             self._backoff.cancel(pod.uid)
             self._report(request, "requested", result.message)
@@ -145,7 +156,7 @@ class LiveEvictions:
             return EvictionResult.EVICTED
         hold = self._hold(request, pod, now)
         raise self._refused(request, result.status.value, result.message or result.status.value,
-                            0.0 if hold is None else hold.until - now)
+                            0.0 if hold is None else hold.until - now, may_leave=unknown)
 
     def budget_changed(self, budget: Mapping[str, Any]) -> None:
         """Take note of a PodDisruptionBudget: pods that it held may be tried again, if it permits evictions now."""
@@ -166,6 +177,8 @@ class LiveEvictions:
 
     def _hold(self, request: EvictionRequest, pod: Evictee, now: float) -> Hold | None:
         """Return what holds the pod back; budgets hold no deletion."""
+        if self._silence is not None and now < self._silence.until:
+            return self._silence
         if request.mode is EvictionMode.EVICTION:
             return self._backoff.hold(pod, now)
         return self._backoff.refusals(now).get(pod.uid) or self._backoff.pause(now)
@@ -213,11 +226,12 @@ class LiveEvictions:
 
     def _refused(
         self, request: EvictionRequest, rule: str, message: str, retry_after_s: float, *, sent: bool = True,
+        may_leave: bool = False,
     ) -> EvictionRefusedError:
         if sent and request.reports_failure:
             self._record(request, "Warning", FAILED_REASON, f"eviction by {request.strategy} failed: {message}")
         self._report(request, rule, message, sent=sent)
-        return EvictionRefusedError(message, rule, retry_after_s=retry_after_s)
+        return EvictionRefusedError(message, rule, retry_after_s=retry_after_s, may_leave=may_leave)
 
     def _report(self, request: EvictionRequest, result: str, message: str, *, sent: bool = True) -> None:
         metadata, spec = request.pod["metadata"], request.pod.get("spec") or {}

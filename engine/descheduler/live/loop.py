@@ -1,7 +1,8 @@
 """The thread of a live descheduler: it applies changes of the cluster, runs cycles, and steps background controllers.
 
-Cycles begin at fixed times, counted from the start of the one before. Informers, requests and events run in the event
-loop of the I/O thread, leader election on a thread of its own; only evictions and the writes of plugins are waited for.
+Cycles begin at fixed times, counted from the start of the one before, whatever happens to the clock. Informers,
+requests and events run in the event loop of the I/O thread, leader election on a thread of its own; only evictions and
+the writes of plugins are waited for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
 from koordpolicy.engine.cluster.sources.following import ClusterFeed, FeedBarrier
@@ -89,13 +91,13 @@ class LoopView:
 
 @dataclass(slots=True)
 class _Stepped:
-    """A background controller, and when it is stepped next, in ns; None if no time is set."""
+    """A background controller, and when it is stepped next, in ns of the monotonic clock; None if no time is set."""
 
     controller: BackgroundController
     kinds: frozenset[str]
     due: int | None = 0
     changed: bool = True
-    stepped_at: int = 0
+    stepped_at: int = -_STEP_PERIOD
 
 
 class LiveDescheduler:
@@ -108,6 +110,7 @@ class LiveDescheduler:
         self, cluster: Cluster, activator: ProfileActivator, *, feed: ClusterFeed, client: Client,
         leaving: LeavingPods, leads: Callable[[], bool] = lambda: True, gave_up: Callable[[], bool] = lambda: False,
         clock: Callable[[], int] = time.time_ns, wall: Callable[[], float] = time.time,
+        ticks: Callable[[], int] = time.monotonic_ns,
         longest_staleness_s: float = 180.0, once: bool = False,
         observers: Sequence[ReportObserver] = (), ready: Callable[[LiveDescheduler], None] = lambda _: None,
         settle: Callable[[], None] = lambda: None,
@@ -116,11 +119,12 @@ class LiveDescheduler:
         """`leads` returns whether this process may write now, `gave_up` whether it led and must end.
 
         `clock` returns the API server's time in nanoseconds since the epoch, `wall` this machine's in seconds, by
-        which views are dated. `client` writes for plugins, `leaving` has the pods that it evicted. `ready` is called
-        once, when the first lists are applied. With `once`, `run` returns after one cycle. No cycle looks at objects of
-        a kind of which the API server was not heard for `longest_staleness_s` seconds. `settle` is called once a
-        minute. `memory` remembers useless evictions, and `placements` places successors on snapshots of the cluster, to
-        prove evictions.
+        which views are dated. `ticks` measures intervals, in nanoseconds. `client` writes for plugins, `leaving` has
+        the pods that it evicted. `ready` is called once, when the first lists are applied. With `once`, `run` returns
+        after one cycle. No cycle looks at objects of a kind of which the API server was not heard for
+        `longest_staleness_s` seconds, and no background controller. `settle` is called once a minute. `memory`
+        remembers useless evictions, and `placements` places successors on snapshots of the cluster, to prove
+        evictions.
         """
         self.view = LoopView()
         self.cluster = cluster
@@ -132,6 +136,7 @@ class LiveDescheduler:
         self._gave_up = gave_up
         self._clock = clock
         self._wall = wall
+        self._ticks = ticks
         self._longest_staleness_s = longest_staleness_s
         self._once = once
         self._observers = tuple(observers)
@@ -145,9 +150,12 @@ class LiveDescheduler:
         self._barrier: FeedBarrier | None = None
         """The barrier of this leadership; None while this process does not lead."""
         self._next_cycle: int | None = 0
+        self._last_began: int | None = None
+        """When the last cycle began; as `_next_cycle` of the monotonic clock."""
         self._interval = 0
         self._background = BackgroundEvictions()
         self._stepped: dict[int, _Stepped] = {}
+        self._faults = RepeatedFaults()
         self._active: ActiveProfiles | None = None
         self._next_settling = 0
         cluster.listen(self._note)
@@ -197,7 +205,7 @@ class LiveDescheduler:
             self._look()
             return more
         self._activate()
-        if self._next_cycle is not None and self._clock() >= self._next_cycle:
+        if self._next_cycle is not None and self._ticks() >= self._next_cycle:
             self._cycle()
             self._leaving.apply(self.cluster)
         self._step()
@@ -220,9 +228,8 @@ class LiveDescheduler:
         self._active = self._activator.activate(self._active)
         configuration = self._active.configuration
         if configuration.interval != self._interval:
-            began = None if self.view.last is None else int(self.view.last.began * 1e9)
-            if began is not None:
-                self._next_cycle = began + configuration.interval if configuration.interval else None
+            if self._last_began is not None:
+                self._next_cycle = self._last_began + configuration.interval if configuration.interval else None
             self._interval = configuration.interval
 
     # Cycles
@@ -230,11 +237,11 @@ class LiveDescheduler:
     def _cycle(self) -> None:
         active = self._active
         assert active is not None
-        began = self._clock()
-        self._next_cycle = began + self._interval if self._interval else None
+        began, self._last_began = self._clock(), self._ticks()
+        self._next_cycle = self._last_began + self._interval if self._interval else None
         self._renew_view()
         started = time.monotonic()
-        stale = stale_kinds(self._feed.views, self._known(active.kinds), self._wall(), self._longest_staleness_s)
+        stale = self._stale(active.kinds)
         if stale:
             result = CycleResult(active.registry.generation, active.configuration.dry_run, 0, error="; ".join(stale))
         else:
@@ -249,11 +256,14 @@ class LiveDescheduler:
             except Exception:  # a report is worth less than the cycle
                 _LOG.exception("a cycle was not reported")
         if self._once:
-            self._stopping = True
+            self.stop()
 
-    def _known(self, kinds: frozenset[str]) -> frozenset[str]:
-        """Return the kinds that the cluster has; what it lacks is refused plugin by plugin."""
-        return kinds if self.cluster.kinds is None else kinds & self.cluster.kinds
+    def _stale(self, kinds: frozenset[str]) -> tuple[str, ...]:
+        """Return which of the kinds are too old, of those that the cluster has: what it lacks is refused plugin by
+        plugin.
+        """
+        known = kinds if self.cluster.kinds is None else kinds & self.cluster.kinds
+        return stale_kinds(self._feed.views, known, self._wall(), self._longest_staleness_s)
 
     def _run(self, active: ActiveProfiles, now: int) -> CycleResult:
         configuration = active.configuration
@@ -269,7 +279,8 @@ class LiveDescheduler:
             _LOG.exception("a cycle failed")
             return CycleResult(active.registry.generation, configuration.dry_run, 0,
                                error=f"{type(error).__name__}: {error}")
-        if self._memory is not None:
+        # Else another process leads now, and writes its own.
+        if self._memory is not None and self._leads():
             self._memory.end(result.memory, dry_run=configuration.dry_run)
         for each in result.evicted:
             if each.proof is not None and each.proof.warns:
@@ -287,18 +298,29 @@ class LiveDescheduler:
     def _step(self) -> None:
         """Step the background controllers that are due; in a dry run none is, as they write."""
         active = self._active
-        if active is None or self._stopping or active.configuration.dry_run:
+        if active is None or self._stopping:
+            return
+        if active.configuration.dry_run:
+            self._stepped = {}
             return
         self._stepped = {id(plugin.instance): self._stepped.get(id(plugin.instance)) or _stepped(plugin)
                          for plugin in active.plugins if isinstance(plugin.instance, BackgroundController)}
         for each in self._stepped.values():
-            now = self._clock()
+            now = self._ticks()
             if now < each.stepped_at + _STEP_PERIOD or not (
                     each.changed or (each.due is not None and now >= each.due)):
                 continue
+            stale = self._stale(each.kinds)
+            if stale:
+                each.due, each.stepped_at = now + _RETRY, now
+                if self._faults.is_due("stale", ""):
+                    _LOG.warning("background controllers wait: %s", "; ".join(stale))
+                continue
             each.changed, each.stepped_at = False, now
+            time_of_step = self._clock()
             try:
-                each.due = each.controller.background_step(self.cluster.snapshot(now))
+                due = each.controller.background_step(self.cluster.snapshot(time_of_step))
+                each.due = None if due is None else now + due - time_of_step
             except BaseException as error:
                 must_be_survived(error)
                 _LOG.exception("a step of a background controller failed")
@@ -309,7 +331,7 @@ class LiveDescheduler:
 
     def _look(self) -> None:
         self._renew_view()
-        now = self._clock()
+        now = self._ticks()
         if now >= self._next_settling:
             self._next_settling = now + _SETTLE
             self._settle()
@@ -319,17 +341,18 @@ class LiveDescheduler:
             self.view, synced=self._synced, stopping=self._stopping, nodes=len(self.cluster.names),
             pods=len(self.cluster.objects("Pod")),
             generation=0 if self._active is None else self._active.registry.generation,
-            next_cycle=None if self._next_cycle is None else self._next_cycle / 1e9, looked_at=time.monotonic())
+            next_cycle=None if self._next_cycle is None else (
+                self._clock() + max(self._next_cycle - self._ticks(), 0)) / 1e9, looked_at=time.monotonic())
 
     def _idle_s(self) -> float:
         """Return the seconds until there is something to do without a wake-up."""
-        if not self._synced or self._barrier is None:
+        if not self._synced or self._barrier is None or not self._barrier.passed:
             return _LONGEST_WAIT_S
         times = [self._next_cycle]
         for each in self._stepped.values():
             times += [each.stepped_at + _STEP_PERIOD] if each.changed else [each.due]
         due = min((each for each in times if each is not None), default=None)
-        left = _LONGEST_WAIT_S if due is None else (due - self._clock()) / 1e9
+        left = _LONGEST_WAIT_S if due is None else (due - self._ticks()) / 1e9
         return min(max(left, 0.001), _LONGEST_WAIT_S)
 
 

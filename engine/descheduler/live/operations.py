@@ -158,7 +158,7 @@ class DeschedulerOperations:
             "lastCycle": None if last is None else {
                 "began": last.began, "seconds": round(last.seconds, 3), "stale": list(last.stale),
                 **last.result.to_json()},
-            "evictions": [asdict(each) for each in self._attempts],
+            "evictions": [asdict(each) for each in tuple(self._attempts)],
             "held": {name: {"reason": reason, "seconds": round(left, 1)}
                      for name, (reason, left) in server.evictions.holds().items()},
             "configuration": {"file": None if self._file is None else self._file.status.to_json(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from aiohttp import web
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport
-from koordpolicy.engine.client.writes import ClusterWriter
+from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
 from koordpolicy.engine.descheduler.live.evictions import AttemptedEviction, EvictionRequest, LiveEvictions
 from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult
 from koordpolicy.engine.framework.handle import EvictionRefusedError
@@ -239,3 +240,36 @@ def test_a_refusal_says_when_to_try_again_and_a_budget_that_permits_evictions_en
         assert (seconds(), len(it.bodies)) == (10.0, 2)
         it.evictions.budget_changed(budget(1))
         assert it.evict() == EvictionResult.EVICTED
+
+
+class Silent:
+    """Runs no request, and gives the results of a test in its place."""
+
+    def __init__(self, *results: WriteStatus) -> None:
+        self.results = list(results)
+
+    def submit(self, coroutine: Any) -> Future[Any]:
+        coroutine.close()
+        future: Future[Any] = Future()
+        future.set_result(WriteResult(self.results.pop(0)))
+        return future
+
+
+def test_three_evictions_without_an_answer_hold_back_all_for_a_while():
+    unknown, now = WriteStatus.UNKNOWN, [0.0]
+    io = Silent(unknown, unknown, WriteStatus.DONE, unknown, unknown, unknown, WriteStatus.DONE)
+    evictions = LiveEvictions(io, ClusterWriter(Transport(Connection("http://127.0.0.1:9"))), clock=lambda: now[0])
+
+    def evict(name: str, mode: EvictionMode = EvictionMode.EVICTION) -> Any:
+        try:
+            return evictions.evict(EvictionRequest(pod(name), mode, "", strategy="s", controller="p"))
+        except EvictionRefusedError as refused:
+            return refused.rule, refused.may_leave, refused.retry_after_s
+
+    assert [evict(name) for name in "abcdef"] == [
+        *[("unknown", True, 0.0)] * 2, EvictionResult.EVICTED, *[("unknown", True, 0.0)] * 2, ("unknown", True, 15.0)]
+    now[0] = 5.0
+    assert (evict("g"), evict("g", EvictionMode.DELETE)) == (("unknown", False, 10.0),) * 2
+    assert evictions.holds() == {"*": ("the last evictions had no answer", 10.0)}
+    now[0] = 15.0
+    assert (evict("g"), io.results, evictions.holds()) == (EvictionResult.EVICTED, [], {})

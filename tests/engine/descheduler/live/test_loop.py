@@ -14,6 +14,7 @@ from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.descheduler import config
+from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.live.activation import ProfileActivator
 from koordpolicy.engine.descheduler.live.loop import CycleReport, Ended, LiveDescheduler
 from koordpolicy.engine.framework.descheduler import EvictionResult
@@ -33,6 +34,8 @@ class Script:
     """The happenings of the rounds, and the record of what was done: the plugins write here."""
 
     now: int = START
+    jump: int = 0
+    """The time by which the clock was set, in ns."""
     rounds: list[Any] = field(default_factory=list)
     """Of each round a function to call before it; after the last one the loop is stopped."""
     log: list[str] = field(default_factory=list)
@@ -41,6 +44,7 @@ class Script:
     leads: bool = True
     passed: bool = True
     refuses: bool = False
+    silent: bool = False
     next_step: int | None = None
     loop: Any = None
     leaving: Any = None
@@ -85,6 +89,8 @@ class Evicts:
     def evict(self, pod: Any, reason: str) -> EvictionResult:
         if self.script.refuses:
             raise EvictionRefusedError("the budget web permits none", "pdb-blocked")
+        if self.script.silent:
+            raise EvictionRefusedError("there was no answer", "unknown", may_leave=True)
         self.script.leaving.add_later(pod.object)
         return EvictionResult.EVICTED
 
@@ -114,7 +120,8 @@ def run(script: Script, *rounds: Any, once: bool = False, made: type[Evicts] = E
     seen = type("Seen", (), {"observe": staticmethod(reports.append)})
     loop = script.loop = LiveDescheduler(
         cluster, activator, feed=script, client=NOTHING, leaving=script.leaving, leads=lambda: script.leads,
-        gave_up=lambda: not script.leads and bool(reports), clock=lambda: script.now,
+        ticks=lambda: script.now,
+        gave_up=lambda: not script.leads and bool(reports), clock=lambda: script.now + script.jump,
         wall=lambda: script.now / 1e9, longest_staleness_s=180.0, once=once, observers=[seen])
     script.rounds = list(rounds)
     return loop.run(), reports
@@ -201,6 +208,13 @@ def test_a_refused_eviction_is_the_outcome_of_its_pod_and_no_failure():
     assert report.result.failures == ()
 
 
+def test_an_eviction_without_an_answer_counts_against_the_limits():
+    _, (report,) = run(Script(silent=True), lambda cluster: cluster.upsert(pod("worker", "a")),
+                       limits=CycleLimits(total=1))
+    assert [(each.pod, each.stopped_by, each.stopped_rule, each.message) for each in report.result.kept] == [
+        ("d/web", "Evicts", "unknown", "there was no answer"), ("d/worker", "limits", "", "at most 1 pods per cycle")]
+
+
 def test_a_dry_run_evicts_nothing_and_counts():
     script = Script(refuses=True)
     _, (report,) = run(script, None, dry_run=True, made=EvictsAndSteps)
@@ -234,3 +248,34 @@ def test_a_step_that_fails_is_logged_and_tried_again_a_second_later(
     run(script, None, at(script, 0.9), at(script, 1), interval=0, made=EvictsAndSteps)
     assert script.log[2:] == ["step at 0", "step at 1"]
     assert caplog.messages == ["a step of a background controller failed"] * 2
+
+
+def test_a_clock_that_is_set_delays_no_cycle_and_no_step():
+    script = Script(next_step=START + 5 * SECOND)
+
+    def set_back(_: Cluster) -> None:
+        script.now, script.jump = START + 5 * SECOND, -3600 * SECOND
+        script.next_step = None
+
+    _, reports = run(script, None, set_back, at(script, 10), made=EvictsAndSteps)
+    assert script.log == ["barrier", "cycle at 0: web", "step at 0", "step at -3595", "cycle at 10"]
+    assert [each.began - START / 1e9 for each in reports] == [0, -3590]
+
+
+def test_background_controllers_wait_while_what_they_read_is_too_old(caplog: pytest.LogCaptureFixture):
+    script = Script(heard={"Reservation": START / 1e9 - 181})
+
+    def hear(_: Cluster) -> None:
+        script.now, script.heard = START + SECOND, {"Reservation": START / 1e9}
+
+    run(script, None, hear, interval=0, made=EvictsAndSteps, reads=(Read("Reservation"),))
+    assert script.log == ["barrier", "step at 1"]
+    assert caplog.messages[-1].startswith("background controllers wait: nothing was heard of Reservation objects")
+
+
+@pytest.mark.parametrize(("passed", "dry_run"), [(False, False), (True, True)])
+def test_the_thread_does_not_spin_before_the_barrier_and_in_a_dry_run(passed: bool, dry_run: bool):
+    script, waits = Script(passed=passed, next_step=START), []
+    run(script, None, at(script, 1), lambda _: waits.append(script.loop._idle_s()), interval=0, made=EvictsAndSteps,
+        dry_run=dry_run)
+    assert waits == [1.0]

@@ -171,11 +171,15 @@ class Listed:
 class Evicting(Nothing):
     """A client that evicts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, loses: bool = False) -> None:
+        """With `loses` the Lease is lost during the first eviction."""
         self.evicted: list[str] = []
+        self.leads = True
+        self._loses = loses
 
     def evict(self, pod: PodInfo, reason: str) -> None:
         self.evicted.append(pod.key)
+        self.leads = not self._loses
 
     def evict_with_options(self, pod: PodInfo, options: EvictOptions) -> EvictionResult:
         self.evict(pod, options.reason)
@@ -193,11 +197,12 @@ spec:
 """
 
 
-def cycle(store: OddStore, name: str, created: str, after_s: int) -> list[str]:
+def cycle(store: OddStore, name: str, created: str, after_s: int, client: Evicting | None = None) -> list[str]:
     """Run one cycle of a new process over a hot node with one pod, and return the evicted pods."""
+    client = client or Evicting()
     objects = [node("a"), node("b"), pod(name, "a", metadata={"uid": name, "creationTimestamp": created}),
                metric("a", {name: "6000m"})]
-    cluster, now, client = Cluster(objects), NOW + after_s * SECOND, Evicting()
+    cluster, now = Cluster(objects), NOW + after_s * SECOND
     registry = Registry.of([*PLUGINS, *compile_documents(load([Source("drain.yaml", DRAIN)]))], generation=1)
     configuration = config.read_plain({"profiles": [{"plugins": {
         "evict": {"disabled": [{"name": "MigrationController"}], "enabled": [{"name": "DefaultEvictor"}]},
@@ -207,7 +212,7 @@ def cycle(store: OddStore, name: str, created: str, after_s: int) -> list[str]:
                                  client=client)
     descheduler = LiveDescheduler(
         cluster, activator, feed=Listed(), client=client, leaving=LeavingPods(lambda: now), clock=lambda: now,
-        once=True, memory=CycleMemory(store))
+        once=True, memory=CycleMemory(store), leads=lambda: client.leads)
     assert descheduler.run() is Ended.STOPPED
     assert descheduler.view.last is not None
     assert descheduler.view.last.result.error == ""
@@ -220,3 +225,9 @@ def test_a_pod_that_came_back_stays_after_a_restart_until_its_cool_down_ends():
     assert cycle(store, "web-2", "2026-01-01T12:00:01Z", 60) == []
     assert [each.streak for each in store.memory.useless.values()] == [1]
     assert cycle(store, "web-2", "2026-01-01T12:00:01Z", 120) == []
+
+
+def test_a_process_that_lost_the_lease_in_a_cycle_does_not_write_over_the_memory_of_the_next_leader():
+    store = OddStore(UselessEvictionMemory())
+    assert cycle(store, "web-1", "2026-01-01T10:00:00Z", 0, Evicting(loses=True)) == ["d/web-1"]
+    assert store.saves == 0
