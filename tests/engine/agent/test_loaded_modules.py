@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ HEAVY = ("celpy", "jsonschema", "kubernetes", "numpy", "prometheus_client", "ric
 
 @pytest.mark.parametrize("options", [
     ("--enable", "*", "--feature-gates", ALL_GATES),
-    ("--policies", "policies/qos"),
+    ("--policies", "{root}/policies"),
 ], ids=["strategies", "documents"])
 def test_an_agent_loads_nothing_that_schedules(tmp_path: Path, options: tuple[str, ...]):
+    # A copy: an agent follows its policies, and jsonschema explains the faults of one that is being rewritten.
+    shutil.copytree("policies/qos", tmp_path / "policies")
+    options = tuple(each.format(root=tmp_path) for each in options)
     loaded = tmp_path / "loaded"
     program = (
         "import atexit, sys, pathlib\n"
@@ -23,5 +27,6 @@ def test_an_agent_loads_nothing_that_schedules(tmp_path: Path, options: tuple[st
     with running(tmp_path, "--for", "3s", *options, pods=3, program=program) as agent:
         assert agent.process.wait(120) == 0, agent.log.read_text()
     modules = loaded.read_text().split()
-    assert [name for name in (*HEAVY, "koordpolicy.engine.cluster.snapshot") if name in modules] == []
+    assert [name for name in (*HEAVY, "koordpolicy.engine.cluster.snapshot") if name in modules] == [], (
+        tmp_path / "agent.log").read_text()
     assert "koordpolicy.engine.agent.daemon" in modules
