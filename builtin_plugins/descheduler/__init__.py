@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from koordpolicy.engine.cluster.kinds import Read, field_paths
+from koordpolicy.engine.cluster.kinds import WORKLOAD_READS, Read, field_paths
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Plugin
 
@@ -74,8 +74,7 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
                 Read("PodMigrationJob", refines=True), Read("Reservation", refines=True),
                 Read("Pod", refines=True, fields=frozenset()),
                 Read("PodDisruptionBudget", refines=True, fields=field_paths("status.disruptionsAllowed")),
-                *(Read(kind, refines=True, fields=field_paths("metadata.ownerReferences", "spec.replicas"))
-                  for kind in ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "CloneSet"))),
+                *WORKLOAD_READS),
             reads_for="reads_of"),
     _deschedule("PodLifeTime", "Evicts pods that are too old, or in a state or condition for too long."),
     _deschedule("RemoveFailedPods", "Evicts failed pods."),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.check.environment import Function
 from koordpolicy.engine.cel.check.patterns import PatternBudget, TooManyStatesError
-from koordpolicy.engine.cluster.kinds import FieldPath, Read
+from koordpolicy.engine.cluster.kinds import WORKLOAD_READS, FieldPath, Read
 from koordpolicy.engine.documents import (
     DeschedulerSpec,
     DeschedulerType,
@@ -151,7 +151,9 @@ def _reads_of(
             kind, within = _OBJECTS[name]
             path, known = (*within, *below), found.get(kind, frozenset[FieldPath]())
             found[kind] = known | {path} if path and known is not None else None
-    return tuple(Read(kind, fields=found[kind]) for kind in sorted(found))
+    limits = spec.limits if isinstance(spec, DeschedulerSpec) else None
+    counts = limits is not None and (limits.per_workload is not None or limits.per_owner is not None)
+    return (*(Read(kind, fields=found[kind]) for kind in sorted(found)), *(WORKLOAD_READS if counts else ()))
 
 
 def kinds_of(framework: Framework, paths: Iterable[Path], match: PodMatch | None) -> Iterator[str]:

@@ -24,7 +24,7 @@ from koordpolicy.engine.client.transport import RequestObserver, Transport
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
-from koordpolicy.engine.cluster.kinds import FieldSets, Read
+from koordpolicy.engine.cluster.kinds import WORKLOAD_READS, FieldSets, Read
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.framework.handle import Closeable
@@ -141,8 +141,9 @@ class DeschedulerServer:
             for transport in self._transports:
                 self.io.on_close(transport.close)
             self._placements = None if scheduler is None else scheduler.placements(cluster, clock)
-            self.feed = Feed(self.io, watching, self._reads(live.registry, self._checked), wake=self._wake,
-                             revise=leaving.revise, finished_pods=True)
+            self.feed = Feed(
+                self.io, watching, self._reads(live.registry, _limit_reads(configuration()), self._checked),
+                wake=self._wake, revise=leaving.revise, finished_pods=True)
             self.descheduler = LiveDescheduler(
                 cluster, self.activator, feed=self.feed, client=self.client, leaving=leaving, leads=self.leads,
                 gave_up=self._gave_up, clock=self.feed.now, longest_staleness_s=settings.longest_staleness_s,
@@ -153,8 +154,10 @@ class DeschedulerServer:
             self.io.close()
             raise
 
-    def _reads(self, registry: Registry, *made: tuple[DeschedulerProfile, ...]) -> FieldSets:
-        return reads_of(*made, others=() if self._scheduler is None else self._scheduler.reads(registry))
+    def _reads(
+        self, registry: Registry, limits: tuple[Read, ...], *made: tuple[DeschedulerProfile, ...],
+    ) -> FieldSets:
+        return reads_of(*made, others=(*limits, *(() if self._scheduler is None else self._scheduler.reads(registry))))
 
     def _memory(self, writer: ClusterWriter) -> CycleMemory | None:
         if self.settings.memory is None:
@@ -170,14 +173,17 @@ class DeschedulerServer:
 
     def permissions(self) -> tuple[Permission, ...]:
         """Return what this process needs cluster-wide."""
-        own = needed(self._checked, dry_run=self.configuration.dry_run)
-        known = {(each.group, each.resource) for each in own}
-        reads = () if self._scheduler is None else self._scheduler.reads(self._live.registry)
-        resources = {resource for read in reads if (resource := BY_KIND.get(read.kind)) is not None}
-        return (*own, *(
-            Permission(each.group, each.plural, ("list", "watch"), "proofs of evictions")
-            for each in sorted(resources, key=lambda each: each.plural) if (each.group, each.plural) not in known
-        ))
+        found = list(needed(self._checked, dry_run=self.configuration.dry_run))
+        known = {(each.group, each.resource) for each in found}
+        proofs = () if self._scheduler is None else self._scheduler.reads(self._live.registry)
+        limits = _limit_reads(self.configuration)
+        for reads, reader in ((limits, "limits per workload"), (proofs, "proofs of evictions")):
+            resources = {resource for read in reads if (resource := BY_KIND.get(read.kind)) is not None}
+            found += [Permission(each.group, each.plural, ("list", "watch"), reader)
+                      for each in sorted(resources, key=lambda each: each.plural)
+                      if (each.group, each.plural) not in known]
+            known |= {(each.group, each.plural) for each in resources}
+        return tuple(found)
 
     def leads(self) -> bool:
         """Return True while this process may run cycles; for any thread."""
@@ -203,8 +209,10 @@ class DeschedulerServer:
             newest = registry or self._live.registry
             checked = self.activator.check(newest, configuration or self._configuration())
             # What is checked may be refused, and the active ones go on.
-            active = self._reads(self._live.registry, self._checked)
-            reads = self._reads(newest, checked, self._checked)
+            limits = _limit_reads(self._configuration())
+            active = self._reads(self._live.registry, limits, self._checked)
+            wanted = limits if configuration is None else _limit_reads(configuration) or limits
+            reads = self._reads(newest, wanted, checked, self._checked)
             if self.descheduler.view.synced:
                 self.feed.cover(reads, _READS_S, active=active,
                                 ended=lambda: self.descheduler.stopping)
@@ -252,3 +260,9 @@ class DeschedulerServer:
 
     def _wake(self) -> None:
         self.descheduler.wake()
+
+
+def _limit_reads(configuration: DeschedulerConfiguration) -> tuple[Read, ...]:
+    """Return what the limits of a configuration read; those of documents are among the reads of their plugins."""
+    limits = configuration.limits.workloads
+    return WORKLOAD_READS if limits.per_workload is not None or limits.per_owner is not None else ()

@@ -1,0 +1,56 @@
+"""A live descheduler follows what its policies and its configuration read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from koordpolicy.engine.cluster.kinds import WORKLOAD_READS
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.descheduler import config
+from koordpolicy.engine.descheduler.limits import CycleLimits
+from koordpolicy.engine.descheduler.live.server import DeschedulerServer
+from koordpolicy.engine.descheduler.workload_limits import WorkloadLimits
+from koordpolicy.engine.documents import load
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.source import Source
+
+from ...client.object_server import ObjectServer
+
+WORKLOADS = {read.kind for read in WORKLOAD_READS}
+PLAIN = config.read_plain({"dryRun": True, "profiles": [{
+    "name": "p", "plugins": {point: {"disabled": [{"name": "*"}]} for point in ("evict", "filter")}}]})
+LIMITED = replace(PLAIN, limits=CycleLimits(workloads=WorkloadLimits(per_workload=2)))
+OLD_PODS = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: DeschedulerPlugin
+metadata: {name: old-pods}
+spec:
+  type: Deschedule
+  criteria: [{name: old, expression: "true"}]
+  %s
+"""
+
+
+def followed(configuration: config.DeschedulerConfiguration, text: str = OLD_PODS % "") -> set[str]:
+    async def nothing() -> None:
+        pass
+
+    plugins = compile_documents(load([Source("p.yaml", text)]))
+    with ObjectServer() as api:
+        server = DeschedulerServer(
+            lambda: api.connection, Live(Registry.of(plugins, generation=1)), lambda: configuration)
+        try:
+            server.io.submit(nothing()).result(60)  # all calls before are made
+            needed = {each.resource for each in server.permissions()}
+            kinds = set(server.feed.views)
+        finally:
+            server.io.close()
+    assert {f"{kind.lower()}s" for kind in kinds & WORKLOADS} == {f"{kind.lower()}s" for kind in WORKLOADS} & needed
+    return kinds & WORKLOADS
+
+
+def test_workloads_are_followed_where_a_limit_counts_by_them():
+    assert followed(PLAIN) == set()
+    assert followed(LIMITED) == WORKLOADS
+    assert followed(PLAIN, OLD_PODS % "limits: {perWorkload: 2}") == WORKLOADS
+    assert followed(PLAIN, OLD_PODS % "limits: {perOwner: 50%}") == WORKLOADS
