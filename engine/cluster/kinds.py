@@ -115,7 +115,7 @@ def fields_read(reads: Iterable[Read]) -> dict[str, frozenset[FieldPath] | None]
 WORKLOAD_READS: Final = tuple(
     Read(kind, refines=True, fields=field_paths("metadata.ownerReferences", "spec.replicas"))
     for kind in ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "CloneSet"))
-"""What counts of pods by workload read: which one is above another, and how many pods it should have."""
+"""The objects that counts of pods by workload read: which is above another, and how many pods it should have."""
 
 
 @dataclass(frozen=True, slots=True)
