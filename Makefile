@@ -50,8 +50,9 @@ $(WEB): $(WEB_TOOLS) tools/build_console.py $(wildcard web/*.json web/src/* web/
 
 web: $(WEB)  ## Build the pages of the console, with Node.js and the packages that web/package-lock.json locks
 
+SHOWN = $(addprefix --policies policies/,scheduler descheduler qos)  # not those for traces, which decide otherwise
 console: $(WEB)  ## Show the example cluster and the shipped policies in a browser; CONSOLE="..." are further options
-	$(BIN)/koord-policy console --cluster examples/cluster --policies policies --open $(CONSOLE)
+	$(BIN)/koord-policy console --cluster examples/cluster $(SHOWN) --open $(CONSOLE)
 
 test: $(TOOLS)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too, of openb a sample
 	$(BIN)/python -m pytest -n auto --dist worksteal -rs

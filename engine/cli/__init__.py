@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "schema": "print the JSON Schema of a document kind",
     "crd": "print the CustomResourceDefinitions that store policies in a cluster",
     "scheduler": "schedule the pods of a cluster, also a live one, or serve kube-scheduler as an extender",
-    "descheduler": "run one descheduling cycle over a cluster and report the evictions",
+    "descheduler": "evict pods of a live cluster in cycles, or report what one cycle would evict",
     "agent": "run the node agent: measure this node, and run its QoS strategies",
     "qos": "replay recorded metrics through the QoS plugins",
     "manager": "make NodeSLOs, batch and mid resources of a live cluster's nodes, and serve its webhooks",

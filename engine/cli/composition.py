@@ -219,7 +219,7 @@ def descheduler_configuration(path: Path | None, option: str) -> DeschedulerConf
 
     if path is None:
         return config.default()
-    need_file(path, f"`{option}` takes a DeschedulerConfiguration")
+    need_file(path, f"`{option}` takes a DeschedulerConfiguration or a DeschedulerPolicy")
     found = config.load(path)
     if found.warnings:
         warn(render(in_order(found.warnings)))

@@ -129,8 +129,10 @@ def test_of_a_dump_only_dry_cycles_are_offered(run: Run, hot: Path, tmp_path: Pa
             "name a live cluster with `--cluster kube[:CONTEXT]`\n"
         ),
         "koord-policy: `--interval` goes with a live cluster, without `--once --dry-run`\n",
-        f"koord-policy: there is no file `{tmp_path}/gone`: `--config` takes a DeschedulerConfiguration\n",
-        f"koord-policy: `{tmp_path}` is a directory: `--config` takes a DeschedulerConfiguration, a file\n",
+        (f"koord-policy: there is no file `{tmp_path}/gone`: `--config` takes a DeschedulerConfiguration or a "
+        "DeschedulerPolicy\n"),
+        (f"koord-policy: `{tmp_path}` is a directory: `--config` takes a DeschedulerConfiguration or a "
+        "DeschedulerPolicy, a file\n"),
     ]
     done = run("descheduler", "--once", "--dry-run", "--cluster", hot, "--cycles", "0")
     assert done.exit == 2

@@ -111,7 +111,8 @@ def test_the_series_is_written_as_csv(run: Run, trace: Path, tmp_path: Path):
     (["--nodes", "gone.csv"], "there is no file `gone.csv`"),
     (
         ["--descheduler-config", "gone.yaml"],
-        "there is no file `gone.yaml`: `--descheduler-config` takes a DeschedulerConfiguration",
+        ("there is no file `gone.yaml`: `--descheduler-config` takes a DeschedulerConfiguration or a "
+        "DeschedulerPolicy"),
     ),
 ])
 def test_usage_errors_name_the_option(run: Run, trace: Path, arguments: list[str], message: str):
