@@ -27,7 +27,7 @@ def test_the_two_hot_nodes_each_lose_the_pod_that_relieves_them(capsys: pytest.C
 def test_a_policy_of_kubernetes_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
     assert cli.main([
         "descheduler", "--once", "--dry-run", "--cluster", str(PROJECT / "examples" / "cluster"),
-        "--config", str(HERE / "policy.yaml"), "--output", "json",
+        "--config", str(HERE / "kubernetes.yaml"), "--output", "json",
     ], builtins) == 0
     evicted = json.loads(capsys.readouterr().out)["evicted"]
     assert [(each["pod"], each["node"], each["profile"]) for each in evicted] == [
