@@ -236,7 +236,7 @@ def test_a_view_that_takes_too_long_is_refused_and_the_next_one_is_answered(serv
 
 def test_a_failure_is_logged_and_does_not_say_what_failed(serve, monkeypatch, caplog):
     def failing(_state: Any) -> None:
-        raise RuntimeError("/root/secret")
+        raise RuntimeError("/srv/secret")
 
     monkeypatch.setattr(module.policies, "overview", failing)
 
@@ -245,7 +245,7 @@ def test_a_failure_is_logged_and_does_not_say_what_failed(serve, monkeypatch, ca
             500, {"error": "the console failed to answer; its log says why", "faults": []})
 
     serve(scenario)
-    assert "RuntimeError: /root/secret" in caplog.text
+    assert "RuntimeError: /srv/secret" in caplog.text
 
 
 def test_addresses_of_this_machine_are_known():
