@@ -25,7 +25,8 @@ from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
 from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.client.resources import ObjectReference
-from koordpolicy.engine.client.transport import RequestObserver, Transport
+from koordpolicy.engine.client.transport import RequestObserver
+from koordpolicy.engine.client.transports import Transports
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.kubernetes.vocabulary import SLO_CONFIG
 
@@ -91,18 +92,15 @@ class ManagerServer:
         lease = settings.lease
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._started_leading, on_stopped=self._stopped_leading)
-        self._transports = [
-            Transport(connect(), user_agent=agent, rate=settings.qps, burst=settings.burst, observer=requests)
-            for agent in (USER_AGENT, f"{USER_AGENT}/events")]
-        watching = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=requests)
-        self._transports.append(watching)
-        self.recorder = EventRecorder(self._transports[1])
+        self._transports = transports = Transports.of(
+            connect, USER_AGENT, rate=settings.qps, burst=settings.burst, observer=requests)
+        self.recorder = EventRecorder(transports.events)
         self.reconciler = NodeReconciler(
-            self.objects, ClusterWriter(self._transports[0]), now=watching.server_clock.nanoseconds,
+            self.objects, ClusterWriter(transports.writes), now=transports.watches.server_clock.nanoseconds,
             may_write=self.leads, parity=settings.parity)
         self.informers = {
             each.resource.kind: Informer(
-                watching, each.resource, self._deliver, listed=self._look_at_sync,
+                transports.watches, each.resource, self._deliver, listed=self._look_at_sync,
                 namespace=settings.namespace if each.resource is CONFIG_MAPS else "",
                 field_selector=f"metadata.name={settings.config_map}" if each.resource is CONFIG_MAPS else None)
             for each in FOLLOWED}
@@ -137,8 +135,7 @@ class ManagerServer:
         """
         self.io.start()
         try:
-            for transport in self._transports:
-                self.io.on_close(transport.close)
+            self._transports.close_with(self.io)
             work = self.io.submit(self._work())
             work.add_done_callback(lambda _: self._stop.set())
             recording = self.io.spawn(self.recorder.run(), "to record events")

@@ -20,7 +20,8 @@ from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings, new_identity
 from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.client.resources import BY_KIND
-from koordpolicy.engine.client.transport import RequestObserver, Transport
+from koordpolicy.engine.client.transport import RequestObserver
+from koordpolicy.engine.client.transports import Transports
 from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
@@ -112,14 +113,10 @@ class DeschedulerServer:
         lease = settings.lease
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
-        self._transports = [
-            Transport(connect(), user_agent=agent, rate=settings.qps, burst=settings.burst, observer=requests)
-            for agent in (USER_AGENT, f"{USER_AGENT}/events")]
-        # Informers pace themselves, and watches do not count.
-        watching = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=requests)
-        self._transports.append(watching)
-        self.recorder = EventRecorder(self._transports[1])
-        writer, clock = ClusterWriter(self._transports[0]), watching.server_clock.nanoseconds
+        self._transports = transports = Transports.of(
+            connect, USER_AGENT, rate=settings.qps, burst=settings.burst, observer=requests)
+        self.recorder = EventRecorder(transports.events)
+        writer, clock = ClusterWriter(transports.writes), transports.watches.server_clock.nanoseconds
         cluster = Cluster()
         leaving = LeavingPods(clock)
         self.evictions = LiveEvictions(
@@ -127,7 +124,7 @@ class DeschedulerServer:
             may_write=self.may_write, observers=on_attempt, now=clock, left=leaving.add_later)
         cluster.listen(self._note_budget)
         self.migrations = MigrationWorker(LiveMigrationApi(
-            self.io, self._transports[0], self.recorder, self.evictions, may_write=self.may_write))
+            self.io, transports.writes, self.recorder, self.evictions, may_write=self.may_write))
         self.client = DeschedulerClient(
             self.io, writer, self.evictions, clock=clock, migrations=self.migrations,
             identity=new_identity() if lease is None else lease.identity, may_write=self.may_write)
@@ -138,11 +135,10 @@ class DeschedulerServer:
         self._vetting = threading.Lock()
         self.io.start()
         try:
-            for transport in self._transports:
-                self.io.on_close(transport.close)
+            transports.close_with(self.io)
             self._placements = None if scheduler is None else scheduler.placements(cluster, clock)
             self.feed = Feed(
-                self.io, watching, self._reads(live.registry, _limit_reads(configuration()), self._checked),
+                self.io, transports.watches, self._reads(live.registry, _limit_reads(configuration()), self._checked),
                 wake=self._wake, revise=leaving.revise, finished_pods=True)
             self.descheduler = LiveDescheduler(
                 cluster, self.activator, feed=self.feed, client=self.client, leaving=leaving, leads=self.leads,
@@ -163,7 +159,7 @@ class DeschedulerServer:
         if self.settings.memory is None:
             return None
         namespace, name = self.settings.memory
-        store = ConfigMapMemoryStore(self.io, self._transports[0], writer, namespace=namespace, name=name)
+        store = ConfigMapMemoryStore(self.io, self._transports.writes, writer, namespace=namespace, name=name)
         return CycleMemory(store)
 
     @property

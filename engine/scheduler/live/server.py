@@ -17,7 +17,8 @@ from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
-from koordpolicy.engine.client.transport import RequestObserver, Transport
+from koordpolicy.engine.client.transport import RequestObserver
+from koordpolicy.engine.client.transports import Transports
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
 from koordpolicy.engine.cluster.sources.feed import Feed
@@ -87,22 +88,16 @@ class LiveServer:
         lease = self.settings.lease
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
-        self._transports = [
-            Transport(connect(), user_agent=agent, rate=self.settings.qps, burst=self.settings.burst,
-                      observer=requests)
-            for agent in (USER_AGENT, f"{USER_AGENT}/events")]
-        # Informers pace themselves, and watches do not count.
-        watching = Transport(connect(), user_agent=f"{USER_AGENT}/watch", rate=0, observer=requests)
-        self._transports.append(watching)
-        self.recorder = EventRecorder(self._transports[1], buffer=_EVENTS)
+        transports = Transports.of(
+            connect, USER_AGENT, rate=self.settings.qps, burst=self.settings.burst, observer=requests)
+        self.recorder = EventRecorder(transports.events, buffer=_EVENTS)
         self.io.start()
         try:
-            for transport in self._transports:
-                self.io.on_close(transport.close)
-            client = LiveClient(self.io, self._transports[0], self.recorder, may_write=self.leads, wake=self._wake,
-                                clock=watching.server_clock.nanoseconds,
+            transports.close_with(self.io)
+            client = LiveClient(self.io, transports.writes, self.recorder, may_write=self.leads, wake=self._wake,
+                                clock=transports.watches.server_clock.nanoseconds,
                                 bind_s=settings.binding_timeout / 1e9 * _BIND_SHARE)
-            self.feed = Feed(self.io, watching, self._reads_of(live.registry), wake=self._wake,
+            self.feed = Feed(self.io, transports.watches, self._reads_of(live.registry), wake=self._wake,
                              revise=client.revise)
             self.scheduler = LiveScheduler(
                 Cluster(following_from=_FOLLOWING_FROM), live, settings, feed=self.feed, client=client, io=self.io,
