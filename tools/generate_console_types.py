@@ -1,4 +1,4 @@
-"""Generates the schema of the console's views and the front end's types from `engine/console/models.py`.
+"""Generates the schema of the console's views and the front end's types from `engine/console/models/`.
 
 python tools/generate_console_types.py
 """

@@ -12,7 +12,7 @@ from koordpolicy.engine.authoring.proposals import proposals
 from koordpolicy.engine.documents import Kind, YamlNode, node_of
 from koordpolicy.engine.source import Source
 
-from .models import Completion, CompletionView, DescriptionView
+from .models.playground import Completion, CompletionView, DescriptionView
 from .policy_set import DRAFT, PolicySet
 
 _WORD: Final = re.compile(r"\w*\Z")

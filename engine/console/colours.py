@@ -17,7 +17,7 @@ from koordpolicy.engine.explanation import plain, shortened
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
-from .models import Colouring, ColourView
+from .models.map import Colouring, ColourView
 from .state import ConsoleState
 
 EXPRESSION: Final = "<expression>"

@@ -8,7 +8,7 @@ from typing import Final
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import Problem, in_order
 
-from .models import Fault
+from .models.model import Fault
 from .policy_set import PolicySet
 
 _MOST_FAULTS: Final = 500

@@ -16,7 +16,7 @@ from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
 from .colours import COLOURINGS
-from .models import Amount, Group, MapView, NodeCondition, NodeDetails, Opinion, PodLine, Taint
+from .models.map import Amount, Group, MapView, NodeCondition, NodeDetails, Opinion, PodLine, Taint
 from .state import ConsoleState, UnknownNameError
 
 _MOST_GROUPS: Final = 64

@@ -35,16 +35,7 @@ from koordpolicy.engine.testing.suites import Suite, cases_of
 
 from .colours import coloured
 from .faults import fault, faults
-from .models import (
-    BudgetView,
-    CaseView,
-    CheckView,
-    EffectView,
-    EvaluationView,
-    Miss,
-    TestsView,
-    Verdicts,
-)
+from .models.playground import BudgetView, CaseView, CheckView, EffectView, EvaluationView, Miss, TestsView, Verdicts
 from .policy_set import DRAFT, PolicySet, draft_of
 from .state import ConsoleState, settings_for
 

@@ -11,7 +11,8 @@ from koordpolicy.engine.scheduler.explain.explanation import explain_decision, e
 from koordpolicy.engine.scheduler.profiles.profile import Active
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
-from .models import MatrixRow, PluginColumn, PodNodeView, PodView, SearchResult, SearchView
+from .models.pod import MatrixRow, PluginColumn, PodNodeView, PodView
+from .models.search import SearchResult, SearchView
 from .state import ConsoleState
 
 _TRIALS: Final = 20

@@ -16,7 +16,8 @@ from koordpolicy.engine.framework.points import Enforcement
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.source import Source
 
-from .models import ClusterOverview, FileView, Gauge, PoliciesView, PolicyView, RuleView, Waiting
+from .models.overview import ClusterOverview, Gauge, Waiting
+from .models.policies import FileView, PoliciesView, PolicyView, RuleView
 from .state import ConsoleState, UnknownNameError
 
 _MOST_READS: Final = 100

@@ -18,7 +18,7 @@ from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 from koordpolicy.engine.source import did_you_mean
 
 from .faults import faults_of
-from .models import Fault
+from .models.model import Fault
 from .policy_set import PolicySet
 
 DEFAULT_PROFILE: Final = "default-scheduler"

@@ -9,7 +9,7 @@ import pytest
 from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.console import playground
 from koordpolicy.engine.console.authoring import complete, describe
-from koordpolicy.engine.console.models import Verdicts
+from koordpolicy.engine.console.models.playground import Verdicts
 from koordpolicy.engine.source import PolicyError
 
 from .conftest import HOT, TEST

@@ -12,7 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from koordpolicy.engine.console import server as module
+from koordpolicy.engine.cel.values.deadline import Deadline
+from koordpolicy.engine.console import views
 from koordpolicy.engine.console.guard import Guard, RateLimit, UserTokens, is_loopback
 from koordpolicy.engine.console.server import ConsoleServer, Static
 from koordpolicy.engine.reload.vet import VETTING
@@ -221,10 +222,10 @@ def test_too_many_requests_are_refused_for_a_while(serve):
 
 def test_a_view_that_takes_too_long_is_refused_and_the_next_one_is_answered(serve, monkeypatch):
     def slow(_state: Any, _expression: str, _pod: str) -> None:
-        module.Deadline.current().cancel()
-        module.Deadline.poll()
+        Deadline.current().cancel()
+        Deadline.poll()
 
-    monkeypatch.setattr(module, "colour", slow)
+    monkeypatch.setattr(views, "colour", slow)
 
     async def scenario(ask: Ask) -> None:
         assert (await ask("/api/v1/colour?expression=1"))[:2] == (
@@ -238,7 +239,7 @@ def test_a_failure_is_logged_and_does_not_say_what_failed(serve, monkeypatch, ca
     def failing(_state: Any) -> None:
         raise RuntimeError("/srv/secret")
 
-    monkeypatch.setattr(module.policies, "overview", failing)
+    monkeypatch.setattr(views.policies, "overview", failing)
 
     async def scenario(ask: Ask) -> None:
         assert (await ask("/api/v1/overview"))[:2] == (

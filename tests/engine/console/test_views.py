@@ -6,16 +6,10 @@ import pytest
 
 from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.console.colours import MOST_CLASSES, OTHERS, colour
-from koordpolicy.engine.console.models import (
-    Amount,
-    ColourView,
-    Fault,
-    Group,
-    Opinion,
-    PodLine,
-    RuleView,
-    SearchResult,
-)
+from koordpolicy.engine.console.models.map import Amount, ColourView, Group, Opinion, PodLine
+from koordpolicy.engine.console.models.model import Fault
+from koordpolicy.engine.console.models.policies import RuleView
+from koordpolicy.engine.console.models.search import SearchResult
 from koordpolicy.engine.console.nodes import cluster_map, node_view
 from koordpolicy.engine.console.pods import pod_node_view, pod_view, search
 from koordpolicy.engine.console.policies import file_view, overview, policies_view

@@ -1,0 +1,145 @@
+"""The requests about a draft of the playground.
+
+A draft is vetted in a process of its own before the thread that owns the state sees it, within the limits that servers
+have (see `reload.vet`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from aiohttp import web
+
+from koordpolicy.engine.reload.status import UNAVAILABLE
+from koordpolicy.engine.reload.vet import VETTING, Vetter
+from koordpolicy.engine.serving.daemons import Daemons
+from koordpolicy.engine.source import PolicyError, Source
+
+from .faults import faults
+from .models.model import Model
+from .models.playground import CheckView
+from .policy_set import DRAFT
+from .routes import Route, json_answer
+from .state import ConsoleState
+from .view_thread import ViewThread
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.comparison.outcome import Outcome  # it takes a quarter of a second
+
+_EFFECT_COST: Final = 20.0
+"""The cost of the effect of a draft in requests."""
+_EFFECT_TIMES: Final = 4
+"""The time that the effect of a draft may take, in times of another view's."""
+
+
+class Draft(Model, frozen=True, kw_only=True, rename="camel"):
+    """The body of a request about a draft. `offset` is in code points."""
+
+    text: str
+    pod: str = ""
+    offset: int = 0
+    budgets: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class DraftRoutes:
+    """Answers `POST /api/v1/draft/...`. `close` ends its threads and its process."""
+
+    def __init__(self, views: ViewThread, vetter: Vetter | None) -> None:
+        """`vetter` None means that drafts are compiled without a process of their own, for tests."""
+        self._views = views
+        self._vetter = vetter
+        self._checks = Daemons(2, "vetting")
+        self._before: Outcome | None = None
+
+    def start(self) -> None:
+        """Start the process and the imports that drafts need, without waiting for them."""
+        if self._vetter is not None:
+            self._vetter.start()
+        self._checks.submit(importlib.import_module, ".playground", __package__)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes."""
+        return (
+            Route("POST", "draft/check", self._check),
+            Route("POST", "draft/evaluate", self._evaluate),
+            Route("POST", "draft/effect", self._effect, _EFFECT_COST),
+            Route("POST", "draft/tests", self._tests),
+            Route("POST", "draft/complete", self._complete),
+            Route("POST", "draft/describe", self._describe),
+        )
+
+    def close(self) -> None:
+        """End the threads and the process; waits for nothing."""
+        self._checks.shutdown(wait=False, cancel_futures=True)
+        if self._vetter is not None:
+            self._vetter.close()
+
+    async def _check(self, request: web.Request) -> web.Response:
+        from .playground import check_draft  # noqa: PLC0415 - a second of imports that the first page does not need
+
+        draft = await _draft(request)
+        try:
+            await self._vet(draft)
+        except PolicyError as error:
+            return json_answer(CheckView(faults=faults(error.problems), policies=[], tests=0))
+        return await self._views.answer(lambda state: check_draft(state.policies, draft.text))
+
+    async def _evaluate(self, request: web.Request) -> web.Response:
+        from .playground import evaluate_draft  # noqa: PLC0415 - as above
+
+        draft = await _draft(request)
+        await self._vet(draft)
+        return await self._views.answer(lambda state: evaluate_draft(state, draft.text, draft.pod, draft.offset))
+
+    async def _effect(self, request: web.Request) -> web.Response:
+        from .playground import effect_of  # noqa: PLC0415 - as above
+
+        draft = await _draft(request)
+        await self._vet(draft)
+
+        def effect(state: ConsoleState) -> Model:
+            view, self._before = effect_of(state, draft.text, draft.budgets, self._before)
+            return view
+
+        return await self._views.answer(effect, times=_EFFECT_TIMES)
+
+    async def _tests(self, request: web.Request) -> web.Response:
+        from .playground import test_draft  # noqa: PLC0415 - as above
+
+        draft = await _draft(request)
+        await self._vet(draft)
+        return await self._views.answer(lambda state: test_draft(state.policies, draft.text))
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        from .authoring import complete  # noqa: PLC0415 - as above
+
+        draft = await _draft(request)
+        return await self._views.answer(lambda state: complete(state.policies, draft.text, draft.offset))
+
+    async def _describe(self, request: web.Request) -> web.Response:
+        from .authoring import describe  # noqa: PLC0415 - as above
+
+        draft = await _draft(request)
+        return await self._views.answer(lambda state: describe(state.policies, draft.text, draft.offset))
+
+    async def _vet(self, draft: Draft) -> None:
+        """Raise `PolicyError` if the worker process does not survive a draft.
+
+        All other problems are found again, with the other policies, by the thread that owns the state.
+        """
+        if self._vetter is None:
+            return
+        sources = [Source(DRAFT, draft.text), *self._views.state.policies.params_files]
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._checks, partial(self._vetter.vet, sources))
+        except PolicyError as error:
+            if any(each.code in (VETTING, UNAVAILABLE) for each in error.problems):
+                raise
+
+
+async def _draft(request: web.Request) -> Draft:
+    return msgspec.json.decode(await request.read(), type=Draft)

@@ -1,0 +1,29 @@
+"""The models of the views: what the server answers, as JSON with keys in camel case; a module for each view.
+
+`schemas/console/v1.json` and the front end's types are generated from them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .map import ColourView, MapView, NodeDetails
+from .model import RefusalView
+from .overview import ClusterOverview
+from .playground import CheckView, CompletionView, DescriptionView, EffectView, EvaluationView, TestsView
+from .pod import PodNodeView, PodView
+from .policies import FileView, PoliciesView
+from .search import SearchView
+from .session import Session
+
+VIEWS: Final = (
+    RefusalView,
+    Session,
+    ClusterOverview,
+    MapView, ColourView, NodeDetails,
+    PodView, PodNodeView,
+    PoliciesView, FileView,
+    CheckView, EvaluationView, EffectView, TestsView, CompletionView, DescriptionView,
+    SearchView,
+)
+"""The models of whole answers."""

@@ -1,0 +1,47 @@
+"""The models of the overview."""
+
+from __future__ import annotations
+
+from .model import Model
+
+
+class Waiting(Model, frozen=True, kw_only=True, rename="camel"):
+    """A pending pod with the reason."""
+
+    pod: str
+    node: str | None
+    """The node that it would get now; null if no node takes it."""
+    message: str
+
+
+class Gauge(Model, frozen=True, kw_only=True, rename="camel"):
+    """One resource of the whole cluster."""
+
+    resource: str
+    unit: str
+    allocatable: int
+    requested: int
+    used: int | float
+
+
+class ClusterOverview(Model, frozen=True, kw_only=True, rename="camel"):
+    """The state of the cluster and of the policies."""
+
+    now: str
+    source: str
+    nodes: int
+    unschedulable: int
+    measured: int
+    running: int
+    pending: int
+    gauges: list[Gauge]
+    policies: dict[str, int]
+    """The number of policies by kind."""
+    digest: str
+    """A hash of the files: of their names and texts."""
+    errors: int
+    warnings: int
+    waiting: list[Waiting]
+    waiting_left_out: int
+    lacking: list[str]
+    """Kinds that plugins read and that the dump lacks."""

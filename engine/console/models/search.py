@@ -1,0 +1,19 @@
+"""The models of searches."""
+
+from __future__ import annotations
+
+from .model import Model
+
+
+class SearchResult(Model, frozen=True, kw_only=True, rename="camel"):
+    """A search result."""
+
+    kind: str
+    """`node`, `pod` or `policy`."""
+    name: str
+
+
+class SearchView(Model, frozen=True, kw_only=True, rename="camel"):
+    """The first results of a search, best first."""
+
+    found: list[SearchResult]

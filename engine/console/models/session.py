@@ -1,0 +1,16 @@
+"""The model of a page's access."""
+
+from __future__ import annotations
+
+from .model import Model
+
+
+class Session(Model, frozen=True, kw_only=True, rename="camel"):
+    """The state of a page's access."""
+
+    version: str
+    protected: bool
+    """True if a token is needed."""
+    user: str
+    seconds: float
+    """The time that an evaluation may take."""

@@ -1,0 +1,45 @@
+"""Routes: requests of pages that are more than views, with their handlers and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+
+from .models.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path below `/api/v1/`, its method and its handler.
+
+    The handler may raise what the server turns into an answer: `NotPermitted`, `PolicyError`, `UnknownNameError`,
+    `OverdueError`, `ValueError` and `msgspec.DecodeError`.
+    """
+
+    method: str
+    path: str
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    cost: float = 1.0
+    """The number of requests that one of these counts for (`guard.RateLimit`)."""
+
+
+class RouteSet(Protocol):
+    """Routes that belong together, with what they use."""
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes; their paths are nobody else's."""
+        ...
+
+    def close(self) -> None:
+        """End threads and processes; waits for nothing."""
+        ...
+
+
+def json_answer(model: Model, status: int = 200) -> web.Response:
+    """Return a model as an answer."""
+    return web.Response(body=msgspec.json.encode(model), status=status, content_type="application/json",
+                        charset="utf-8")

@@ -1,0 +1,60 @@
+"""`ViewThread`: the one thread that owns the console's state and computes views, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
+from koordpolicy.engine.serving.daemons import Daemons
+
+from .guard import NotPermitted
+from .models.model import Model
+from .state import ConsoleState
+
+SECONDS: Final = 5.0
+"""The default of the time that a view may take."""
+_MOST_QUEUED: Final = 32
+
+
+class ViewThread:
+    """Computes views of a state, each within a deadline. `close` ends its thread."""
+
+    def __init__(self, state: ConsoleState, *, seconds: float = SECONDS) -> None:
+        self.state = state
+        """Other threads may read its policies only."""
+        self.seconds = seconds
+        """The time that a view may take."""
+        self._owner = Daemons(1, "console")
+
+    async def answer(self, view: Callable[[ConsoleState], Model], *, times: float = 1.0) -> web.Response:
+        """Return a view as an answer; it may take `times` the time of others.
+
+        Raises:
+            NotPermitted: too many views wait for the thread.
+            OverdueError: it takes longer.
+        """
+        if len(self._owner.seconds_unfinished()) >= _MOST_QUEUED:
+            raise NotPermitted(503, "too many views are being computed: try again", **{"Retry-After": "1"})
+
+        def compute() -> bytes:
+            with Deadline(self.seconds * times) as deadline:
+                try:
+                    found = msgspec.json.encode(view(self.state))
+                finally:
+                    if late := deadline.passed:
+                        self.state.forget()
+            if late:
+                raise OverdueError
+            return found
+
+        body = await asyncio.get_running_loop().run_in_executor(self._owner, compute)
+        return web.Response(body=body, content_type="application/json", charset="utf-8")
+
+    def close(self) -> None:
+        """End the thread; waits for nothing."""
+        self._owner.shutdown(wait=False, cancel_futures=True)
