@@ -338,3 +338,103 @@ export interface SearchResult {
   kind: string;
   name: string;
 }
+
+/** Running servers, and their figures over the last minutes. */
+export interface ServersView {
+  interval: number;
+  servers: ServerLine[];
+  disagreeing: string[];
+  alerts: AlertLine[];
+  times: number[];
+  charts: ServerChart[];
+}
+
+/** A running server, as it answered last. */
+export interface ServerLine {
+  endpoint: string;
+  kind: string;
+  state: string;
+  error: string;
+  silent: number | null;
+  generation: number | null;
+  hash: string;
+  leading: boolean | null;
+  nodes: number | null;
+  restarts: number;
+  kinds: KindAge[];
+  refused: Fault[];
+  problems: string[];
+}
+
+/** The state of the watch of a kind. */
+export interface KindAge {
+  kind: string;
+  age: number | null;
+  fault: string;
+}
+
+/** An alert of deploy/monitoring whose condition holds. */
+export interface AlertLine {
+  name: string;
+  severity: string;
+  summary: string;
+  server: string;
+  seconds: number;
+  firing: boolean;
+}
+
+/** A figure of all servers over the last minutes. */
+export interface ServerChart {
+  name: string;
+  unit: string;
+  points: (number | null)[];
+}
+
+/** The pods that wait in running schedulers: `GET /api/v1/waiting`, of one pod with `?key=NAMESPACE/NAME`. */
+export interface WaitingView {
+  known: boolean;
+  parts: Record<string, number>;
+  pods: QueuedPodLine[];
+  leftOut: number;
+}
+
+/** A pod that waits, as its scheduler reports it. */
+export interface QueuedPodLine {
+  pod: string;
+  server: string;
+  part: string;
+  reason: string;
+  plugins: string[];
+  gates: string[];
+  quota: string;
+  gang: string;
+  priority: number;
+  attempts: number;
+  seconds: number;
+  backoffSeconds: number | null;
+  nominated: string;
+}
+
+/** The use of rules in running servers, most evaluated first. */
+export interface RuleRatesView {
+  known: boolean;
+  seconds: number;
+  rules: RuleRate[];
+}
+
+/** The evaluations of one expression by all servers. */
+export interface RuleRate {
+  plugin: string;
+  point: string;
+  rule: string;
+  evaluations: number;
+  errors: number;
+  perSecond: number;
+}
+
+/** The versions of what views are computed of; a view is worth loading again once one of them has changed. */
+export interface Versions {
+  boot: string;
+  cluster: number;
+  servers: number;
+}

@@ -14,6 +14,7 @@ from .playground import CheckView, CompletionView, DescriptionView, EffectView, 
 from .pod import PodNodeView, PodView
 from .policies import FileView, PoliciesView
 from .search import SearchView
+from .servers import RuleRatesView, ServersView, Versions, WaitingView
 from .session import Session
 
 VIEWS: Final = (
@@ -25,5 +26,6 @@ VIEWS: Final = (
     PoliciesView, FileView,
     CheckView, EvaluationView, EffectView, TestsView, CompletionView, DescriptionView,
     SearchView,
+    ServersView, WaitingView, RuleRatesView, Versions,
 )
 """The models of whole answers."""
