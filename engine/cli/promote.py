@@ -11,9 +11,11 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from koordpolicy.engine.client.server_calls import EndpointAnswer
+
 from .composition import count
 from .durations import seconds
-from .endpoints import EndpointAnswer, add_endpoints, caller_of, endpoints_of, hash_of, share
+from .endpoints import add_endpoints, caller_of, endpoints_of, hash_of, share
 from .exits import Exit, Stop
 from .status import describe
 from .terminal import add_output, write, write_json

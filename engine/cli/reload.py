@@ -10,8 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from koordpolicy.engine.client.server_calls import EndpointAnswer
+
 from .durations import seconds
-from .endpoints import EndpointAnswer, add_endpoints, caller_of, endpoints_of, hash_of, moment, short
+from .endpoints import add_endpoints, caller_of, endpoints_of, hash_of, moment, short
 from .exits import Exit, Stop
 from .hash import hash_path
 from .terminal import add_output, write, write_json

@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from .endpoints import EndpointAnswer, add_endpoints, caller_of, endpoints_of, moment, short
+from koordpolicy.engine.client.server_calls import EndpointAnswer
+
+from .endpoints import add_endpoints, caller_of, endpoints_of, moment, short
 from .exits import Exit
 from .terminal import add_output, heading, table, write, write_json
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from koordpolicy.engine.client.server_calls import EndpointAnswer
 from koordpolicy.engine.escaping import one_line
 from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.kubernetes.times import rfc3339
 
-from .endpoints import EndpointAnswer, short
+from .endpoints import short
 from .sparks import time_of
 from .status import healthy
 from .terminal import bar

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from koordpolicy.engine.cli.endpoints import EndpointAnswer
 from koordpolicy.engine.cli.exits import Stop
 from koordpolicy.engine.cli.top import show
 from koordpolicy.engine.cli.top_frame import ServerFigures, TopFrame, server_figures
+from koordpolicy.engine.client.server_calls import EndpointAnswer
 
 from .conftest import Run, objects, pod, write_dump
 
