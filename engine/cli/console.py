@@ -68,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, live="which is read once")
     add_policies(parser)
     add_choice(parser)
+    parser.add_argument("--lint-settings", metavar="FILE", type=Path,
+                        help="the linter's settings, as `--settings` of `koord-policy lint` (default: the nearest "
+                             "koord-policy.yaml)")
     group = parser.add_argument_group("serving")
     group.add_argument("--bind", metavar="HOST:PORT", type=address, default=address(ADDRESS),
                        help=f"address to listen on; port 0 chooses a free port (default: {ADDRESS})")
@@ -120,8 +123,10 @@ def state_of(options: argparse.Namespace, builtins: Builtins) -> ConsoleState:
     from koordpolicy.engine.console.policy_set import PolicySet  # noqa: PLC0415 - `--help` does not wait
     from koordpolicy.engine.console.state import ConsoleState  # noqa: PLC0415
 
+    from .lint import lint_settings  # noqa: PLC0415 - as above
+
     loaded, sources = _policies(options.policies, context_of(options.cluster))
-    policies = PolicySet.of(loaded, sources, discovered_plugins(builtins))
+    policies = PolicySet.of(loaded, sources, discovered_plugins(builtins), lint_settings(options.lint_settings))
     if any(each.severity == 0 for each in policies.problems):
         warn("warning: some policies are invalid and do not decide: the page shows them under `Policies`")
     cluster = cluster_of(options.cluster)

@@ -32,9 +32,8 @@ from koordpolicy.engine.documents import (
     read_file,
 )
 from koordpolicy.engine.framework.discovery import discover_beside
-from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Plugin, Registry
-from koordpolicy.engine.lint import RULES, LintConfiguration, Whole, check, strict, subjects, suites
+from koordpolicy.engine.lint import RULES, LintConfiguration, Whole, check, strict, whole_of
 from koordpolicy.engine.lint.configuration import FILE, nearest
 from koordpolicy.engine.lint.configuration import load as load_settings
 from koordpolicy.engine.lint.edits import apply
@@ -122,7 +121,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         from .changes import changed_since  # noqa: PLC0415 - few ask git
 
         changed = changed_since(options.changed_since, Path.cwd())
-    settings = _settings(options.settings)
+    settings = lint_settings(options.settings)
     limit = TimeLimit(options.timeout, "--timeout")
 
     def look() -> tuple[_Files, list[ReportEntry], tuple[LintFinding, ...]]:
@@ -146,7 +145,13 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.INVALID if report.count(Severity.ERROR) else Exit.OK
 
 
-def _settings(path: Path | None) -> LintConfiguration:
+def lint_settings(path: Path | None) -> LintConfiguration:
+    """Return the linter's settings of a file; None means the nearest one of the working directory.
+
+    Raises:
+        Stop: there is no such file.
+        PolicyError: it is invalid.
+    """
     if path is None:
         path = nearest(Path.cwd())
     elif not path.is_file():
@@ -340,11 +345,7 @@ def _compile(files: _Files, builtins: Builtins) -> tuple[list[Problem], Whole]:
         Registry.of(everything, generation=1)
     except PolicyError as error:
         problems.extend(error.problems)
-    names = {
-        framework: frozenset(each.name for each in everything if each.framework is framework) for framework in Framework
-    }
-    documents = files.loaded.documents
-    return problems.found, Whole(subjects(documents, compiled), files.configurations, names, suites(documents))
+    return problems.found, whole_of(files.loaded.documents, compiled, everything, files.configurations)
 
 
 def _ignored(_: Problem) -> None:

@@ -40,6 +40,8 @@ class Draft(Model, frozen=True, kw_only=True, rename="camel"):
     """The body of a request about a draft. `offset` is in code points."""
 
     text: str
+    file: str = ""
+    """The policy file that it was opened from, and that it replaces; empty for a new one."""
     pod: str = ""
     offset: int = 0
     budgets: dict[str, str] = msgspec.field(default_factory=dict)
@@ -86,14 +88,15 @@ class DraftRoutes:
             await self._vet(draft)
         except PolicyError as error:
             return json_answer(CheckView(faults=faults(error.problems), policies=[], tests=0))
-        return await self._views.answer(lambda state: check_draft(state.policies, draft.text))
+        return await self._views.answer(lambda state: check_draft(state.policies, draft.text, draft.file))
 
     async def _evaluate(self, request: web.Request) -> web.Response:
         from .playground import evaluate_draft  # noqa: PLC0415 - as above
 
         draft = await _draft(request)
         await self._vet(draft)
-        return await self._views.answer(lambda state: evaluate_draft(state, draft.text, draft.pod, draft.offset))
+        return await self._views.answer(lambda state: evaluate_draft(state, draft.text, draft.pod, draft.offset,
+                                                                       draft.file))
 
     async def _effect(self, request: web.Request) -> web.Response:
         from .playground import effect_of  # noqa: PLC0415 - as above
@@ -102,7 +105,7 @@ class DraftRoutes:
         await self._vet(draft)
 
         def effect(state: ConsoleState) -> Model:
-            view, self._before = effect_of(state, draft.text, draft.budgets, self._before)
+            view, self._before = effect_of(state, draft.text, draft.budgets, self._before, draft.file)
             return view
 
         return await self._views.answer(effect, times=_EFFECT_TIMES)
@@ -112,7 +115,7 @@ class DraftRoutes:
 
         draft = await _draft(request)
         await self._vet(draft)
-        return await self._views.answer(lambda state: test_draft(state.policies, draft.text))
+        return await self._views.answer(lambda state: test_draft(state.policies, draft.text, draft.file))
 
     async def _complete(self, request: web.Request) -> web.Response:
         from .authoring import complete  # noqa: PLC0415 - as above

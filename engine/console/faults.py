@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import Problem, in_order
 
 from .models.model import Fault
@@ -15,14 +14,10 @@ _MOST_FAULTS: Final = 500
 
 
 def faults_of(policies: PolicySet) -> list[Fault]:
-    """Return the problems of a set, and the findings of the linter's rules, by place."""
-    from koordpolicy.engine.lint import LintConfiguration, Whole, check, subjects, suites  # noqa: PLC0415 - late
+    """Return the problems of a set, and the findings of the linter's rules, by place, as `koord-policy lint`."""
+    from koordpolicy.engine.lint import LintConfiguration, check  # noqa: PLC0415 - late
 
-    names = {framework: frozenset(
-        plugin.name for plugin in (*policies.discovered.plugins, *policies.plugins) if plugin.framework is framework)
-        for framework in Framework}
-    whole = Whole(subjects(policies.documents, policies.compiled.values()), (), names, suites(policies.documents))
-    found = check(whole, tuple(policies.sources.values()), LintConfiguration())
+    found = check(policies.whole, tuple(policies.sources.values()), policies.settings or LintConfiguration())
     return faults((*policies.problems, *(each.problem for each in found)))
 
 

@@ -22,9 +22,9 @@ from koordpolicy.engine.compile import Compiled, compile_documents
 from koordpolicy.engine.compile.programs import CompiledScheduler
 from koordpolicy.engine.documents import Document, Documents, Expression, Kind, place_of
 from koordpolicy.engine.documents.suites import TestSpec
-from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.framework.scheduler import CycleState
-from koordpolicy.engine.lint import LintConfiguration, Whole, check, subjects, suites
+from koordpolicy.engine.lint import LintConfiguration, check, whole_of
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source
 from koordpolicy.engine.testing.cases import run_case
@@ -36,32 +36,45 @@ from koordpolicy.engine.testing.suites import Suite, cases_of
 from .colours import coloured
 from .faults import fault, faults
 from .models.playground import BudgetView, CaseView, CheckView, EffectView, EvaluationView, Miss, TestsView, Verdicts
-from .policy_set import DRAFT, PolicySet, draft_of
+from .policy_set import PolicySet, draft_of
 from .state import ConsoleState, settings_for
 
 _NODE_SLOTS: Final = frozenset(("source", "target", "until"))
 _WHOLE_POD: Final = "the pod"
 
 
-def check_draft(policies: PolicySet, text: str) -> CheckView:
-    """Return what compiler and linter find in a draft; it may use the PolicyParams of the other policies."""
-    source, loaded = draft_of(text)
+def check_draft(policies: PolicySet, text: str, file: str = "") -> CheckView:
+    """Return what compiler and linter find in a draft beside the policies that it does not replace.
+
+    `file` is the policy file that it was opened from, and that it replaces; empty for a new one.
+    """
+    source, loaded = draft_of(text, file)
     problems = Problems(list(loaded.problems))
     compiled: list[Compiled] = []
-    compile_documents(loaded.documents, problems, shared=_shared(policies, loaded), observe=compiled.append,
-                      extensions=policies.discovered.functions)
-    params = tuple(_shared(policies, loaded))
-    whole = Whole(subjects((*params, *loaded.documents), compiled), (), {}, suites(loaded.documents))
-    # Rules about the whole set would blame the draft for what the other policies have.
-    found = [each.problem for each in check(whole, (source,), LintConfiguration())
-             if each.found.span is not None and each.found.span.root().source.name == DRAFT]
+    plugins = compile_documents(loaded.documents, problems, shared=_shared(policies, loaded, file),
+                                observe=compiled.append, extensions=policies.discovered.functions)
+    beside = policies.beside(loaded.documents, file)
+    everything = (*policies.discovered.plugins, *_plugins_of(policies, beside), *plugins)
+    try:
+        Registry.of(everything, generation=1)
+    except PolicyError as error:
+        problems.extend(each for each in error.problems if each.span is not None and each.span.name == source.name)
+    whole = whole_of(loaded.documents, compiled, everything)
+    staying = {id(each) for each in beside}
+    others = policies.whole
+    if any(each.kind is Kind.PARAMS for each in loaded.documents):  # others may read these params
+        others = whole_of(beside, policies.compiled.values(), everything)
+    whole.subjects = (*(each for each in others.subjects if id(each.document) in staying), *whole.subjects)
+    whole.files = frozenset((source.name,))
+    found = [each.problem for each in check(whole, (source,), policies.settings or LintConfiguration())
+             if each.found.span is not None]  # the draft is not to blame for what has no place
     return CheckView(
         faults=faults((*problems.found, *found)),
         policies=[each.name for each in loaded.documents if each.kind is not Kind.TEST],
         tests=sum(each.kind is Kind.TEST for each in loaded.documents))
 
 
-def evaluate_draft(state: ConsoleState, text: str, key: str, offset: int) -> EvaluationView:
+def evaluate_draft(state: ConsoleState, text: str, key: str, offset: int, file: str = "") -> EvaluationView:
     """Return the value of the expression at an offset (in code points) on all nodes, and the draft's verdicts.
 
     Raises:
@@ -69,7 +82,7 @@ def evaluate_draft(state: ConsoleState, text: str, key: str, offset: int) -> Eva
         UnknownNameError: there is no such pod.
     """
     pod = state.pod(key).unbound()
-    loaded, compiled = _compiled(state.policies, text)
+    loaded, compiled = _compiled(state.policies, text, file)
     at = _expression_at(loaded, compiled, offset)
     verdicts = _verdicts(state, pod, [each for each in compiled if isinstance(each, CompiledScheduler)])
     if at is None:
@@ -91,7 +104,7 @@ def evaluate_draft(state: ConsoleState, text: str, key: str, offset: int) -> Eva
 
 
 def effect_of(
-    state: ConsoleState, text: str, budgets: Mapping[str, str], before: Outcome | None,
+    state: ConsoleState, text: str, budgets: Mapping[str, str], before: Outcome | None, file: str = "",
 ) -> tuple[EffectView, Outcome]:
     """Return what a draft would change in the cluster, and the outcome of the active policies, for the next call.
 
@@ -103,9 +116,9 @@ def effect_of(
         OverdueError: the deadline of the thread passed.
     """
     limits = {name: ChangeBudget.parse(each) for name, each in budgets.items() if name in BUDGETS}
-    _, loaded = draft_of(text)
+    _, loaded = draft_of(text, file)
     Problems(list(loaded.problems)).raise_errors()
-    registry, replaced = state.policies.with_draft(loaded.documents)
+    registry, replaced = state.policies.with_draft(loaded.documents, file)
 
     def result(of: Registry, earlier: Outcome | None) -> Outcome:
         found = outcome(of, state.cluster, now=state.now, settings=state.settings, before=earlier,
@@ -126,17 +139,17 @@ def effect_of(
     return EffectView(difference=found.to_json(), budgets=spent, replaced=list(replaced)), before
 
 
-def test_draft(policies: PolicySet, text: str) -> TestsView:
+def test_draft(policies: PolicySet, text: str, file: str = "") -> TestsView:
     """Run the PolicyTests of a draft over its policies.
 
     Raises:
         PolicyError: a document is not valid, or a test names files: the server's files are not the draft's.
         OverdueError: the deadline of the thread passed.
     """
-    loaded, _ = _compiled(policies, text)
+    loaded, _ = _compiled(policies, text, file)
     tests = [each for each in loaded.documents if isinstance(each.spec, TestSpec)]
     own = [each for each in loaded.documents if each.kind is not Kind.TEST]
-    documents = (*_shared(policies, loaded), *own)
+    documents = (*_shared(policies, loaded, file), *own)
     Problems(list(_foreign_files(tests))).raise_errors()
     found = [Suite.of(each, documents, policies.discovered.plugins, policies.discovered.functions) for each in tests]
     coverage = ExpressionCoverage()
@@ -167,21 +180,25 @@ class _At:
     compiled: Any
 
 
-def _compiled(policies: PolicySet, text: str) -> tuple[Documents, list[Compiled]]:
-    _, loaded = draft_of(text)
+def _compiled(policies: PolicySet, text: str, file: str) -> tuple[Documents, list[Compiled]]:
+    _, loaded = draft_of(text, file)
     problems = Problems(list(loaded.problems))
     compiled: list[Compiled] = []
-    compile_documents(loaded.documents, problems, shared=_shared(policies, loaded), observe=compiled.append,
+    compile_documents(loaded.documents, problems, shared=_shared(policies, loaded, file), observe=compiled.append,
                       extensions=policies.discovered.functions)
     problems.raise_errors()
     return loaded, compiled
 
 
-def _shared(policies: PolicySet, loaded: Documents) -> list[Document]:
+def _plugins_of(policies: PolicySet, documents: Iterable[Document]) -> list[Plugin]:
+    spans = {id(each.span) for each in documents}
+    return [each for each in policies.plugins if id(each.span) in spans]
+
+
+def _shared(policies: PolicySet, loaded: Documents, file: str) -> list[Document]:
     """Return the PolicyParams of the other policies that the draft does not replace."""
-    own = {each.name for each in loaded.documents if each.kind is Kind.PARAMS}
-    return [each for each in policies.documents
-            if each.kind is Kind.PARAMS and each.name not in own and not each.faulty]
+    return [each for each in policies.beside(loaded.documents, file)
+            if each.kind is Kind.PARAMS and not each.faulty]
 
 
 def _expression_at(loaded: Documents, compiled: Sequence[Compiled], offset: int) -> _At | None:

@@ -15,3 +15,4 @@ from .rules import LintRule as LintRule
 from .subject import Whole as Whole
 from .subject import subjects as subjects
 from .subject import suites as suites
+from .subject import whole_of as whole_of

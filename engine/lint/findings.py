@@ -60,10 +60,12 @@ def check(
 ) -> tuple[LintFinding, ...]:
     """Return the findings of the rules in a set, without those that comments and the configuration ignore.
 
+    With `whole.files` only findings in these files are returned, and rules about single documents run for theirs only.
+
     `sources` are the files, for their comments. `done` is called with the number of checked documents.
     """
     rules = [rule for rule in RULES.values() if configuration.level(rule) is not None]
-    ignores = [each for source in sources for each in ignores_of(source)]
+    ignores = [each for source in sources if _is_checked(whole, source.name) for each in ignores_of(source)]
     by_line: dict[tuple[str, int], list[Ignore]] = {}
     for ignore in ignores:
         by_line.setdefault((ignore.source.name, ignore.line), []).append(ignore)
@@ -86,14 +88,20 @@ def _violations(
     of_suites = [(rule, rule.suite) for rule in rules if rule.suite is not None]
     for subjects, checks, first in (whole.subjects, of_policies, 1), (whole.suites, of_suites, len(whole.subjects) + 1):
         for number, subject in enumerate(subjects, start=first):
-            for rule, violations in checks:
-                for found in violations(subject):
-                    yield rule, found
+            if _is_checked(whole, subject.document.file):
+                for rule, violations in checks:
+                    for found in violations(subject):
+                        yield rule, found
             done(number)
     for rule in rules:
         if rule.whole is not None:
             for found in rule.whole(whole):
-                yield rule, found
+                if found.span is None or _is_checked(whole, found.span.root().source.name):
+                    yield rule, found
+
+
+def _is_checked(whole: Whole, file: str) -> bool:
+    return whole.files is None or file in whole.files
 
 
 def _weighed(rule: LintRule, found: Violation, configuration: LintConfiguration) -> LintFinding | None:

@@ -21,6 +21,7 @@ from koordpolicy.engine.compile import (
 )
 from koordpolicy.engine.documents import Document, Kind, ParamsSpec, PluginSpec, YamlNode, node_of
 from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.source import Severity, Source, Span
 
 from .ranges import Analyses, parts
@@ -237,6 +238,8 @@ class Whole:
     configurations: tuple[YamlNode, ...] = ()
     plugins: Mapping[Framework, frozenset[str]] = field(default_factory=dict)
     suites: tuple[LintSubject, ...] = ()
+    files: frozenset[str] | None = None
+    """The files that are checked, for a check of a few among many; None means all."""
 
     @cached_property
     def cache(self) -> dict[str, Any]:
@@ -246,6 +249,17 @@ class Whole:
     def of(self, kind: type[Compiled]) -> Iterator[LintSubject]:
         """Yield the subjects of one kind."""
         return (each for each in self.subjects if isinstance(each.compiled, kind))
+
+
+def whole_of(
+    documents: Iterable[Document], compiled: Iterable[Compiled], plugins: Iterable[Plugin],
+    configurations: tuple[YamlNode, ...] = (),
+) -> Whole:
+    """Return the input of the rules; `plugins` are all that exist, of these documents and in Python."""
+    documents, plugins = tuple(documents), tuple(plugins)
+    names = {framework: frozenset(each.name for each in plugins if each.framework is framework)
+             for framework in Framework}
+    return Whole(subjects(documents, compiled), configurations, names, suites(documents))
 
 
 def subjects(documents: Iterable[Document], compiled: Iterable[Compiled]) -> tuple[LintSubject, ...]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.console import playground
 from koordpolicy.engine.console.authoring import complete, describe
+from koordpolicy.engine.console.faults import faults_of
 from koordpolicy.engine.console.models.playground import Verdicts
+from koordpolicy.engine.lint.configuration import load as settings
 from koordpolicy.engine.source import PolicyError
 
 from .conftest import HOT, TEST
@@ -31,6 +34,36 @@ def test_faults_of_a_draft_have_their_place_in_it(state):
     assert (fault.severity, fault.file, fault.line, fault.column) == ("error", "draft.yaml", 9, 34)
     assert playground.check_draft(state.policies, "a: [").faults[0].severity == "error"
     assert playground.check_draft(state.policies, "").policies == []
+
+
+FULL = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: pack-nodes, annotations: {policy.koordinator.sh/description: Pods fill nodes.}}
+spec:
+  params: {percent: 65}
+  variables: [{name: cpu, expression: usage.cpu * 100 / allocatable.cpu}]
+  score:
+  - {name: fullest-first, expression: "math.least(params.percent, variables.cpu)"}
+"""
+
+
+def test_a_draft_is_linted_beside_the_policies_that_it_does_not_replace(policies_of):
+    policies = policies_of(HOT, FULL)
+    assert [(each.code, each.file, each.line, each.message) for each in faults_of(policies)] == [
+        ("KP032", "1.yaml", 8, "`pack-nodes` prefers nodes with more `usage.cpu`, `keep-off-hot-nodes` those with "
+                               "less: in one profile they undo each other")]
+    for draft, file in ((HOT, ""), (HOT, "0.yaml"), (FULL, ""), (FULL, "1.yaml")):
+        assert [each.code for each in playground.check_draft(policies, draft, file).faults] == ["KP032"]
+    # A draft that was opened from a file replaces all of it, also a policy of another name.
+    assert playground.check_draft(policies, FULL.replace("pack", "fill"), "0.yaml").faults == []
+
+
+def test_settings_of_the_linter_hold_for_active_policies_and_drafts(policies_of, tmp_path):
+    (tmp_path / "koord-policy.yaml").write_text("lint: {rules: {KP032: off}}", encoding="utf-8")
+    policies = replace(policies_of(HOT, FULL), settings=settings(tmp_path / "koord-policy.yaml"))
+    assert faults_of(policies) == []
+    assert playground.check_draft(policies, HOT).faults == []
 
 
 def test_the_expression_at_the_cursor_is_evaluated_on_all_nodes(state):
