@@ -111,11 +111,11 @@ class DraftRoutes:
         return await self._views.answer(effect, times=_EFFECT_TIMES)
 
     async def _tests(self, request: web.Request) -> web.Response:
-        from .playground import test_draft  # noqa: PLC0415 - as above
+        from .playground import tests_of  # noqa: PLC0415 - as above
 
         draft = await _draft(request)
         await self._vet(draft)
-        return await self._views.answer(lambda state: test_draft(state.policies, draft.text, draft.file))
+        return await self._views.answer(lambda state: tests_of(state.policies, draft.text, draft.file))
 
     async def _complete(self, request: web.Request) -> web.Response:
         from .authoring import complete  # noqa: PLC0415 - as above
@@ -136,7 +136,8 @@ class DraftRoutes:
         """
         if self._vetter is None:
             return
-        sources = [Source(DRAFT, draft.text), *self._views.state.policies.params_files]
+        beside = self._views.state.policies.params_files
+        sources = [Source(DRAFT, draft.text), *(each for each in beside if each.name != draft.file)]
         try:
             await asyncio.get_running_loop().run_in_executor(self._checks, partial(self._vetter.vet, sources))
         except PolicyError as error:

@@ -50,9 +50,10 @@ spec:
 
 def test_a_draft_is_linted_beside_the_policies_that_it_does_not_replace(policies_of):
     policies = policies_of(HOT, FULL)
+    message = ("`pack-nodes` prefers nodes with more `usage.cpu`, `keep-off-hot-nodes` those with less: in one profile "
+               "they undo each other")
     assert [(each.code, each.file, each.line, each.message) for each in faults_of(policies)] == [
-        ("KP032", "1.yaml", 8, "`pack-nodes` prefers nodes with more `usage.cpu`, `keep-off-hot-nodes` those with "
-                               "less: in one profile they undo each other")]
+        ("KP032", "1.yaml", 8, message)]
     for draft, file in ((HOT, ""), (HOT, "0.yaml"), (FULL, ""), (FULL, "1.yaml")):
         assert [each.code for each in playground.check_draft(policies, draft, file).faults] == ["KP032"]
     # A draft that was opened from a file replaces all of it, also a policy of another name.
@@ -99,12 +100,12 @@ def test_the_effect_of_a_draft_is_compared_with_its_budgets_and_changes_nothing(
 
 
 def test_tests_of_a_draft_run_with_coverage(state):
-    view = playground.test_draft(state.policies, HOT + TEST)
+    view = playground.tests_of(state.policies, HOT + TEST)
     assert [(case.name, case.passed) for case in view.cases] == [("a cool node passes", True)]
     assert {(fault.code, fault.line) for fault in view.missed} >= {("coverage", 12)}
     assert 0 < view.coverage < 100
     failing = TEST.replace("{cool: pass}", "{cool: {fail: below-watermark}}")
-    [case] = playground.test_draft(state.policies, HOT + failing).cases
+    [case] = playground.tests_of(state.policies, HOT + failing).cases
     assert not case.passed
     assert case.misses
 
@@ -114,7 +115,7 @@ def test_tests_of_a_draft_read_no_files(state, field: str):
     case = "  cases:\n  - {name: x, pod: web, nodes: [cool], filter: {cool: pass}}\n"
     test = f"{TEST.partition('spec:')[0]}spec:\n{field}\n{case}"
     with pytest.raises(PolicyError, match="cannot name files"):
-        playground.test_draft(state.policies, HOT + test)
+        playground.tests_of(state.policies, HOT + test)
 
 
 def test_completion_offers_what_the_place_sees(state):
