@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from aiohttp import web
 
 from koordpolicy.engine.source import PolicyError
 
+from .file_changes import file_changes, files_of, to_json
 from .history import GenerationRecord
 from .reloader import Reloader
 
@@ -67,10 +69,32 @@ class AdminToken:
         return hmac.compare_digest(shown, hashlib.sha256(held).digest()) and kind.lower() == "bearer"
 
 
+@dataclass(frozen=True, slots=True)
+class RollbackWish:
+    """The requirements of a rollback."""
+
+    to: str = ""
+    """A generation or the beginning of a hash; empty for the generation before."""
+    active: str = ""
+    """The hash of the registry that is expected to be active; empty for any."""
+    dry_run: bool = False
+    """True to return what a rollback would do, and do nothing."""
+
+    @classmethod
+    def of(cls, data: object) -> RollbackWish:
+        """Read a request; raises `ValueError` with what is wrong with it."""
+        if isinstance(data, dict) and data.keys() <= {"to", "active", "dryRun"}:
+            to, active, dry_run = data.get("to", ""), data.get("active", ""), data.get("dryRun", False)
+            if isinstance(to, str) and isinstance(active, str) and isinstance(dry_run, bool):
+                return cls(to, active, dry_run)
+        raise ValueError('the body must be {} or {"to": "GENERATION or HASH"}, with "active": "HASH" and '
+                         '"dryRun": true if you like')
+
+
 class RollbackEndpoint:
     """`POST /rollback` with the token: activates an earlier generation of a server's policies again.
 
-    The body is `{}` for the generation before, or `{"to": GENERATION or HASH}`.
+    The body is `{}` for the generation before, or has fields of a `RollbackWish`.
     """
 
     def __init__(self, reloader: Callable[[], Reloader | None], token: AdminToken | None) -> None:
@@ -99,15 +123,33 @@ class RollbackEndpoint:
 
 async def roll_back(reloader: Reloader, data: object) -> web.Response:
     """Activate the generation that a request's body names, and return the response."""
-    target = data.get("to", "") if isinstance(data, dict) and data.keys() <= {"to"} else None
-    if not isinstance(target, str):
-        return web.json_response({"error": 'the body must be {} or {"to": "GENERATION or HASH"}'}, status=400)
     try:
-        record = await completed(reloader.restore(target))
+        wish = RollbackWish.of(data)
+    except ValueError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    try:
+        if wish.dry_run:
+            return web.json_response(await asyncio.to_thread(_outlook, reloader, wish))
+        record = await completed(reloader.restore(wish.to, active=wish.active))
     except AdminRefusal as refused:
         return declined(refused)
     _LOG.warning("rolled back on request: generation %d is %s again", record.generation, record.restored)
     return web.json_response({"restored": record.restored, "generation": record.generation, "hash": record.digest})
+
+
+def _outlook(reloader: Reloader, wish: RollbackWish) -> dict[str, Any]:
+    """Return the generation that a rollback would activate, and the files that it would change."""
+    status = reloader.status()
+    try:
+        record = reloader.earlier(wish.to)
+    except PolicyError as error:
+        raise _refused(error) from None
+    if wish.active and wish.active != status.digest:
+        raise AdminRefusal(f"`{status.digest}` is active, not `{wish.active[:80]}`", "other-active",
+                           {"active": status.digest})
+    changes = file_changes(files_of(status.history[-1]), files_of(record))
+    return {"dryRun": True, "restored": record.generation, "hash": record.digest, "active": status.digest,
+            **to_json(changes)}
 
 
 async def completed(pending: Future[GenerationRecord]) -> GenerationRecord:
@@ -115,11 +157,15 @@ async def completed(pending: Future[GenerationRecord]) -> GenerationRecord:
     try:
         return await asyncio.wait_for(asyncio.wrap_future(pending), _ADMIN_SECONDS)
     except PolicyError as error:
-        texts = [problem.message + (f" ({problem.help})" if problem.help else "") for problem in error.problems]
-        raise AdminRefusal("; ".join(texts[:5]), error.problems[0].code or "invalid") from None
+        raise _refused(error) from None
     except TimeoutError:
         raise AdminRefusal(f"it was not done within {_ADMIN_SECONDS:g} s: the status tells what came of it",
                            "timeout") from None
+
+
+def _refused(error: PolicyError) -> AdminRefusal:
+    texts = [problem.message + (f" ({problem.help})" if problem.help else "") for problem in error.problems]
+    return AdminRefusal("; ".join(texts[:5]), error.problems[0].code or "invalid")
 
 
 def declined(refused: AdminRefusal, facts: Mapping[str, Any] | None = None) -> web.Response:

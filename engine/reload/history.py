@@ -47,7 +47,7 @@ class GenerationRecord:
 
 
 class History:
-    """The last generations, oldest first. Not thread-safe, except for reading `generations`."""
+    """The last generations, oldest first. Not thread-safe, except for reading `generations`, and `find`."""
 
     def __init__(self, most: int = MOST_GENERATIONS, characters: int = MOST_CHARACTERS) -> None:
         self._most = most
@@ -78,19 +78,22 @@ class History:
         The one before is the newest with another digest that did not fail; if the active one was restored, the one
         before the original. Raises `PolicyError` if there is none.
         """
-        *earlier, current = self.generations
+        generations = self.generations  # once, since another thread may add one
+        if not generations:
+            raise _refusal("no generation was activated yet")
+        *earlier, current = generations
         if not wanted:
             origin = current.generation if current.restored is None else current.restored
             for record in reversed(earlier):
                 if record.generation < origin and record.digest != current.digest and not record.failed:
                     return record
             raise _refusal(f"there is nothing before generation {current.generation} to roll back to")
-        by_number = [record for record in self.generations if str(record.generation) == wanted]
-        by_hash = [record for record in self.generations if len(wanted) >= SHORTEST_HASH and (
+        by_number = [record for record in generations if str(record.generation) == wanted]
+        by_hash = [record for record in generations if len(wanted) >= SHORTEST_HASH and (
             record.digest.startswith(wanted) or any(v.digest.startswith(wanted) for v in record.versions.values()))]
         found = by_number or by_hash
         if not found:
-            records = ", ".join(f"{record.generation} ({record.digest})" for record in self.generations)
+            records = ", ".join(f"{record.generation} ({record.digest})" for record in generations)
             raise _refusal(f"no generation `{wanted[:80]}` is kept", f"kept are {records}")
         if len({record.digest for record in found}) > 1:
             which = ", ".join(str(record.generation) for record in found)

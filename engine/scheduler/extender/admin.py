@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordpolicy.engine.reload.admin import AdminRefusal
+from koordpolicy.engine.reload.file_changes import file_changes, files_of, to_json
 from koordpolicy.engine.reload.history import SHORTEST_HASH, GenerationRecord
 from koordpolicy.engine.reload.mount import Mount
 from koordpolicy.engine.reload.publish import content_of
@@ -23,6 +24,7 @@ MOST_DIFFERENCES: Final = 0.001
 
 _MOST_DECISIONS: Final = 1_000_000_000
 _EXAMPLES: Final = 5
+_FIELDS: Final = ("decisions", "maxDifferences", "hash", "active", "dryRun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,20 @@ class Wish:
     differences: float = MOST_DIFFERENCES
     hash: str = ""
     """The beginning of the hash that is expected in the shadow (of the registry, or of the directory)."""
+    active: str = ""
+    """The hash of the registry that is expected to be active; empty for any."""
+    dry_run: bool = False
+    """True to return what a promotion would do, and do nothing."""
 
     @classmethod
     def of(cls, data: object) -> Wish:
         """Read a request; raises `ValueError` with what is wrong with it."""
         if not isinstance(data, dict):
             raise ValueError("the body must be an object")  # noqa: TRY004 - one kind of error for the reader of a body
-        unknown = sorted(map(str, data.keys() - {"decisions", "maxDifferences", "hash"}))
+        unknown = sorted(map(str, data.keys() - set(_FIELDS)))
         if unknown:
-            raise ValueError(f"`{unknown[0][:80]}` is not a field: there are `decisions`, `maxDifferences` and `hash`")
+            fields = ", ".join(f"`{each}`" for each in _FIELDS)
+            raise ValueError(f"`{unknown[0][:80]}` is not a field: there are {fields}")
         decisions, part = data.get("decisions", DECISIONS), data.get("maxDifferences", MOST_DIFFERENCES)
         if not isinstance(decisions, int) or isinstance(decisions, bool) or not 0 < decisions <= _MOST_DECISIONS:
             raise ValueError(f"`decisions` must be a whole number from 1 to {_MOST_DECISIONS}")
@@ -52,7 +59,12 @@ class Wish:
             raise ValueError("`hash` must be a string")  # noqa: TRY004 - as above
         if expected and len(expected) < SHORTEST_HASH:
             raise ValueError(f"`hash` must be a hash, or at least its first {SHORTEST_HASH} digits")
-        return cls(decisions, float(part), expected)
+        active, dry_run = data.get("active", ""), data.get("dryRun", False)
+        if not isinstance(active, str):
+            raise ValueError("`active` must be a string")  # noqa: TRY004 - as above
+        if not isinstance(dry_run, bool):
+            raise ValueError("`dryRun` must be true or false")  # noqa: TRY004 - as above
+        return cls(decisions, float(part), expected, active, dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +99,14 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
         raise AdminRefusal(f"there is no valid set in the shadow: {why}", "shadow-invalid")
     if record.digest != agreement.shadow:
         raise AdminRefusal("what is in the shadow has just changed: 0 decisions were compared", "not-enough")
-    hashes = {"hash": record.digest, "directoryHash": source.digest}
+    hashes = {"hash": record.digest, "directoryHash": source.digest, "active": agreement.active}
     if wish.hash and not any(each and each.startswith(wish.hash) for each in hashes.values()):
         raise AdminRefusal(f"`{record.digest}` is in the shadow (its directory's hash is `{source.digest}`), not "
                       f"`{wish.hash[:80]}`", "other-hash", hashes)
     if agreement.shadow == agreement.active:
         raise AdminRefusal(f"`{agreement.active}` is active already", "in-force", hashes)
+    if wish.active and wish.active != agreement.active:
+        raise AdminRefusal(f"`{agreement.active}` is active, not `{wish.active[:80]}`", "other-active", hashes)
     tally = agreement.tally
     compared, differing = tally.compared, tally.count(ShadowResult.DIFFERS) + tally.count(ShadowResult.ERROR)
     comparison: dict[str, Any] = tally.to_json(_EXAMPLES) | {"failing": dict(agreement.failing)}
@@ -125,3 +139,12 @@ def judge(shadow: Shadow | None, reloader: Reloader, wish: Wish) -> Promotion:
     except PolicyError as error:
         raise AdminRefusal(error.problems[0].message, error.problems[0].code, facts) from None
     return Promotion(target.path, files, agreement.active, facts)
+
+
+def changes_of(shadow: Shadow | None, reloader: Reloader) -> dict[str, Any]:
+    """Return the files that a promotion would change, as `file_changes.to_json` does; empty without a valid shadow."""
+    status = None if shadow is None else shadow.reloader.status()
+    if status is None or not status.history or any(source.problems for source in status.sources):
+        return {}
+    active = reloader.status().history
+    return to_json(file_changes(files_of(active[-1] if active else None), files_of(status.history[-1])))

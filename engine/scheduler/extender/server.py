@@ -41,7 +41,7 @@ from koordpolicy.engine.serving.listeners import serving, serving_apart
 from koordpolicy.engine.source import PolicyError
 
 from ..status import lacks_of
-from .admin import Wish, judge
+from .admin import Wish, changes_of, judge
 from .blocks import Blocks
 from .bodies import ExcessiveError, MalformedBody, read_binding
 from .decider import Decider, Stopped
@@ -521,11 +521,16 @@ class Server:
             return _refuse(400, str(error))
         shadow, facts = loaded.extender.shadow, dict[str, Any]()
         try:
+            if wish.dry_run:
+                facts = await asyncio.to_thread(changes_of, shadow, loaded.reloader)
             promotion = await asyncio.to_thread(judge, shadow, loaded.reloader, wish)
-            facts = promotion.facts
+            facts |= promotion.facts
+            if wish.dry_run:
+                return web.json_response({"dryRun": True, "path": promotion.path} | facts)
             record = await completed(promotion.begin(loaded.reloader))
         except AdminRefusal as refused:
-            _LOG.info("not promoted: %s", refused)
+            if not wish.dry_run:
+                _LOG.info("not promoted: %s", refused)
             return declined(refused, facts)
         _LOG.warning("promoted from the shadow: generation %d, %s", record.generation, record.digest)
         return web.json_response({"promoted": True, "generation": record.generation, "hash": record.digest,

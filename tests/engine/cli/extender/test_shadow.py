@@ -110,10 +110,65 @@ def test_a_shadow_that_differs_too_often_is_not_promoted(shadowed, shadow, polic
     ({"hash": 1}, "`hash` must be a string"),
     ({"hash": "abc"}, "`hash` must be a hash, or at least its first 6 digits"),
     ([], "the body must be an object"),
-    ({"force": True}, "`force` is not a field: there are `decisions`, `maxDifferences` and `hash`"),
+    ({"active": 1}, "`active` must be a string"),
+    ({"dryRun": "yes"}, "`dryRun` must be true or false"),
+    ({"force": True}, "`force` is not a field: there are `decisions`, `maxDifferences`, `hash`, `active`, `dryRun`"),
 ])
 def test_a_malformed_promotion_is_refused(shadowed, body, reason):
     assert post(shadowed, "/promote", body) == (400, {"error": reason})
+
+
+def test_a_dry_run_shows_what_a_promotion_would_change_and_changes_nothing(shadowed, shadow, policies):
+    before = (policies / "policy.yaml").read_text()
+    edit(shadow / "policy.yaml", document(4001))
+    edit(shadow / "second.yaml", document(9000, name="second"))
+    status = shadowed.until(shadow_holds(shadow))
+    hashes = {"hash": status["shadow"]["hash"], "directoryHash": status["shadow"]["policies"]["sources"][0]["digest"],
+              "active": status["policies"]["digest"]}
+    changes = [{"file": "policy.yaml", "before": before, "after": document(4001)},
+               {"file": "second.yaml", "before": None, "after": document(9000, name="second")}]
+    status, refused = post(shadowed, "/promote", {"dryRun": True})
+    assert (status, refused["code"], refused["comparison"]["decisions"]) == (409, "not-enough", 0)
+    assert {key: refused[key] for key in (*hashes, "changes")} == {**hashes, "changes": changes}
+    decide(shadowed)
+    compared(shadowed, 2)
+    status, answer = post(shadowed, "/promote", {"dryRun": True, "decisions": 2, "maxDifferences": 1})
+    comparison = answer.pop("comparison")
+    assert (status, answer) == (
+        200, {"dryRun": True, "path": str(policies), "changes": changes, **hashes})
+    assert comparison["decisions"] == 2
+    assert sorted(each.name for each in policies.iterdir()) == ["policy.yaml"]
+    assert shadowed("GET", "/status")[1]["policies"]["generation"] == 1
+
+
+def test_a_change_is_refused_if_something_else_is_active_by_then(shadowed, shadow, policies):
+    edit(policies / "policy.yaml", document(4001))
+    status = shadowed.until(lambda status: status["policies"]["generation"] == 2)
+    [first] = [each["digest"] for each in status["policies"]["history"] if each["generation"] == 1]
+    second = status["policies"]["digest"]
+    decide(shadowed)
+    compared(shadowed, 2)
+    for path, body in (("/promote", {"decisions": 2, "maxDifferences": 1}), ("/rollback", {"to": first})):
+        for dry_run in (True, False):
+            status, answer = post(shadowed, path, {**body, "active": first, "dryRun": dry_run})
+            assert (status, answer["code"]) == (409, "other-active"), path
+            assert answer["error"].startswith(f"`{second}` is active, not `{first}`")
+    assert shadowed("GET", "/status")[1]["policies"]["generation"] == 2
+    assert post(shadowed, "/rollback", {"to": first, "active": second})[0] == 200
+
+
+def test_a_dry_run_shows_what_a_rollback_would_change_and_changes_nothing(shadowed, policies):
+    before = (policies / "policy.yaml").read_text()
+    assert post(shadowed, "/rollback", {"dryRun": True})[1]["code"] == "no-such-generation"
+    edit(policies / "policy.yaml", document(9000))
+    status = shadowed.until(lambda status: status["policies"]["generation"] == 2)
+    now, then = (each["digest"] for each in status["policies"]["history"])
+    assert post(shadowed, "/rollback", {"dryRun": True}) == (200, {
+        "dryRun": True, "restored": 1, "hash": then, "active": now,
+        "changes": [{"file": "policy.yaml", "before": document(9000), "after": before}]})
+    assert shadowed("GET", "/status")[1]["policies"]["generation"] == 2
+    for body in ({"dryRun": 1}, {"active": None}, {"to": 1}, {"force": True}):
+        assert post(shadowed, "/rollback", body)[0] == 400
 
 
 @pytest.mark.parametrize("path", ["/promote", "/rollback"])
