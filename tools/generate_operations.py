@@ -336,7 +336,7 @@ def page() -> str:
     parts += _lines("Of both", (spec for spec in live if spec in shared), read)
     parts.append("| `koord_policy_plugin_NAME_total` | counter | | What a Python plugin counts as `NAME` through its "
                  "handle, with its labels | |")
-    parts += _lines("Of the agent of a node", (*agent.COLLECTION, *agent.DECISIONS), read)
+    parts += _lines("Of the agent of a node", (*agent.COLLECTION, *agent.REPORTS, *agent.DECISIONS), read)
     parts.append(f"\n{agent.NOTE}")
     parts += _lines("Of a descheduler of a live cluster", descheduler.TABLE, read)
     parts += _lines("Of `/metrics/slis`", table.CHECKS, read)

@@ -98,6 +98,41 @@ DECISIONS: Final = (
 )
 """The rows of strategies, writes and evictions, and of the agent itself."""
 
+_RESOURCE: Final = ("resource", "unit")
+_CONTAINER_RESOURCE: Final = (
+    "node", *_RESOURCE, "pod_uid", "pod_name", "pod_namespace", "container_id", "container_name")
+NODE_METRIC_NODE: Final = MetricSpec(
+    "koordlet_node_metric_node_usage", _G, "Usage of the node in the last report", ("node", *_RESOURCE))
+NODE_METRIC_SYSTEM: Final = MetricSpec(
+    "koordlet_node_metric_system_usage", _G, "Usage outside of pods and host applications in the last report",
+    ("node", *_RESOURCE))
+NODE_METRIC_NUMA: Final = MetricSpec(
+    "koordlet_node_metric_numa_node_usage", _G, "Usage of a NUMA node", ("node", "numa_node_id", *_RESOURCE))
+PREDICTED_RECLAIMABLE: Final = MetricSpec(
+    "koordlet_node_predicted_resource_reclaimable", _G, "What prod pods request and will not use, by prediction",
+    ("node", "predictor", *_RESOURCE))
+PREDICTED_PEAK: Final = MetricSpec(
+    "koordlet_node_predicted_resource_peak", _G, "What will be used at the peak, with the margin, by prediction",
+    ("node", "predictor", *_RESOURCE))
+PROD_RECLAIMABLE: Final = MetricSpec(
+    "koordlet_node_priority_resource_reclaimable", _G, "What pods of a priority class leave to others, as reported",
+    ("node", "priority", *_RESOURCE))
+ALLOCATABLE: Final = MetricSpec(
+    "koordlet_node_resource_allocatable", _G, "Batch and mid resources of the node: milli-cores, bytes",
+    ("node", *_RESOURCE))
+CONTAINER_REQUESTS: Final = MetricSpec(
+    "koordlet_container_resource_requests", _G, "Batch and mid resources that a container requests",
+    _CONTAINER_RESOURCE)
+CONTAINER_LIMITS: Final = MetricSpec(
+    "koordlet_container_resource_limits", _G, "Batch and mid resources to which a container is limited",
+    _CONTAINER_RESOURCE)
+
+REPORTS: Final = (
+    NODE_METRIC_NODE, NODE_METRIC_SYSTEM, NODE_METRIC_NUMA, PREDICTED_RECLAIMABLE, PREDICTED_PEAK, PROD_RECLAIMABLE,
+    ALLOCATABLE, CONTAINER_REQUESTS, CONTAINER_LIMITS,
+)
+"""The rows of what the agent reports, and of what is published about its node."""
+
 NOTE: Final = (
     "koordlet's counters have names without `_total`, which a counter of the text format cannot have: their type is "
     "gauge here.\nA usage that was not measured within two intervals of its collector has no series, and pressures are "

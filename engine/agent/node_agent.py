@@ -43,6 +43,7 @@ from .metrics_advisor.collector import Sources
 from .metrics_advisor.pleg import LifecycleEvent, LifecycleWatcher
 from .node_recorder import NodeRecorder
 from .parts import AgentParts, PeriodicCollector, SystemClock
+from .prediction.predictor import Prediction, PredictorSettings
 from .qos_manager.evictor import EvictionAttempt, EvictorOptions, PodEvictor
 from .qos_manager.manager import Manager
 from .resource_executor.executor import ResourceExecutor
@@ -90,6 +91,7 @@ class NodeAgentSettings:
     """The collectors that run besides those that always do, and those of gates."""
     reports: bool = True
     """False to write neither NodeMetric nor NodeResourceTopology: a dry run, or koordlet does."""
+    prediction: PredictorSettings = field(default_factory=PredictorSettings)
     qps: float = 20.0
     burst: int = 30
 
@@ -173,7 +175,12 @@ class NodeAgent:
                 run_callbacks=self._run_callbacks, claims=lambda: self.states.claims,
                 journaled=lambda: self.executor.journaled, clock=self._clock,
             ), policies, self.manager, settings.agent, observers=observers, counts=counts)
-        self._reporters = self._make_reporters() if settings.reports else ()
+        writer, server_time = ClusterWriter(self._transport), self._transport.server_clock.nanoseconds
+        self._usage_reporter = NodeMetricReporter(
+            self.states, writer, self.cache, server_time=server_time,
+            predictor=settings.prediction) if settings.reports else None
+        self._topology_reporter = NodeTopologyReporter(
+            self.states, writer, lambda: self.host, self._topology_settings()) if settings.reports else None
         self._ended = threading.Event()
         self._listen()
 
@@ -210,12 +217,19 @@ class NodeAgent:
         node = self.states.node
         return None if node is None else self.io.submit(self.states.kubelet_configuration(node))
 
-    def _make_reporters(self) -> tuple[NodeMetricReporter | NodeTopologyReporter, ...]:
-        writer, roots, clock = ClusterWriter(self._transport), self.settings.roots, self._transport.server_clock
-        topology = TopologySettings(numa_nodes=Path(roots.sys) / "devices/system/node",
-                                    query_kubelet=self.settings.states.pods_from == FROM_KUBELET)
-        return (NodeMetricReporter(self.states, writer, self.cache, server_time=clock.nanoseconds),
-                NodeTopologyReporter(self.states, writer, lambda: self.host, topology))
+    def _topology_settings(self) -> TopologySettings:
+        return TopologySettings(numa_nodes=Path(self.settings.roots.sys) / "devices/system/node",
+                                query_kubelet=self.settings.states.pods_from == FROM_KUBELET)
+
+    @property
+    def reported_usage(self) -> Mapping[str, Any]:
+        """`nodeMetric` of the last status of the NodeMetric that was written; empty without one."""
+        return {} if self._usage_reporter is None else self._usage_reporter.usage
+
+    @property
+    def prediction(self) -> Prediction:
+        """The prediction of the last report; empty without one."""
+        return Prediction() if self._usage_reporter is None else self._usage_reporter.prediction
 
     def _run_callbacks(self) -> None:
         registry = self._policies.registry
@@ -238,8 +252,10 @@ class NodeAgent:
         self.io.on_close(self._event_transport.close)
         self._recorded = self.io.spawn(self.recorder.run(), "to record events")
         self.states.start()
-        for reporter in self._reporters:
-            self.io.spawn(reporter.run(), f"to run {type(reporter).__name__}")
+        if self._usage_reporter is not None:
+            self.io.spawn(self._usage_reporter.run(), "to report usage")
+        if self._topology_reporter is not None:
+            self.io.spawn(self._topology_reporter.run(), "to report the topology")
         if self.settings.states.pods_from == FROM_KUBELET:
             threading.Thread(target=self._watch_pods, name="pleg", daemon=True).start()
 

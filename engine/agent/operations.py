@@ -28,6 +28,7 @@ from .daemon import Conclusion
 from .live_readings import LiveReadings
 from .metrics_advisor.collection_metrics import CollectionMetrics
 from .qos_manager.evictor import EvictionAttempt
+from .report_metrics import ReportMetrics
 from .states_informer.node_topology import BE_SHARED_POOLS_ANNOTATION, SHARED_POOLS_ANNOTATION
 
 if TYPE_CHECKING:
@@ -127,7 +128,9 @@ class AgentOperations:
         self._generation = generation
         self._pages = pages
         registry = registry or MetricsRegistry()
-        for each in (decisions, self, CollectionMetrics(agent.advisor)):
+        for each in (decisions, self, CollectionMetrics(agent.advisor), ReportMetrics(
+                agent.settings.node, agent.states, agent.cache, usage=lambda: agent.reported_usage,
+                prediction=lambda: agent.prediction)):
             registry.add(each)
         alive = HealthCheck("rounds", self._stuck)
         ready = HealthCheck("states", lambda: "" if agent.agent.ready else agent.faults())

@@ -91,7 +91,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_node(parser)
     reloading.add_arguments(parser)
     add_format_argument(parser.add_argument_group("log"))
+    _add_prediction(parser)
     _add_extensions(parser)
+
+
+def _add_prediction(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("prediction", "of what prod pods request and will not use, in NodeMetrics; the "
+                                                    "names and defaults are koordlet's")
+    group.add_argument("--prediction-cold-start-duration", metavar="TIME", type=seconds, default=86400.0,
+                       help="how long a pod must have been observed (default: 24h)")
+    group.add_argument("--prediction-safety-margin-percent", metavar="PERCENT", type=_percent, default=10.0,
+                       help="add this to each peak (default: 10)")
+    group.add_argument("--prediction-cpu-histogram-decay-halflife", metavar="TIME", type=_half_life, default=43200.0,
+                       help="after this time a usage of CPU weighs half as much (default: 12h)")
+    group.add_argument("--prediction-memory-histogram-decay-halflife", metavar="TIME", type=_half_life,
+                       default=86400.0, help="the same of memory (default: 24h)")
 
 
 def _add_serving(parser: argparse.ArgumentParser) -> None:
@@ -243,9 +257,12 @@ def _settings(
     from koordpolicy.engine.agent.daemon import AgentSettings  # noqa: PLC0415
     from koordpolicy.engine.agent.host.detection import HostRoots  # noqa: PLC0415
     from koordpolicy.engine.agent.node_agent import NodeAgentSettings  # noqa: PLC0415
+    from koordpolicy.engine.agent.prediction.predictor import PredictorSettings  # noqa: PLC0415
     from koordpolicy.engine.agent.states_informer.kubelet import KubeletSettings  # noqa: PLC0415
     from koordpolicy.engine.agent.states_informer.settings import StatesSettings  # noqa: PLC0415
 
+    half_life = {"cpu": options.prediction_cpu_histogram_decay_halflife,
+                 "memory": options.prediction_memory_histogram_decay_halflife}
     host, _, port = options.kubelet_address.rpartition(":")
     if not (host and port.isdigit()):
         host, port = options.kubelet_address, "0"
@@ -261,6 +278,9 @@ def _settings(
         roots=HostRoots(options.cgroup_root, options.proc_root, options.sys_root, options.resctrl_root),
         kubepods=options.kubepods, driver=options.cgroup_driver, interval=options.interval,
         collect=frozenset(options.collect),
+        prediction=PredictorSettings(
+            safety_margin_percent=options.prediction_safety_margin_percent,
+            cold_start=options.prediction_cold_start_duration, half_life=half_life),
         reports=not options.dry_run and own is None, gates=gates, enable=enable, only=own,
         agent=AgentSettings(dry_run=options.dry_run, restore_on_exit=not options.keep_on_exit, once=options.once,
                             extension_gates=extensions, options=options),
@@ -336,6 +356,23 @@ def _interval(text: str) -> float:
     value = seconds(text)
     if not 0.1 <= value <= 60:
         raise argparse.ArgumentTypeError(f"`{text}` is not a time from 100ms to 60s")
+    return value
+
+
+def _half_life(text: str) -> float:
+    value = seconds(text)
+    if not 60 <= value <= 30 * 86400:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a time from 1m to 720h")
+    return value
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a percentage from 0 to 1000")
     return value
 
 

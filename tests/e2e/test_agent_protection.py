@@ -401,7 +401,7 @@ def suppressed(node: Node, accounts: Accounts) -> Callable[[], bool]:
     return lambda: node.quota == LEAST
 
 
-def test_what_a_killed_agent_left_is_given_back_in_the_first_rounds_after_the_threshold_was_disabled(
+def test_l60_what_a_killed_agent_left_is_given_back_in_the_first_rounds_after_the_threshold_was_disabled(
     node: Node, accounts: Accounts,
 ) -> None:
     is_suppressed, full = suppressed(node, accounts), node.tree.text(CPUSET)
@@ -419,7 +419,7 @@ def test_what_a_killed_agent_left_is_given_back_in_the_first_rounds_after_the_th
         assert (node.quota, node.tree.text(f"{batch}/main/cpuset.cpus")) == (-1, full)
 
 
-def test_sigterm_gives_all_back(node: Node, accounts: Accounts) -> None:
+def test_l63_sigterm_gives_all_back(node: Node, accounts: Accounts) -> None:
     before = tree_values(node)
     is_suppressed = suppressed(node, accounts)
     with node.agent(*SUPPRESS) as agent:

@@ -24,6 +24,7 @@ from koordpolicy.engine.agent.metric_cache.cache import MetricCache
 from koordpolicy.engine.agent.metrics_advisor.advisor import AdvisorSettings, MetricsAdvisor
 from koordpolicy.engine.agent.metrics_advisor.collector import Sources
 from koordpolicy.engine.agent.operations import AgentOperations, DecisionMetrics
+from koordpolicy.engine.agent.prediction.predictor import Prediction
 from koordpolicy.engine.cli import extender
 from koordpolicy.engine.client.leader_election import Leadership, LeaseSettings
 from koordpolicy.engine.cluster.cluster import Cluster
@@ -127,9 +128,10 @@ def of_agent(tmp_path_factory) -> dict[str, str]:
     cache = MetricCache("n")
     advisor = MetricsAdvisor(Sources(cache, groups, FileReader(), proc=roots, sys=roots, resctrl=roots),
                              AdvisorSettings.of(10**9, {}, frozenset()), tuple, Storage)
-    states = SimpleNamespace(pods_age=1.0, pods=(), topology=None)
+    states = SimpleNamespace(pods_age=1.0, pods=(), topology=None, node=None)
     node: Any = SimpleNamespace(agent=SimpleNamespace(ready=True, seconds_in_pass=0.0), advisor=advisor, states=states,
-                                cache=cache, settings=SimpleNamespace(node="n"), faults=lambda: "")
+                                cache=cache, settings=SimpleNamespace(node="n"), faults=lambda: "",
+                                reported_usage={}, prediction=Prediction())
     registry = MetricsRegistry()
     ClientMetrics(registry)
     operations = AgentOperations(node, DecisionMetrics("n", AgentCounts()), generation=lambda: 1, registry=registry)
@@ -172,7 +174,7 @@ def test_servers_have_the_metrics_of_the_table_and_no_others(of_extender, of_sch
 
 CLIENT = (client_metrics.REQUESTS, client_metrics.REQUEST_SECONDS, client_metrics.LIMITER_SECONDS,
           client_metrics.REQUEST_RETRIES)
-AGENT = (*agent_table.COLLECTION, *agent_table.DECISIONS, *CLIENT)
+AGENT = (*agent_table.COLLECTION, *agent_table.REPORTS, *agent_table.DECISIONS, *CLIENT)
 DESCHEDULER = (*descheduler_table.TABLE, *CLIENT)
 
 

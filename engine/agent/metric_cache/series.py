@@ -78,6 +78,18 @@ class WindowStatistics:
         )
 
 
+class UsageStatistics(Protocol):
+    """The measurements of a node, as reports and predictions read them; times in ns since the epoch."""
+
+    def aggregate(self, what: str, name: str, resource: str, start: int, end: int) -> WindowStatistics | None:
+        """Return the statistics of a series from `start` to `end`; None without a sample."""
+        ...
+
+    def require(self, what: str, window: int) -> None:
+        """Keep the samples of a kind for at least `window` ns."""
+        ...
+
+
 class Series(Protocol):
     """One metric over time, as statistics read it; times in nanoseconds."""
 

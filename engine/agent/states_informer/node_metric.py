@@ -11,7 +11,7 @@ from koordpolicy.engine.cluster.objects.metrics import STATISTICS
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.kubernetes.times import rfc3339
 
-from .prediction import UsageStatistics
+from ..metric_cache.series import UsageStatistics
 
 _NS: Final = 1_000_000_000
 LEAST_INTERVAL_S: Final = 30.0

@@ -7,6 +7,7 @@ if there is no NodeMetric: that is the manager's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import time
@@ -17,15 +18,19 @@ from typing import Any, Final
 from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.client.resources import BY_KIND, ObjectReference
 from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
+from koordpolicy.engine.cluster.objects.pods import canonical_amount
 
+from ..metric_cache.series import UsageStatistics
+from ..prediction.predictor import RESOURCES, PeakPredictor, Prediction, PredictorSettings
 from .node_metric import LEAST_INTERVAL_S, MEMORY, WITHOUT_PAGE_CACHE, CollectPolicy, NodeMetricReport
 from .node_objects import NODE_METRIC
-from .prediction import TRAINING_S, PeakPredictor, PredictorSettings, UsageStatistics
 from .states_informer import StatesInformer
 
 _LOG: Final = logging.getLogger(__name__)
 
 _SPREAD: Final = 0.1
+_PREDICTION: Final = "Prediction"
+"""The name of the histograms among the stored states."""
 _HELP: Final[Mapping[WriteStatus, str]] = {
     WriteStatus.FORBIDDEN: ": grant `patch` on `nodemetrics/status`",
     WriteStatus.GONE: ": the manager creates it",
@@ -61,6 +66,10 @@ class NodeMetricReporter:
         samples have; `clock` measures intervals.
         """
         self.counts = ReportCounts()
+        self.prediction = Prediction()
+        """That of the last report."""
+        self.usage: Mapping[str, Any] = {}
+        """`nodeMetric` of the last status that was written."""
         self._states = states
         self._writer = writer
         self._statistics = statistics
@@ -72,19 +81,20 @@ class NodeMetricReporter:
         self._spread = spread(states.settings.node)
         self._faults = RepeatedFaults()
         self._respecified = asyncio.Event()
-        stored = states.stored.get("Peaks")
+        stored = states.stored.get(_PREDICTION)
         self._predictor = PeakPredictor(predictor, stored.object if stored is not None else None)
-        states.store_also("Peaks", self._predictor.to_json)
+        states.store_also(_PREDICTION, self._predictor.to_json)
         states.on_change(self._note)
 
     async def run(self) -> None:
         """Report at the interval of the spec; the first time an interval after the start."""
         last = trained = self._clock()
+        training = self._predictor.settings.training_interval
         while True:
             self._respecified.clear()
             policy = self._policy()
             due = last + policy.interval * self._spread
-            delay = max(0.0, min(due, trained + TRAINING_S) - self._clock())
+            delay = max(0.0, min(due, trained + training) - self._clock())
             try:
                 async with asyncio.timeout(delay):
                     await self._respecified.wait()
@@ -92,9 +102,9 @@ class NodeMetricReporter:
                 pass
             else:
                 continue  # with the interval of the new spec
-            if self._clock() >= trained + TRAINING_S:
+            if self._clock() >= trained + training:
                 trained = self._clock()
-                self._predictor.train(self._states.pods, self._statistics, self._now())
+                self._predictor.train(self._states.settings.node, self._states.pods, self._statistics, self._now())
             if self._clock() >= due:
                 last = self._clock()
                 await self.report()
@@ -108,9 +118,10 @@ class NodeMetricReporter:
         policy = self._policy()
         policy.require(self._statistics)
         now = self._now()
+        self.prediction = self._predictor.predict(self._states.pods, self._capacity(), now)
         report = NodeMetricReport(
             self._states.settings.node, int(now * 1e9), self._server_time(), self._states.pods, self._applications(),
-            policy, self._predictor.reclaimable(self._states.pods, now))
+            policy, self.prediction.result)
         if policy.memory != WITHOUT_PAGE_CACHE and not report.memory_measured(self._statistics):
             self._log(f"memory is not measured as `{policy.memory}`, but without page cache: switch the collector of "
                       f"`{MEMORY[policy.memory]}` on")
@@ -122,6 +133,7 @@ class NodeMetricReporter:
         result = await self._writer.merge_patch(self._target, {"status": status}, subresource="status")
         if result.done:
             self.counts.reported += 1
+            self.usage = status["nodeMetric"]
         else:
             self.counts.failed += 1
             self._log(f"the usage of the node could not be reported: {result.message}"
@@ -130,6 +142,18 @@ class NodeMetricReporter:
 
     def _policy(self) -> CollectPolicy:
         return CollectPolicy.of(self._states.node_metric or {}, least_interval=self._least_interval)
+
+    def _capacity(self) -> dict[str, float]:
+        """Return the node's capacity in canonical units; without what is not known or malformed."""
+        status = (self._states.node or {}).get("status")
+        known = status.get("capacity") if isinstance(status, Mapping) else None
+        found: dict[str, float] = {}
+        if not isinstance(known, Mapping):
+            return found
+        for resource in RESOURCES:
+            with contextlib.suppress(ValueError, KeyError):
+                found[resource] = canonical_amount(resource, known[resource], f"status.capacity.{resource}")
+        return found
 
     def _applications(self) -> list[Mapping[str, Any]]:
         applications = ((self._states.node_slo or {}).get("spec") or {}).get("hostApplications")

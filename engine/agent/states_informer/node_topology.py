@@ -26,7 +26,7 @@ from koordpolicy.engine.kubernetes.vocabulary import (
 )
 
 from ..cpuset import format_cpuset, parse_cpuset
-from .prediction import is_active
+from .pods import is_active
 
 SHARED_POOLS_ANNOTATION: Final = CPU_SHARED_POOLS_ANNOTATION
 BE_SHARED_POOLS_ANNOTATION: Final = "node.koordinator.sh/be-cpu-shared-pools"

@@ -30,6 +30,14 @@ _OWN: Final = field_paths(
 )
 """Containers without images, environment, probes and mounts: most of a pod's JSON."""
 
+_ACTIVE_PHASES: Final = (None, "Pending", "Running")
+
+
+def is_active(pod: PodInfo) -> bool:
+    """Return whether a pod is pending or running."""
+    status: Any = pod.object.get("status") or {}
+    return status.get("phase") in _ACTIVE_PHASES
+
 
 def pod_projection(reads: FieldSets) -> Projection:
     """Return the fields of pods that strategies, reports and these plugins read; `reads` are those of plugins."""

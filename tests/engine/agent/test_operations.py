@@ -15,6 +15,7 @@ from koordpolicy.engine.agent.counts import AgentCounts
 from koordpolicy.engine.agent.daemon import Conclusion
 from koordpolicy.engine.agent.metric_cache.cache import MetricCache
 from koordpolicy.engine.agent.operations import AgentOperations, DecisionMetrics
+from koordpolicy.engine.agent.prediction.predictor import Prediction
 from koordpolicy.engine.agent.qos_manager.documents import RoundReport
 from koordpolicy.engine.agent.qos_manager.evictor import AttemptOutcome, EvictionAttempt
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -30,7 +31,9 @@ class Daemon:
 @dataclass
 class Node:
     agent: Daemon = field(default_factory=Daemon)
-    states: Any = field(default_factory=lambda: SimpleNamespace(pods_age=3.0, topology=None, pods=()))
+    states: Any = field(default_factory=lambda: SimpleNamespace(pods_age=3.0, topology=None, pods=(), node=None))
+    reported_usage: Any = field(default_factory=dict)
+    prediction: Prediction = field(default_factory=Prediction)
     advisor: Any = None
     cache: Any = field(default_factory=lambda: MetricCache("n"))
     settings: Any = field(default_factory=lambda: SimpleNamespace(node="n"))
@@ -103,7 +106,8 @@ def test_usage_of_tiers_and_shared_cpus_have_koordlets_metrics(served):
                         "spec": {"containers": [{"name": "c"}]}}) for name, qos in (("web", "LS"), ("train", "BE"))]
     annotations = {"node.koordinator.sh/cpu-shared-pools": '[{"cpuset": "0-1"}, {"cpuset": "4"}]',
                    "node.koordinator.sh/be-cpu-shared-pools": '[{"cpuset": "x"}]'}
-    served.node.states = SimpleNamespace(pods_age=3.0, pods=pods, topology={"metadata": {"annotations": annotations}})
+    served.node.states = SimpleNamespace(
+        pods_age=3.0, pods=pods, node=None, topology={"metadata": {"annotations": annotations}})
     for name, used in (("default/web", 1500.0), ("default/train", 250.0)):
         served.node.cache.append("pod", name, "cpu", time.time_ns(), used)
     lines = [line for line in get(f"{served.url}/metrics")[1].splitlines() if line.startswith("koordlet_")]

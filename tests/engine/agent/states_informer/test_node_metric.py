@@ -7,7 +7,6 @@ import pytest
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
 from koordpolicy.engine.agent.metric_cache.cache import MetricCache
 from koordpolicy.engine.agent.states_informer.node_metric import CollectPolicy, NodeMetricReport, format_seconds
-from koordpolicy.engine.agent.states_informer.prediction import PeakPredictor, PredictorSettings
 from koordpolicy.engine.cluster.objects.metrics import NodeMetric
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.testing import NOW, SECOND, assert_placed, assert_refused, node, node_metric, schedule
@@ -136,33 +135,3 @@ def test_malformed_and_absent_policies_are_the_defaults(spec: Any, policy: Colle
 
 def test_durations_are_printed_as_go_does():
     assert [format_seconds(each) for each in (59, 60, 3600, 5405)] == ["59s", "1m0s", "1h0m0s", "1h30m5s"]
-
-
-def test_what_prod_pods_do_not_use_is_reclaimable_after_a_cold_start():
-    settings = PredictorSettings(cold_start=3600)
-    measured, predictor, start = cache(), PeakPredictor(settings), NOW / SECOND
-    pods = [pod("a", cpu="2", memory="4Gi"), pod("b", cpu="9", labels={"koordinator.sh/qosClass": "BE"})]
-    predictor.train(pods, measured, start)
-    assert predictor.reclaimable(pods, start + 3599) == {"cpu": 0.0, "memory": 0.0}
-    peak = 200 + 383  # the 95th percentile of the last five minutes
-    assert predictor.reclaimable(pods, start + 3600) == {
-        "cpu": pytest.approx(2000 - peak * 1.1), "memory": pytest.approx((4 - 1.1) * GIB)}
-    restored = PeakPredictor(settings, predictor.to_json())
-    assert restored.reclaimable(pods, start + 3600) == predictor.reclaimable(pods, start + 3600)
-    predictor.train(pods, MetricCache("node"), start + 12 * 3600)
-    assert predictor.reclaimable(pods, start + 12 * 3600)["cpu"] == pytest.approx(2000 - peak / 2 * 1.1)
-
-
-def test_bound_cpus_and_pods_that_use_more_than_they_request_are_not_reclaimable():
-    predictor, start = PeakPredictor(PredictorSettings(cold_start=0)), NOW / SECOND
-    bound, small = pod("a", cpu="2", memory="4Gi", labels={"koordinator.sh/qosClass": "LSR"}), pod(
-        "b", cpu="100m", memory="1Mi")
-    predictor.train([bound, small], cache(), start)
-    assert predictor.reclaimable([bound, small], start) == {"cpu": 0.0, "memory": pytest.approx((4 - 1.1) * GIB)}
-    predictor.train([small], cache(), start)
-    assert predictor.to_json().keys() == {small.uid}
-
-
-@pytest.mark.parametrize("stored", [None, 3, {"uid": "x"}, {"uid": [1, 2, 3]}, {"uid": [1, 2, None, 4]}])
-def test_a_malformed_store_of_peaks_is_empty(stored: Any):
-    assert PeakPredictor(stored=stored).to_json() == {}
