@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.client.connection import Connection
     from koordpolicy.engine.client.transport import Transport
     from koordpolicy.engine.serving.access import DelegatedAccess
+    from koordpolicy.engine.serving.reviews import Reviews
 
 IN_CLUSTER: Final = "in-cluster"
 """The value of the kubeconfig options that means the service account of this pod."""
@@ -24,19 +25,26 @@ _TIMES: Final = {
     "authorization_webhook_cache_unauthorized_ttl": "how long a refusal is valid",
 }
 _ALWAYS: Final = "/healthz,/livez,/readyz"
-OPTIONS: Final = ("authentication_kubeconfig", "authorization_kubeconfig", "authorization_always_allow_paths", *_TIMES)
+REVIEW_OPTIONS: Final = ("authentication_kubeconfig", "authorization_kubeconfig", *_TIMES)
+"""The options of reviews, as attributes."""
+OPTIONS: Final = (*REVIEW_OPTIONS, "authorization_always_allow_paths")
 
 
 def add_arguments(group: argparse._ArgumentGroup) -> None:
     """Declare the options."""
-    group.add_argument(
-        "--authentication-kubeconfig", metavar="FILE",
-        help="ask this API server who sends a request for /metrics or /configz (TokenReview) and whether that user may "
-             f"read it (SubjectAccessReview); `{IN_CLUSTER}` for the service account of this pod")
-    group.add_argument("--authorization-kubeconfig", metavar="FILE",
-                       help="ask this API server for permissions (default: that of --authentication-kubeconfig)")
+    add_review_arguments(
+        group, "ask this API server who sends a request for /metrics or /configz (TokenReview) and whether that user "
+        "may read it (SubjectAccessReview)")
     group.add_argument("--authorization-always-allow-paths", metavar="PATH[,PATH]", type=_paths,
                        help=f"what everybody may read; a path may end with * (default: {_ALWAYS})")
+
+
+def add_review_arguments(group: argparse._ArgumentGroup, purpose: str) -> None:
+    """Declare the options of reviews by an API server."""
+    group.add_argument("--authentication-kubeconfig", metavar="FILE",
+                       help=f"{purpose}; `{IN_CLUSTER}` for the service account of this pod")
+    group.add_argument("--authorization-kubeconfig", metavar="FILE",
+                       help="ask this API server for permissions (default: that of --authentication-kubeconfig)")
     for name, text in _TIMES.items():
         group.add_argument(f"--{name.replace('_', '-')}", metavar="TIME", type=seconds, help=f"{text} (default: 10s)")
 
@@ -60,10 +68,24 @@ def access_of(
     if options.authentication_kubeconfig is None and connect is None:
         refuse_given(options, OPTIONS, "goes with `--authentication-kubeconfig`")
         return None
-    from koordpolicy.engine.serving.access import ALWAYS_ALLOWED, CACHE_S, CacheTimes, DelegatedAccess  # noqa: PLC0415
+    from koordpolicy.engine.serving.access import ALWAYS_ALLOWED, DelegatedAccess  # noqa: PLC0415
+
+    paths = options.authorization_always_allow_paths
+    return DelegatedAccess(reviews_of(options, connect), always_allowed=ALWAYS_ALLOWED if paths is None else paths)
+
+
+def reviews_of(options: argparse.Namespace, connect: Callable[[], Connection] | None = None) -> Reviews:
+    """Return the reviews by the API servers of the options.
+
+    `connect` is the way to the API server without `--authentication-kubeconfig`.
+
+    Raises:
+        Stop: there is no such kubeconfig.
+        PolicyError: a kubeconfig is wrong.
+    """
+    from koordpolicy.engine.serving.reviews import CACHE_S, CacheTimes, Reviews  # noqa: PLC0415
 
     times = [CACHE_S if found is None else found for found in (getattr(options, name) for name in _TIMES)]
-    paths = options.authorization_always_allow_paths
     for name in ("authentication_kubeconfig", "authorization_kubeconfig"):
         file = getattr(options, name)
         if file not in {None, IN_CLUSTER}:
@@ -72,8 +94,7 @@ def access_of(
     authorization = None
     if options.authorization_kubeconfig is not None:
         authorization = _transports(options.authorization_kubeconfig, None)
-    return DelegatedAccess(authentication, authorization, always_allowed=ALWAYS_ALLOWED if paths is None else paths,
-                           times=CacheTimes(*times))
+    return Reviews(authentication, authorization, times=CacheTimes(*times))
 
 
 def _transports(file: str | None, connect: Callable[[], Connection] | None) -> Callable[[], Transport]:

@@ -15,10 +15,11 @@ from typing import Any, Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from .access import Access, Denied
+from .access import Access
 from .daemons import Daemons
 from .health import Health, HealthReport, UnknownCheckError
 from .instruments import MetricsRegistry
+from .reviews import Denied
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CONFIGZ_KEY: Final = "componentconfig"

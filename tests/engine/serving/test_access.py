@@ -15,11 +15,12 @@ from aiohttp import web
 
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.transport import Transport
-from koordpolicy.engine.serving.access import CacheTimes, DelegatedAccess
+from koordpolicy.engine.serving.access import DelegatedAccess
 from koordpolicy.engine.serving.endpoints import OperationEndpoints
 from koordpolicy.engine.serving.health import Health
 from koordpolicy.engine.serving.instruments import MetricSpec, MetricsRegistry, MetricType
 from koordpolicy.engine.serving.listeners import serving, tls_context
+from koordpolicy.engine.serving.reviews import CacheTimes, Reviews
 
 PROMETHEUS = {"username": "system:serviceaccount:monitoring:prometheus", "uid": "7",
               "groups": ["system:serviceaccounts", "system:authenticated"], "extra": {"pod": ["p-0"]}}
@@ -48,7 +49,7 @@ class FakeReviews:
 
 
 @asynccontextmanager
-async def served(reviews: FakeReviews, now: list[float], **options: Any):
+async def served(reviews: FakeReviews, now: list[float], times: CacheTimes | None = None, **options: Any):
     """Yield the URL of a server whose metrics are protected."""
     api = web.Application()
     for path in ("authentication.k8s.io/v1/tokenreviews", "authorization.k8s.io/v1/subjectaccessreviews"):
@@ -56,7 +57,8 @@ async def served(reviews: FakeReviews, now: list[float], **options: Any):
     registry = MetricsRegistry()
     registry.counter(MetricSpec("some_total", MetricType.COUNTER, "Some"))
     async with serving(api, "127.0.0.1", 0, None) as address:
-        access = DelegatedAccess(lambda: Transport(Connection(address)), clock=lambda: now[0], **options)
+        reviews_of = Reviews(lambda: Transport(Connection(address)), times=times, clock=lambda: now[0])
+        access = DelegatedAccess(reviews_of, **options)
         endpoints = OperationEndpoints(Health({"healthz": [], "livez": [], "readyz": []}), registry, access=access,
                                        configuration=lambda: {"kind": "Some"})
         app = web.Application()
@@ -159,7 +161,7 @@ def test_a_client_certificate_names_user_and_groups(tmp_path, organization: str,
         async with serving(api, "127.0.0.1", 0, None) as address:
             endpoints = OperationEndpoints(
                 Health({"livez": []}), MetricsRegistry(),
-                access=DelegatedAccess(lambda: Transport(Connection(address))))
+                access=DelegatedAccess(Reviews(lambda: Transport(Connection(address)))))
             app = web.Application()
             endpoints.add_to(app)
             tls = tls_context(*(str(tmp_path / name) for name in ("tls.crt", "tls.key", "ca.crt")), optional=True)
