@@ -111,11 +111,11 @@ class DraftRoutes:
         return await self._views.answer(effect, times=_EFFECT_TIMES)
 
     async def _tests(self, request: web.Request) -> web.Response:
-        from .playground import tests_of  # noqa: PLC0415 - as above
+        from .playground import run_tests  # noqa: PLC0415 - as above
 
         draft = await _draft(request)
         await self._vet(draft)
-        return await self._views.answer(lambda state: tests_of(state.policies, draft.text, draft.file))
+        return await self._views.answer(lambda state: run_tests(state.policies, draft.text, draft.file))
 
     async def _complete(self, request: web.Request) -> web.Response:
         from .authoring import complete  # noqa: PLC0415 - as above

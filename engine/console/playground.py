@@ -139,7 +139,7 @@ def effect_of(
     return EffectView(difference=found.to_json(), budgets=spent, replaced=list(replaced)), before
 
 
-def tests_of(policies: PolicySet, text: str, file: str = "") -> TestsView:
+def run_tests(policies: PolicySet, text: str, file: str = "") -> TestsView:
     """Run the PolicyTests of a draft over its policies.
 
     Raises:

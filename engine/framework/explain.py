@@ -32,6 +32,18 @@ class Counterfactuals(Protocol):
 
 
 @runtime_checkable
+class ExplainsWaiting(Protocol):
+    """A scheduling plugin that explains what pods wait for beside a node, such as their gang or their quota."""
+
+    def explain_waiting(self, pod: PodInfo) -> Sequence[Finding]:
+        """Return the findings about a pod without a node; empty if it waits for nothing of this plugin.
+
+        Changes nothing.
+        """
+        ...
+
+
+@runtime_checkable
 class ExplainsRound(Protocol):
     """A QoS strategy that explains its decisions, also those to do nothing."""
 

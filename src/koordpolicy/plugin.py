@@ -77,6 +77,7 @@ from koordpolicy.engine.framework.explain import (
     Counterfactuals,
     ExplainsNode,
     ExplainsRound,
+    ExplainsWaiting,
 )
 from koordpolicy.engine.framework.file_sets import (
     FileSet,
@@ -256,6 +257,7 @@ __all__ = [
     "EvictsWithOptions",
     "ExplainsNode",
     "ExplainsRound",
+    "ExplainsWaiting",
     "FileSet",
     "Filter",
     "FilterNode",

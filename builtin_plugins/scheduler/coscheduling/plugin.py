@@ -7,7 +7,7 @@ together, or one of them is unschedulable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from koordpolicy.engine.cel.check.checked_ast import Path
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.explanation import Finding, Mark
 from koordpolicy.engine.framework.points import HIGHEST_SCORE, Code, Refusal, Scores
 from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod_of
 from koordpolicy.plugin import (
@@ -417,6 +418,15 @@ class Coscheduling:
         return gang, None
 
     def _basic_check(self, gang: Gang, group: GangGroup, pod: PodInfo) -> Refusal | None:
+        message = self._checked(gang, group, pod)
+        if message is None:
+            return None
+        if group.representative == pod.key:
+            group.representative = ""
+        return _refuse(message)
+
+    def _checked(self, gang: Gang, group: GangGroup, pod: PodInfo) -> str | None:
+        """Return why the group may not be tried; None if it may."""
         found = {each: self.gangs.get(each) for each in group.ids}
         missing = [each for each, member in found.items() if member is None]
         unknown = [each for each, member in found.items() if member is not None and member.spec is None]
@@ -431,10 +441,7 @@ class Coscheduling:
             parts.append(f"memberGangs {group} child pod not collect enough")
         if not parts:
             return None
-        if group.representative == pod.key:
-            group.representative = ""
-        return _refuse(
-            f"gangGroup {group} basic check: {', '.join(parts)}, current gang: {gang.id}, podName: {pod.key}")
+        return f"gangGroup {group} basic check: {', '.join(parts)}, current gang: {gang.id}, podName: {pod.key}"
 
     def _cycle_of(self, pod: PodInfo) -> GangCycle | None:
         gang = self.gangs.get(gang_of(pod)) if gang_of(pod) else None
@@ -498,6 +505,32 @@ class Coscheduling:
     def controllers(self) -> tuple[PodGroupStatus, ...]:
         """Return the controller that writes PodGroups' statuses."""
         return (PodGroupStatus(self._handle, self.gangs),)
+
+    # Explanations
+
+    def explain_waiting(self, pod: PodInfo) -> Sequence[Finding]:
+        """Return the state of the pod's gang, and why the group may not be tried."""
+        gang_id = gang_of(pod)
+        if not gang_id:
+            return ()
+        gang, refusal = self._gang_of(pod)
+        if gang is None or gang.spec is None:
+            message = refusal.message if refusal is not None else ""
+            return (Finding("gang", f"gang {gang_id}: {message}", Mark.PLAIN, {"name": gang_id, "reason": message}),)
+        group = self.gangs.group(gang)
+        check = None if _is_done(gang, group) else self._checked(gang, group, pod)
+        members = len(gang.children)
+        states = {"bound": len(gang.bound), "waiting for the others": len(gang.waiting), "pending": len(gang.pending)}
+        text = ", ".join(f"{number} {state}" for state, number in states.items() if number)
+        others = [each for each in group.ids if each != gang.id]
+        parts = [Finding("reason", check)] if check is not None else []
+        if others:
+            parts.append(Finding("group", f"it runs together with {', '.join(others)}", facts={"gangs": others}))
+        return (Finding(
+            "gang", f"gang {gang.id}: {members} of at least {gang.spec.minimum} members ({text})", Mark.PLAIN,
+            {"name": gang.id, "minimum": gang.spec.minimum, "members": members, "bound": len(gang.bound),
+             "waiting": len(gang.waiting), "pending": len(gang.pending), "satisfiedOnce": group.once_satisfied},
+            tuple(parts)),)
 
     def endpoints(self) -> Mapping[str, Any]:
         """Return the endpoints of all gangs (`gangs`), and of one (`gang/{namespace}/{name}`)."""

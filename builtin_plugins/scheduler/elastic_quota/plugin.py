@@ -6,13 +6,15 @@ the cost of a pod's check is proportional to the depth of its quota's tree, plus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from koordpolicy.engine.cluster.edits import amount_unit
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.node_rows import allocatable_of
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.explanation import Finding, Mark, Table, shown
 from koordpolicy.engine.framework.points import Code, Refusal
 from koordpolicy.engine.kubernetes.vocabulary import PREEMPTIBLE_LABEL, QUOTA_NAME_LABEL
 from koordpolicy.plugin import SKIP, CycleState, Event, Handle, Nomination, OnlyNodes, Refused, Skip
@@ -21,7 +23,7 @@ from ..kubernetes.default_preemption import make_room
 from .amounts import added, exceeded, masked, printed, subtracted
 from .args import check_args, convert, default_args, ignored_args
 from .controllers import QuotaStatus, RevokeOverused
-from .tree import DEFAULT, ROOT, SYSTEM, Counted, QuotaSpec, QuotaTree, summary
+from .tree import DEFAULT, ROOT, SYSTEM, Counted, Quota, QuotaSpec, QuotaTree, summary
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _RESERVE_POD: Final = "scheduling.koordinator.sh/reserve-pod"
@@ -373,6 +375,30 @@ class ElasticQuota:
         return status, RevokeOverused(
             self._handle, self.trees, self.pods, self._args.delay_evict, self._args.revoke_interval,
         )
+
+    # Explanations
+
+    def explain_waiting(self, pod: PodInfo) -> Sequence[Finding]:
+        """Return the pod's quota, with what is used and what may be, and those above it if they are checked, too."""
+        found = self.quota_of(pod)
+        if found is None or found[0] not in self.trees or found[1] in (DEFAULT, SYSTEM):
+            return ()
+        tree, name = self.trees[found[0]], found[1]
+        request = masked(self._request(pod), tree.quota(name).spec.maximum)
+        checked = tree.path(name) if self._args.check_parents else (tree.quota(name),)
+        return tuple(self._state_of(tree, quota, request) for quota in checked if quota.name != ROOT)
+
+    def _state_of(self, tree: QuotaTree, quota: Quota, request: ResourceList) -> Finding:
+        """Return one quota as a finding, with a row for each resource that it limits."""
+        limit, names = self._limit(tree, quota.name), sorted(quota.spec.maximum)
+        over = exceeded(added(quota.used, request), limit)
+        amounts = {each: {"request": request[each], "used": quota.used[each], "limit": limit[each],
+                          "min": quota.spec.minimum[each], "max": quota.spec.maximum[each]} for each in names}
+        rows = tuple((each, *(shown(value, amount_unit(each)) for value in amounts[each].values())) for each in names)
+        text = f"quota {quota.name}: not enough {', '.join(over)} left" if over else f"quota {quota.name}: enough left"
+        table = Table(("resource", "request", "used", "limit", "min", "max"), rows)
+        return Finding("quota", text, Mark.PLAIN, {
+            "name": quota.name, "exceeded": list(over), "resources": amounts}, (), table)
 
     def endpoints(self) -> Mapping[str, Any]:
         """Return the endpoints of all quotas (`quotas`), and of one (`quotas/{name}`)."""

@@ -37,6 +37,7 @@ from koordpolicy.engine.explanation import (
     shown,
 )
 from koordpolicy.engine.framework.border import describe, must_be_survived
+from koordpolicy.engine.framework.explain import ExplainsWaiting
 from koordpolicy.engine.framework.points import Code, Enforcement, Point, Refusal, unit_of
 from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.kubernetes.vocabulary import GPU_CORE, GPU_MEMORY_RATIO
@@ -108,7 +109,7 @@ def explain_decision(explained: Explained, *, best: int = 5, trials: int = MOST_
     """
     verdict = explained.verdict
     refused = len(verdict.names) - len(verdict.passed)
-    parts = [*_head(explained), _choice(verdict)]
+    parts = [*_head(explained), _choice(verdict), heading("it waits for", tuple(_waiting(explained)), kind="waiting")]
     if len(verdict.passed):
         parts.append(_scores(explained, [name for name, _ in verdict.best(best)]))
     refusals = tuple(_refusals(explained))
@@ -163,6 +164,24 @@ def _head(explained: Explained) -> Iterator[Finding]:
     if explained.current:
         yield Finding("current", f"it is on {explained.current}; decided as if it were pending",
                       facts={"node": explained.current})
+
+
+def _waiting(explained: Explained) -> Iterator[Finding]:
+    """Yield what a pod without a node waits for beside a node: scheduling gates, and what plugins explain."""
+    pod = explained.pod
+    if explained.current:
+        return
+    gates = [str(each.get("name")) for each in (pod.object.get("spec") or {}).get("schedulingGates") or ()]
+    if gates:
+        yield Finding("gates", f"its scheduling gates: {listed(gates, _NAMES)}", facts={"gates": gates})
+    for active in explained.profile.made:
+        if not isinstance(active.instance, ExplainsWaiting):
+            continue
+        try:
+            yield from active.instance.explain_waiting(pod)
+        except BaseException as error:  # the border between framework and plugin
+            must_be_survived(error)
+            yield Finding("error", f"{active.name}: {describe(error)}", Mark.ERROR, {"plugin": active.name})
 
 
 def requested(pod: PodInfo) -> str:

@@ -100,12 +100,12 @@ def test_the_effect_of_a_draft_is_compared_with_its_budgets_and_changes_nothing(
 
 
 def test_tests_of_a_draft_run_with_coverage(state):
-    view = playground.tests_of(state.policies, HOT + TEST)
+    view = playground.run_tests(state.policies, HOT + TEST)
     assert [(case.name, case.passed) for case in view.cases] == [("a cool node passes", True)]
     assert {(fault.code, fault.line) for fault in view.missed} >= {("coverage", 12)}
     assert 0 < view.coverage < 100
     failing = TEST.replace("{cool: pass}", "{cool: {fail: below-watermark}}")
-    [case] = playground.tests_of(state.policies, HOT + failing).cases
+    [case] = playground.run_tests(state.policies, HOT + failing).cases
     assert not case.passed
     assert case.misses
 
@@ -115,7 +115,7 @@ def test_tests_of_a_draft_read_no_files(state, field: str):
     case = "  cases:\n  - {name: x, pod: web, nodes: [cool], filter: {cool: pass}}\n"
     test = f"{TEST.partition('spec:')[0]}spec:\n{field}\n{case}"
     with pytest.raises(PolicyError, match="cannot name files"):
-        playground.tests_of(state.policies, HOT + test)
+        playground.run_tests(state.policies, HOT + test)
 
 
 def test_completion_offers_what_the_place_sees(state):

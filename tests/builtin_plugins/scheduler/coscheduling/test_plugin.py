@@ -432,6 +432,27 @@ def test_endpoints_tell_of_gangs():
         2, ["default/p1"], "GangFromPodGroupCrd", ["default/g"])
 
 
+def waits_for(framework, item):
+    return [line for each in framework.make("Coscheduling").explain_waiting(PodInfo.of(item))
+            for line in each.as_text().splitlines()]
+
+
+def test_a_waiting_pod_says_how_many_members_its_gang_lacks():
+    first = pod("p1")
+    framework = FakeFramework(group(groups='["default/g", "default/h"]'), group("h"), first, pod("p2"))
+    assert waits_for(framework, first) == [
+        "gang default/g: 2 of at least 2 members (2 pending)",
+        ("  gangGroup [default/g default/h] basic check: memberGangs [default/g default/h] child pod not collect "
+         "enough, current gang: default/g, podName: default/p1"),
+        "  it runs together with default/h",
+    ]
+    assert waits_for(FakeFramework(), first) == [
+        "gang default/g: can't find gang, gangName: default/g, podName: default/p1"]
+    assert waits_for(FakeFramework(group(least=1), first), first) == [
+        "gang default/g: 1 of at least 1 members (1 pending)"]
+    assert waits_for(FakeFramework(), pod("alone", "")) == []
+
+
 @pytest.mark.parametrize(("args", "complaint"), [
     ({"controllerWorkers": 0}, "`controllerWorkers` is 0: it must be at least 1"),
     ({"defaultTimeout": "-1s"}, "`defaultTimeout`"),

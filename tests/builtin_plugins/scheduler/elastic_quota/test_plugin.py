@@ -224,6 +224,24 @@ def test_endpoints_tell_of_quotas_with_quantities():
         "a", "koordinator-default-quota", "koordinator-root-quota", "koordinator-system-quota"}
 
 
+def test_a_waiting_pod_says_what_its_quota_has_left_and_those_above_it_if_they_are_checked():
+    waiting = pod("p", "4", of="a")
+    framework = FakeFramework(
+        node(), quota("top", most="10", is_parent="true"), quota("a", most="6", least="1", parent="top"),
+        pod("r", "3", of="a", nodeName="n"), waiting)
+    below, above = framework.make("ElasticQuota", enableCheckParentQuota=True).explain_waiting(PodInfo.of(waiting))
+    assert below.as_text().splitlines() == [
+        "quota a: not enough cpu left",
+        "  resource  request  used     limit    min     max",
+        "  cpu       4 cores  3 cores  6 cores  1 core  6 cores",
+    ]
+    assert (above.text, above.facts["resources"]["cpu"]) == (
+        "quota top: not enough cpu left", {"request": 4000, "used": 3000, "limit": 6000, "min": 0, "max": 10_000})
+    plugin = framework.make("ElasticQuota")
+    assert [each.text for each in plugin.explain_waiting(PodInfo.of(waiting))] == ["quota a: not enough cpu left"]
+    assert plugin.explain_waiting(PodInfo.of(pod("q"))) == ()
+
+
 @pytest.mark.parametrize(("args", "complaint"), [
     ({"delayEvictTime": "-1s"}, "`delayEvictTime`"),
     ({"enableRuntimeQuota": 1}, "`enableRuntimeQuota` must be true or false"),

@@ -17,8 +17,8 @@ from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.documents import load
-from koordpolicy.engine.framework.points import Answer, Refusal
-from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusal
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
 from koordpolicy.engine.scheduler.explain import explanation
 from koordpolicy.engine.scheduler.explain.explanation import explain_pod
@@ -65,6 +65,28 @@ def looked_into(objects, *entries, asked=None, own=True):
     return explain_pod(
         Scheduler(cluster, Live(registry), clock=lambda: NOW).profile_of(asked), asked, cluster.snapshot(NOW),
     )
+
+
+class Impatient:
+    """A filter whose explanation of waiting pods fails."""
+
+    def filter(self, state, pod, snapshot, rows):
+        return None
+
+    def explain_waiting(self, pod):
+        raise RuntimeError("not today")
+
+
+def test_a_pod_without_a_node_names_its_gates_and_what_plugins_let_it_wait_for():
+    failing = Plugin("Impatient", Framework.SCHEDULER, (Point.FILTER,), lambda args, handle: Impatient(), "", "1")
+    gates = [{"name": "example.org/quota"}]
+    found = explain_decision(looked_into([node("a")], failing, asked=pod(schedulingGates=gates), own=False))
+    [waiting] = found.find("waiting")
+    assert waiting.as_text().splitlines() == [
+        "", "it waits for", "  its scheduling gates: example.org/quota",
+        "  error    Impatient: RuntimeError: not today",
+    ]
+    assert "it waits for" not in explain_decision(looked_into([node("a")])).as_text()
 
 
 def test_items_are_shown_before_and_after_normalisation_with_their_weights():
