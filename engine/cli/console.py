@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from koordpolicy.engine.documents import Documents, files_of, load, read_file
 from koordpolicy.engine.source import PolicyError, Problem
 
-from . import cluster_policies
+from . import cluster_policies, delegation
 from .composition import (
     add_choice,
     add_cluster,
@@ -33,7 +33,7 @@ from .composition import (
     warn_of_lacks,
 )
 from .ending import Ending
-from .exits import Exit, Stop
+from .exits import Exit, Stop, refuse_given
 from .logs import add_format_argument, start_server_logs
 from .serving import address, tls_of
 from .terminal import warn, write
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.console.guard import Guard
     from koordpolicy.engine.console.server import ConsoleServer, Static
     from koordpolicy.engine.console.state import ConsoleState
+    from koordpolicy.engine.console.users import Users
     from koordpolicy.engine.source import Source
 
     from . import Builtins
@@ -76,8 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help=f"address to listen on; port 0 chooses a free port (default: {ADDRESS})")
     group.add_argument("--open", action="store_true", help="open the page in the browser")
     group.add_argument("--tokens", metavar="FILE", type=Path,
-                       help="a file with lines TOKEN,USER: every request needs one of the tokens. Required for an "
-                            "address that other machines reach")
+                       help="a file with lines TOKEN,USER or TOKEN,USER,ROLE with a role of viewer (the default) or "
+                            "operator: every request needs one of the tokens. This or --authentication-kubeconfig is "
+                            "required for an address that other machines reach")
+    delegation.add_review_arguments(
+        group, "ask this API server whose token a request has (TokenReview) and what that user may see and do "
+        "(SubjectAccessReview)")
     group.add_argument("--host-name", metavar="NAME", action="append", default=[],
                        help="a further name under which browsers reach the console; requests to other names are "
                             "rejected; may be repeated")
@@ -162,20 +167,32 @@ def _policies(paths: Sequence[str], context: str | None) -> tuple[Documents, lis
 
 
 def _guard(options: argparse.Namespace) -> Guard:
-    from koordpolicy.engine.console.guard import Guard, UserTokens, is_loopback  # noqa: PLC0415
+    from koordpolicy.engine.console.guard import Guard, is_loopback  # noqa: PLC0415
 
     host, _ = options.bind
-    tokens = None
-    if options.tokens is not None:
-        try:
-            tokens = UserTokens(options.tokens)
-        except ValueError as error:
-            raise Stop(f"`--tokens`: {error}") from None
-    elif not is_loopback(host):
-        raise Stop(f"`--bind {host}` lets other machines in: name a file of tokens with `--tokens`, or listen on "
-                   f"{ADDRESS}")
+    users = _users(options)
+    if users is None and not is_loopback(host):
+        raise Stop(f"`--bind {host}` lets other machines in: name a file of tokens with `--tokens`, or the cluster of "
+                   f"the users with `--authentication-kubeconfig`, or listen on {ADDRESS}")
     names = options.host_name if is_loopback(host) else [host, *options.host_name]
-    return Guard(hosts=names, tokens=tokens)
+    return Guard(hosts=names, users=users)
+
+
+def _users(options: argparse.Namespace) -> Users | None:
+    """Return who knows the users; None if no token is needed."""
+    from koordpolicy.engine.console.users import ClusterUsers, UserTokens  # noqa: PLC0415
+
+    if options.authentication_kubeconfig is not None:
+        if options.tokens is not None:
+            raise Stop("`--tokens` and `--authentication-kubeconfig` are two ways to know the users: name one")
+        return ClusterUsers(delegation.reviews_of(options))
+    refuse_given(options, delegation.REVIEW_OPTIONS, "goes with `--authentication-kubeconfig`")
+    if options.tokens is None:
+        return None
+    try:
+        return UserTokens(options.tokens)
+    except ValueError as error:
+        raise Stop(f"`--tokens`: {error}") from None
 
 
 def _static() -> Static:

@@ -68,7 +68,7 @@ class DraftRoutes:
         return (
             Route("POST", "draft/check", self._check),
             Route("POST", "draft/evaluate", self._evaluate),
-            Route("POST", "draft/effect", self._effect, _EFFECT_COST),
+            Route("POST", "draft/effect", self._effect, cost=_EFFECT_COST),
             Route("POST", "draft/tests", self._tests),
             Route("POST", "draft/complete", self._complete),
             Route("POST", "draft/describe", self._describe),

@@ -1,31 +1,32 @@
-"""Access to the console: host names, origins, tokens and rates; and the headers of every answer.
+"""Access to the console: host names, origins, users, rights and rates; and the headers of every answer.
 
-Without tokens the console is for the users of this machine only. A page of another site must not be able to use it
+Without users the console is for the users of this machine only. A page of another site must not be able to use it
 through their browsers: requests are rejected whose `Host` is not the console's own (DNS rebinding), or whose `Origin`
 is another one. There are no cookies, so that no other site can send requests in a user's name.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-SHORTEST_TOKEN: Final = 16
-"""The minimum length of a token, in characters."""
-LOCAL_USER: Final = "local"
-"""The name of users without a token."""
-_LARGEST_FILE: Final = 1 << 20
-_LARGEST_TOKEN: Final = 4096
+from koordpolicy.engine.escaping import visible
+from koordpolicy.engine.serving.reviews import Denied, User, bearer_token
+
+from .rights import READING, Right
+from .users import Users, refusals
+
+LOCAL: Final = User("local")
+"""The user of requests where no token is needed."""
 _MOST_CLIENTS: Final = 1024
+_FAILED_PER_SECOND: Final = 0.5
+_MOST_FAILED: Final = 20.0
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _CHANGING: Final = ("POST", "PUT", "PATCH", "DELETE")
 
@@ -37,13 +38,8 @@ HEADERS: Final[Mapping[str, str]] = {
 """The headers of every answer."""
 
 
-class NotPermitted(Exception):
-    """A request that is rejected: the status, and a message for its sender."""
-
-    def __init__(self, status: int, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.headers = headers
+class NotPermitted(Denied):
+    """A request that is rejected here: the status, and a message for its sender."""
 
 
 def policy_of(nonce: str) -> str:
@@ -58,48 +54,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-class UserTokens:
-    """The users' tokens: lines `TOKEN,USER`, as in a static token file of kube-apiserver; further columns are ignored.
-
-    Blank lines and lines that begin with `#` are skipped. Only digests are held in memory.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Read a file; raises `ValueError` if a line is malformed or there is none, `OSError` if it is unreadable."""
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-        if len(content) > _LARGEST_FILE:
-            raise ValueError(f"`{path}` is larger than {_LARGEST_FILE:,} bytes")
-        try:
-            lines = content.decode("utf-8").splitlines()
-        except UnicodeDecodeError:
-            raise ValueError(f"`{path}` is not UTF-8 text") from None
-        self._users: dict[bytes, str] = {}
-        for number, line in enumerate(lines, start=1):
-            if not line.strip() or line.startswith("#"):
-                continue
-            token, _, rest = line.partition(",")
-            token, user = token.strip().strip('"'), rest.partition(",")[0].strip().strip('"')
-            if not SHORTEST_TOKEN <= len(token) <= _LARGEST_TOKEN or not user:
-                raise ValueError(f"`{path}`, line {number}: write TOKEN,USER with a token of {SHORTEST_TOKEN} to "
-                                 f"{_LARGEST_TOKEN} characters")
-            self._users[hashlib.sha256(token.encode()).digest()] = user
-        if not self._users:
-            raise ValueError(f"`{path}` holds no token: write lines TOKEN,USER")
-
-    def user_of(self, header: str) -> str | None:
-        """Return the user whose token an Authorization header contains; None if nobody's."""
-        kind, _, given = header.partition(" ")
-        if kind.lower() != "bearer":
-            return None
-        shown = hashlib.sha256(given.strip().encode("utf-8", "surrogateescape")).digest()
-        found = None
-        for digest, user in self._users.items():  # all, so that the time says nothing
-            if hmac.compare_digest(digest, shown):
-                found = user
-        return found
 
 
 @dataclass(slots=True)
@@ -132,17 +86,22 @@ class RateLimit:
 class Guard:
     """Decides whether a request is permitted, and whose it is."""
 
-    def __init__(self, *, hosts: Collection[str] = (), tokens: UserTokens | None = None,
-                 rate: RateLimit | None = None) -> None:
-        """`hosts` are further names under which the console is reached, such as `console.example.org`."""
+    def __init__(self, *, hosts: Collection[str] = (), users: Users | None = None, rate: RateLimit | None = None,
+                 failed: RateLimit | None = None) -> None:
+        """`hosts` are further names under which the console is reached, such as `console.example.org`.
+
+        `users` None lets everybody in who reaches the console, to read. `failed` limits the invalid tokens of an
+        address.
+        """
         self._hosts = frozenset(host.lower() for host in (*_LOOPBACK, *hosts))
-        self._tokens = tokens
+        self._users = users
         self._rate = rate or RateLimit()
+        self._failed = failed or RateLimit(per_second=_FAILED_PER_SECOND, burst=_MOST_FAILED)
 
     @property
-    def protected(self) -> bool:
-        """True if a token is needed."""
-        return self._tokens is not None
+    def users(self) -> Users | None:
+        """Who knows the users; None if no token is needed."""
+        return self._users
 
     def check_address(self, request: web.Request) -> None:
         """Raise `NotPermitted` if a request is addressed to another site, or comes from another site's page."""
@@ -158,26 +117,58 @@ class Guard:
                 request.path.startswith("/api/") or request.method in _CHANGING):
             raise NotPermitted(403, "pages of other sites may not use the console")
 
-    def user(self, request: web.Request) -> str:
+    async def user(self, request: web.Request) -> User:
         """Return the user of a request.
 
         Raises:
-            NotPermitted: it has no valid token.
+            Denied: it has no valid token (401), its address has sent too many invalid ones (429), or the API server
+                that knows tokens does not answer (503).
         """
-        if self._tokens is None:
-            return LOCAL_USER
-        found = self._tokens.user_of(request.headers.get("Authorization", ""))
-        if found is None:
+        if self._users is None:
+            return LOCAL
+        token = bearer_token(request.headers.get("Authorization", ""))
+        if not token:
             raise NotPermitted(401, "a token is needed: `Authorization: Bearer TOKEN`",
                                **{"WWW-Authenticate": "Bearer"})
-        return found
+        if self._users.known(token):
+            return await self._users.user(request, token)
+        address = str(request.remote)
+        if wait := self._failed.take(address):
+            raise NotPermitted(429, f"too many invalid tokens: try again in {wait:.1f} s", **_retry(wait))
+        try:
+            user = await self._users.user(request, token)
+        except Denied as error:
+            if error.status != 401:
+                self._failed.take(address, -1.0)
+            raise
+        self._failed.take(address, -1.0)  # it was none of those that are limited
+        return user
 
-    def count(self, request: web.Request, user: str, cost: float) -> None:
+    async def refusals(self, request: web.Request, user: User, rights: Collection[Right]) -> Mapping[Right, str]:
+        """Return the reasons why a user does not have some rights, by right.
+
+        Raises:
+            Denied: the API server that knows them does not answer (503).
+        """
+        if self._users is None:
+            return {right: "has no token" for right in rights if right not in READING}
+        return await refusals(self._users, request, user, rights)
+
+    async def check_rights(self, request: web.Request, user: User, rights: Collection[Right]) -> None:
+        """Raise `Denied` unless a user has all of the rights."""
+        found = await self.refusals(request, user, rights)
+        if found:
+            raise NotPermitted(403, f"user `{visible(user.name)[:100]}` {next(iter(found.values()))}")
+
+    def count(self, request: web.Request, user: User, cost: float) -> None:
         """Count a request of a user at an address; raise `NotPermitted` if there are too many."""
-        wait = self._rate.take(f"{user} {request.remote}", cost)
+        wait = self._rate.take(f"{request.remote} {user.name}", cost)
         if wait:
-            raise NotPermitted(429, f"too many requests: try again in {wait:.1f} s",
-                               **{"Retry-After": str(max(1, round(wait)))})
+            raise NotPermitted(429, f"too many requests: try again in {wait:.1f} s", **_retry(wait))
+
+
+def _retry(seconds: float) -> dict[str, str]:
+    return {"Retry-After": str(max(1, round(seconds)))}
 
 
 def _host_of(header: str) -> str:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from aiohttp import web
 
+from koordpolicy.engine.serving.reviews import User
+
 from .models.model import Model
+from .rights import READING, Right
+
+USER: Final[ContextVar[User]] = ContextVar("user")
+"""The user of the request that is being answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,8 @@ class Route:
     method: str
     path: str
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    rights: frozenset[Right] = READING
+    """What a user must be permitted."""
     cost: float = 1.0
     """The number of requests that one of these counts for (`guard.RateLimit`)."""
 

@@ -19,6 +19,7 @@ from koordpolicy import __version__
 from koordpolicy.engine.cel.values.deadline import OverdueError
 from koordpolicy.engine.escaping import visible
 from koordpolicy.engine.reload.vet import Vetter
+from koordpolicy.engine.serving.reviews import Denied
 from koordpolicy.engine.source import PolicyError
 
 from .drafts import DraftRoutes
@@ -26,7 +27,8 @@ from .faults import faults
 from .guard import HEADERS, Guard, NotPermitted, policy_of
 from .models.model import RefusalView
 from .models.session import Session
-from .routes import RouteSet, json_answer
+from .rights import EVERYTHING, Right
+from .routes import USER, Route, RouteSet, json_answer
 from .state import ConsoleState, UnknownNameError
 from .view_thread import SECONDS, ViewThread
 from .views import VIEWS, View
@@ -80,8 +82,7 @@ class ConsoleServer:
         self._views = ViewThread(state, seconds=seconds)
         self._drafts = DraftRoutes(self._views, vetter)
         self._sets: tuple[RouteSet, ...] = (self._drafts, *more)
-        self._costs = {f"{_API}{each.name}": each.cost for each in VIEWS} | {
-            f"{_API}{each.path}": each.cost for routes in self._sets for each in routes.routes()}
+        self._changing = any(Right.CHANGES in each.rights for routes in self._sets for each in routes.routes())
 
     def start(self) -> None:
         """Start the process and the imports that drafts need, without waiting for them."""
@@ -94,10 +95,12 @@ class ConsoleServer:
         app.router.add_get("/static/{name}", self._file)
         app.router.add_get(f"{_API}session", self._session)
         for view in VIEWS:
-            app.router.add_get(f"{_API}{view.name}", partial(self._view, view))
+            self._add(app, Route("GET", view.name, partial(self._view, view), view.rights, view.cost))
         for routes in self._sets:
             for each in routes.routes():
-                app.router.add_route(each.method, f"{_API}{each.path}", each.handler)
+                self._add(app, each)
+        if self._guard.users is not None:
+            app.cleanup_ctx.append(self._guard.users.connected)
         return app
 
     def close(self) -> None:
@@ -106,17 +109,25 @@ class ConsoleServer:
         for routes in self._sets:
             routes.close()
 
+    def _add(self, app: web.Application, route: Route) -> None:
+        async def permitted(request: web.Request) -> web.StreamResponse:
+            user = USER.get()
+            self._guard.count(request, user, route.cost)
+            await self._guard.check_rights(request, user, route.rights)
+            return await route.handler(request)
+
+        app.router.add_route(route.method, f"{_API}{route.path}", permitted)
+
     @web.middleware
     async def _protected(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         response: web.StreamResponse
         try:
             self._guard.check_address(request)
             if request.path.startswith("/api/"):
-                user = self._guard.user(request)
-                self._guard.count(request, user, self._costs.get(request.path, 1.0))
+                USER.set(await self._guard.user(request))
                 _check_form(request)
             response = await handler(request)
-        except NotPermitted as error:
+        except Denied as error:
             response = json_answer(RefusalView(error=str(error)), error.status)
             response.headers.update(error.headers)
         except web.HTTPException as error:
@@ -146,8 +157,13 @@ class ConsoleServer:
         return self._static.response(request.match_info["name"])
 
     async def _session(self, request: web.Request) -> web.Response:
-        return json_answer(Session(version=__version__, protected=self._guard.protected, user=self._guard.user(request),
-                                   seconds=self._views.seconds))
+        user = USER.get()
+        self._guard.count(request, user, 1.0)
+        refused = await self._guard.refusals(request, user, EVERYTHING)
+        return json_answer(Session(
+            version=__version__, protected=self._guard.users is not None, user=user.name, seconds=self._views.seconds,
+            may_change=self._changing and Right.CHANGES not in refused,
+            refused={right.name.lower(): why for right, why in refused.items()}))
 
     async def _view(self, view: View, request: web.Request) -> web.Response:
         query = dict(request.query)

@@ -13,6 +13,7 @@ from typing import Final
 from . import nodes, pods, policies
 from .colours import colour
 from .models.model import Model
+from .rights import CLUSTER, READING, Right
 from .state import ConsoleState
 
 Query = Mapping[str, str]
@@ -25,19 +26,22 @@ class View:
     name: str
     of: Callable[[ConsoleState, Query], Model]
     """Raises `UnknownNameError`, `PolicyError` or `ValueError` for a query without an answer."""
+    rights: frozenset[Right] = READING
+    """What a user must be permitted to see."""
     cost: float = 1.0
     """The number of requests that one of these counts for (`guard.RateLimit`)."""
 
 
 VIEWS: Final = (
-    View("overview", lambda state, _: policies.overview(state)),
-    View("map", lambda state, query: nodes.cluster_map(state, query.get("group", "zone"))),
-    View("colour", lambda state, query: colour(state, query.get("expression", ""), query.get("pod", ""))),
-    View("node", lambda state, query: nodes.node_view(state, query.get("name", ""))),
-    View("pod", lambda state, query: pods.pod_view(state, query.get("key", ""))),
-    View("pod-node", lambda state, query: pods.pod_node_view(state, query.get("key", ""), query.get("node", ""))),
-    View("policies", lambda state, _: policies.policies_view(state)),
-    View("file", lambda state, query: policies.file_view(state, query.get("name", ""))),
-    View("search", lambda state, query: pods.search(state, query.get("text", ""))),
+    View("overview", lambda state, _: policies.overview(state), CLUSTER),
+    View("map", lambda state, query: nodes.cluster_map(state, query.get("group", "zone")), CLUSTER),
+    View("colour", lambda state, query: colour(state, query.get("expression", ""), query.get("pod", "")), CLUSTER),
+    View("node", lambda state, query: nodes.node_view(state, query.get("name", "")), CLUSTER),
+    View("pod", lambda state, query: pods.pod_view(state, query.get("key", "")), CLUSTER),
+    View("pod-node", lambda state, query: pods.pod_node_view(state, query.get("key", ""), query.get("node", "")),
+         CLUSTER),
+    View("policies", lambda state, _: policies.policies_view(state), frozenset({Right.POLICIES})),
+    View("file", lambda state, query: policies.file_view(state, query.get("name", "")), frozenset({Right.POLICIES})),
+    View("search", lambda state, query: pods.search(state, query.get("text", "")), CLUSTER),
 )
 """All views; paths are unique."""

@@ -24,10 +24,11 @@ from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.sources import files
-from koordpolicy.engine.console.guard import Guard, UserTokens
+from koordpolicy.engine.console.guard import Guard
 from koordpolicy.engine.console.policy_set import PolicySet
 from koordpolicy.engine.console.server import ConsoleServer, Static
 from koordpolicy.engine.console.state import ConsoleState
+from koordpolicy.engine.console.users import UserTokens
 from koordpolicy.engine.documents import files_of, load, read_file
 from koordpolicy.engine.framework.discovery import DiscoveredPlugins
 from koordpolicy.engine.reload.vet import Vetter
@@ -316,7 +317,7 @@ def test_two_people_see_what_each_of_them_chose(browser, console):
 
 def test_a_token_is_needed_once_and_a_restarted_server_goes_on(browser, example, tmp_path: Path):
     (tmp_path / "tokens.csv").write_text(f"{TOKEN},ana\n", encoding="utf-8")
-    guard = Guard(tokens=UserTokens(tmp_path / "tokens.csv"))
+    guard = Guard(users=UserTokens(tmp_path / "tokens.csv"))
     with watched(browser, permitted=r"401|net::ERR_\w+|Failed to fetch") as page:
         with serving(example, guard) as url:
             shown(page, url)

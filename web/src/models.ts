@@ -25,6 +25,8 @@ export interface Session {
   protected: boolean;
   user: string;
   seconds: number;
+  mayChange: boolean;
+  refused: Record<string, string>;
 }
 
 /** The state of the cluster and of the policies. */

@@ -14,3 +14,7 @@ class Session(Model, frozen=True, kw_only=True, rename="camel"):
     user: str
     seconds: float
     """The time that an evaluation may take."""
+    may_change: bool
+    """True if policies of running servers can be changed here, and this user may."""
+    refused: dict[str, str]
+    """The rights that the user lacks, each with the reason: `nodes`, `pods`, `policies`, `changes`."""

@@ -14,8 +14,9 @@ import pytest
 
 from koordpolicy.engine.cel.values.deadline import Deadline
 from koordpolicy.engine.console import views
-from koordpolicy.engine.console.guard import Guard, RateLimit, UserTokens, is_loopback
+from koordpolicy.engine.console.guard import Guard, RateLimit, is_loopback
 from koordpolicy.engine.console.server import ConsoleServer, Static
+from koordpolicy.engine.console.users import UserTokens
 from koordpolicy.engine.reload.vet import VETTING
 from koordpolicy.engine.serving.listeners import serving
 from koordpolicy.engine.source import PolicyError, Problem, Source
@@ -182,7 +183,7 @@ def test_other_sites_cannot_use_the_console_through_a_browser(serve):
 
 def test_with_tokens_every_view_needs_one(serve, tmp_path: Path):
     file = tmp_path / "tokens.csv"
-    file.write_text(f'# users\n{TOKEN},ana,7,"developers"\n\n"{TOKEN}x",ben\n', encoding="utf-8")
+    file.write_text(f'# users\n{TOKEN},ana\n\n"{TOKEN}x", ben , operator\n', encoding="utf-8")
 
     async def scenario(ask: Ask) -> None:
         assert (await ask("/"))[0] == 200  # the page that the token is typed into
@@ -195,7 +196,7 @@ def test_with_tokens_every_view_needs_one(serve, tmp_path: Path):
             status, found, _ = await ask("/api/v1/session", Authorization=f"Bearer {token}")
             assert (status, found["user"], found["protected"]) == (200, user, True)
 
-    serve(scenario, Guard(tokens=UserTokens(file)))
+    serve(scenario, Guard(users=UserTokens(file)))
 
 
 @pytest.mark.parametrize(("content", "message"), [
