@@ -1,22 +1,21 @@
-"""Options of the commands that call running servers (`client.server_calls`)."""
+"""Options of the commands that call running servers, and texts about what they answer."""
 
 from __future__ import annotations
 
 import argparse
 import re
-import socket
 import ssl
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
 
 from koordpolicy.engine.client.server_calls import Caller
+from koordpolicy.engine.monitoring.addresses import RESOLVED, UnresolvedError, addresses_of, check_address
 
 from .exits import Exit, Stop
 
 DEFAULT: Final = "http://127.0.0.1:8888"
-_RESOLVED: Final = "dns+"
 _SHORTEST_HASH: Final = 6
 
 
@@ -37,34 +36,23 @@ def add_endpoints(parser: argparse.ArgumentParser, *, changes: bool = False) -> 
 def endpoints_of(options: argparse.Namespace) -> list[str]:
     """Return the servers that the options name, each address once; raises `Stop` for a text that is not a URL."""
     found: list[str] = []
-    for text in ",".join(options.endpoints or [DEFAULT]).split(","):
-        word = text.strip()
-        url = _split(word.removeprefix(_RESOLVED))
-        found += _addresses(url) if word.startswith(_RESOLVED) else [url.geturl()]
+    for word in words_of(options.endpoints or [DEFAULT], "--endpoints"):
+        try:
+            found += addresses_of(word)
+        except UnresolvedError as error:
+            raise Stop(str(error), Exit.UNEXPECTED) from None
     return list(dict.fromkeys(found))
 
 
-def _split(word: str) -> SplitResult:
-    try:
-        url = urlsplit(word)
-        port = url.port
-    except ValueError:
-        url, port = urlsplit(""), None
-    if url.scheme not in ("http", "https") or not url.hostname or url.username is not None or port == 0:
-        raise Stop(f"`--endpoints`: `{word}` is not a URL such as {DEFAULT}")
-    return url
-
-
-def _addresses(url: SplitResult) -> list[str]:
-    assert url.hostname is not None
-    port = url.port or (443 if url.scheme == "https" else 80)
-    try:
-        found = socket.getaddrinfo(url.hostname, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise Stop(f"`{url.hostname}` has no address: {(error.strerror or str(error)).lower()}",
-                   Exit.UNEXPECTED) from None
-    hosts = dict.fromkeys(str(each[4][0]) for each in found)
-    return [f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{port}{url.path}" for host in hosts]
+def words_of(values: Sequence[str], option: str) -> list[str]:
+    """Return the words of an option with servers; raises `Stop` for one that is not a URL."""
+    words = [text.strip() for text in ",".join(values).split(",")]
+    for word in words:
+        try:
+            check_address(word)
+        except ValueError:
+            raise Stop(f"`{option}`: `{word.removeprefix(RESOLVED)}` is not a URL such as {DEFAULT}") from None
+    return words
 
 
 def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from koordpolicy.engine.client.server_calls import EndpointAnswer
+from koordpolicy.engine.monitoring.figures import is_healthy
 
 from .endpoints import add_endpoints, caller_of, endpoints_of, moment, short
 from .exits import Exit
@@ -47,14 +48,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     else:
         for each in answers:
             _show(each, expressions=options.expressions, history=options.history)
-    return Exit.OK if all(healthy(each) for each in answers) else Exit.EXCEEDED
-
-
-def healthy(answer: EndpointAnswer) -> bool:
-    """Return whether a server responds, decides, runs the versions of its directories, and has a current cluster."""
-    cluster, policies = answer.data.get("cluster") or {}, answer.data.get("policies") or {}
-    return (answer.ok and bool(answer.data.get("ready")) and bool(policies.get("healthy"))
-            and not cluster.get("stale"))
+    return Exit.OK if all(is_healthy(each) for each in answers) else Exit.EXCEEDED
 
 
 def _show(answer: EndpointAnswer, *, expressions: bool, history: bool) -> None:
@@ -67,7 +61,7 @@ def _show(answer: EndpointAnswer, *, expressions: bool, history: bool) -> None:
         write(f"NOT READY: {answer.data['overdue']['message']}")
     if policies.get("reloadSeconds", 0) > _LONG_S:
         write(f"  ! reloading has been under way for {policies['reloadSeconds']:.0f} s")
-    state = "healthy" if healthy(answer) else "NOT HEALTHY"
+    state = "healthy" if is_healthy(answer) else "NOT HEALTHY"
     write(f"generation {policies['generation']}, hash {policies['digest']}, {state}")
     if policies.get("restored"):
         write(f"generation {policies['restored']} was brought back, until the directory changes")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from koordpolicy.engine.monitoring.figures import ServerFigures, server_figures
 from koordpolicy.engine.source import PolicyError
 
 from .composition import add_cluster, cluster_of, moment_of
@@ -24,7 +25,7 @@ from .endpoints import add_endpoints, caller_of, endpoints_of
 from .exits import Exit, Stop
 from .numbers import positive_seconds
 from .terminal import add_output, write_json
-from .top_frame import ServerFigures, TopFrame, cluster_figures, rendered, server_figures
+from .top_frame import TopFrame, cluster_figures, rendered
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from koordpolicy.engine.client.server_calls import EndpointAnswer
 from koordpolicy.engine.escaping import one_line
 from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.kubernetes.times import rfc3339
+from koordpolicy.engine.monitoring.figures import ServerFigures
 
 from .endpoints import short
 from .sparks import time_of
-from .status import healthy
 from .terminal import bar
 
 if TYPE_CHECKING:
@@ -93,23 +92,6 @@ class ClusterFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFigures:
-    """The figures of a server: the policies that it decides by, and what is wrong."""
-
-    endpoint: str
-    healthy: bool
-    generation: int | None
-    hash: str
-    nodes: int | None
-    problems: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {"endpoint": self.endpoint, "healthy": self.healthy, "generation": self.generation,
-                "hash": self.hash or None, "nodes": self.nodes, "problems": list(self.problems)}
-
-
-@dataclass(frozen=True, slots=True)
 class TopFrame:
     """The content of the screen; `cluster` is None if only servers are shown."""
 
@@ -122,20 +104,6 @@ class TopFrame:
         """Return plain data."""
         return {"servers": [each.to_json() for each in self.servers],
                 "cluster": None if self.cluster is None else self.cluster.to_json()}
-
-
-def server_figures(answer: EndpointAnswer) -> ServerFigures:
-    """Return the figures in a server's `/status`."""
-    policies, cluster = answer.data.get("policies"), answer.data.get("cluster") or {}
-    if not answer.ok or not policies:
-        return ServerFigures(answer.endpoint, False, None, "", None,
-                             (answer.error or "policies and cluster are not loaded yet",))
-    problems = [str(problem["message"]) for source in policies["sources"] for problem in source["problems"]]
-    problems += [*policies["warnings"], *(answer.data.get("fault") or ()), *(answer.data.get("trouble") or ())]
-    problems += [f"{kind} is known as of {view['age']:.0f} s ago: {view['fault']}"
-                 for kind, view in (cluster.get("kinds") or {}).items() if view["fault"] and view["age"] is not None]
-    return ServerFigures(answer.endpoint, healthy(answer), policies["generation"], policies["digest"],
-                         cluster.get("nodes"), tuple(problems))
 
 
 def cluster_figures(cluster: Cluster, now: int, source: str) -> ClusterFigures:

@@ -7,13 +7,23 @@ server that was named.
 from __future__ import annotations
 
 import json
+import socket
 import ssl
+import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-_LARGEST: Final = 64 * 1024 * 1024
+if TYPE_CHECKING:
+    import http.client
+
+LARGEST: Final = 64 * 1024 * 1024
+"""The default of the size of an answer, in bytes."""
+_CHUNK: Final = 256 * 1024
+_NO_SERVER: Final = "what answers there is no koord-policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +42,67 @@ class EndpointAnswer:
         return self.code == 200
 
 
+class _NoAnswer(Exception):
+    """The reason why a server gave no answer that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    code: int
+    type: str
+    body: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A client of servers: its token, its TLS settings, and the timeout in seconds."""
+    """A client of servers: its token, its TLS settings, the timeout of a request in seconds, and a limit of bytes."""
 
     token: str = field(default="", repr=False)
     context: ssl.SSLContext | None = None
     seconds: float = 10.0
+    largest: int = LARGEST
 
     def ask(self, endpoint: str, path: str, body: object = None) -> EndpointAnswer:
         """Call one server: with a body by POST, else by GET. Never raises for failures of the server or the network."""
-        import http.client  # noqa: PLC0415 - 15 ms that only commands with servers pay
+        try:
+            response = self._respond(endpoint, path, body)
+            if response.code == 404 and "json" not in response.type:
+                return EndpointAnswer(endpoint, 404, error=f"it has no {path}")
+            data = dict(json.loads(response.body))
+        except _NoAnswer as error:
+            return EndpointAnswer(endpoint, error=str(error))
+        except (ValueError, TypeError, RecursionError):
+            return EndpointAnswer(endpoint, error=_NO_SERVER)
+        return EndpointAnswer(endpoint, response.code, data,
+                              self._refused(response.code, data, changes=body is not None))
+
+    def text(self, endpoint: str, path: str) -> tuple[str, str]:
+        """Get a text of one server; return it, or an empty text, and the error, if there is one."""
+        try:
+            response = self._respond(endpoint, path, None)
+        except _NoAnswer as error:
+            return "", str(error)
+        if response.code == 200:
+            return response.body.decode("utf-8", "replace"), ""
+        return "", self._refused(response.code, {}, changes=False)
+
+    def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[EndpointAnswer]:
+        """Call several servers concurrently; the responses are in the order of the servers."""
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 15 ms that only commands with servers pay
+
+        with ThreadPoolExecutor(min(32, len(endpoints))) as pool:
+            return list(pool.map(lambda endpoint: self.ask(endpoint, path, body), endpoints))
+
+    def _refused(self, code: int, data: dict[str, Any], *, changes: bool) -> str:
+        """Return why a server refused; empty if it did not."""
+        if code == 401:
+            wants = "it has another token" if self.token else "it wants a token"
+            which = "the one of `--admin-token-file`" if changes else "one that may read there"
+            return f"{wants}: name the file with {which} by `--token-file`"
+        return "" if code == 200 else str(data.get("error", f"answered {code}"))
+
+    def _respond(self, endpoint: str, path: str, body: object) -> _Response:
+        import http.client  # noqa: PLC0415 - as above
 
         url = urlsplit(endpoint)
         assert url.hostname is not None
@@ -52,32 +112,47 @@ class Caller:
         headers = {"Content-Type": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
+        until = time.monotonic() + self.seconds
+        late = f"no answer within {self.seconds:g} s"
+        timer: threading.Timer | None = None
         try:
+            connection.connect()
+            # The timeout of a socket is that of each read: one byte a second would hold the request for ever.
+            timer = threading.Timer(max(0.0, until - time.monotonic()), _cut, (connection.sock,))
+            timer.daemon = True
+            timer.start()
             connection.request("GET" if body is None else "POST", url.path.rstrip("/") + path,
                                None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
-            if response.status == 404 and "json" not in (response.getheader("Content-Type") or ""):
-                return EndpointAnswer(endpoint, 404, error=(
-                    f"it has no {path}"))
-            data = dict(json.loads(response.read(_LARGEST)))
+            found = _Response(response.status, response.getheader("Content-Type") or "", self._read(response))
         except TimeoutError:
-            return EndpointAnswer(endpoint, error=f"no answer within {self.seconds:g} s")
+            raise _NoAnswer(late) from None
         except OSError as fault:
-            return EndpointAnswer(endpoint, error=f"cannot be reached: {(fault.strerror or str(fault)).lower()}")
-        except (http.client.HTTPException, ValueError, TypeError):
-            return EndpointAnswer(endpoint, error="what answers there is no koord-policy")
+            raise _NoAnswer(late if time.monotonic() >= until else
+                            f"cannot be reached: {(fault.strerror or str(fault)).lower()}") from None
+        except http.client.HTTPException:
+            raise _NoAnswer(late if time.monotonic() >= until else _NO_SERVER) from None
         finally:
+            if timer is not None:
+                timer.cancel()
             connection.close()
-        why = "" if response.status == 200 else str(data.get("error", f"answered {response.status}"))
-        if response.status == 401:
-            wants = "it has another token" if self.token else "it wants a token"
-            which = "one that may read there" if body is None else "the one of `--admin-token-file`"
-            why = f"{wants}: name the file with {which} by `--token-file`"
-        return EndpointAnswer(endpoint, response.status, data, why)
+        if time.monotonic() >= until:
+            raise _NoAnswer(late)  # what was read may be a part
+        return found
 
-    def ask_all(self, endpoints: Sequence[str], path: str, body: object = None) -> list[EndpointAnswer]:
-        """Call several servers concurrently; the responses are in the order of the servers."""
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while part := response.read(_CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > self.largest:
+                raise _NoAnswer(f"its answer has more than {self.largest:,} bytes")
+        return b"".join(parts)
 
-        with ThreadPoolExecutor(min(32, len(endpoints))) as pool:
-            return list(pool.map(lambda endpoint: self.ask(endpoint, path, body), endpoints))
+
+def _cut(connected: socket.socket | None) -> None:
+    """End all reads of a connection."""
+    if connected is not None:
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)

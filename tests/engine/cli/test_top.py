@@ -8,8 +8,9 @@ from rich.console import Console
 
 from koordpolicy.engine.cli.exits import Stop
 from koordpolicy.engine.cli.top import show
-from koordpolicy.engine.cli.top_frame import ServerFigures, TopFrame, server_figures
+from koordpolicy.engine.cli.top_frame import TopFrame
 from koordpolicy.engine.client.server_calls import EndpointAnswer
+from koordpolicy.engine.monitoring.figures import ServerFigures, server_figures
 
 from .conftest import Run, objects, pod, write_dump
 
