@@ -16,6 +16,7 @@ import yaml
 
 from koordpolicy.engine.agent import metric_table as agent
 from koordpolicy.engine.descheduler.live import metric_table as descheduler
+from koordpolicy.engine.monitoring.alerts import ALERTS
 from koordpolicy.engine.scheduler.observe import metric_table as table
 from koordpolicy.engine.serving.instruments import MetricSpec
 
@@ -33,18 +34,6 @@ class Panel:
     """Grafana's unit: `short`, `s`, `ops` and others."""
     queries: tuple[tuple[str, str], ...]
     """PromQL and legend."""
-
-
-@dataclass(frozen=True)
-class Alert:
-    """A rule that should wake somebody up."""
-
-    name: str
-    query: str
-    seconds: int
-    """The time for which the query must hold."""
-    severity: str
-    summary: str
 
 
 def _quantile(metric: str, *labels: str, quantile: float = 0.99) -> str:
@@ -165,53 +154,6 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     ),
 }
 
-ALERTS: Final = (
-    Alert("KoordPolicyNotReady", "koord_policy_ready == 0", 300, "critical",
-          "policies and cluster are not loaded, so pods are placed without them or not at all"),
-    Alert("KoordPolicyPoliciesNotHealthy", "koord_policy_policies_healthy == 0", 600, "warning",
-          "an edit of the policies is refused, a volume is gone, or a rollback holds: `koord-policy status`"),
-    Alert("KoordPolicyKindStale", "koord_policy_kind_stale == 1", 300, "warning",
-          "{{ $labels.kind }} cannot be listed any more: decisions go on with what was known of it"),
-    Alert("KoordPolicyClusterStale",
-          "time() - koord_policy_last_cluster_refresh_success_timestamp_seconds > 300", 60, "warning",
-          "nothing was heard of the cluster for five minutes"),
-    Alert("KoordPolicyStuck", "koord_policy_decider_stuck == 1", 60, "critical",
-          "a decision does not end; `koord-policy status` names what keeps it"),
-    Alert("KoordPolicyOverdueDecisions", "increase(koord_policy_overdue_decisions_total[10m]) > 0", 0, "warning",
-          "decisions take too long because of {{ $labels.plugin }}"),
-    Alert("KoordPolicyExpressionErrors", "increase(koord_policy_expression_errors_total[10m]) > 0", 600, "warning",
-          "expressions of {{ $labels.plugin }} fail at {{ $labels.point }}"),
-    Alert("KoordPolicyBindingHangs", "koord_policy_oldest_binding_seconds > 60", 60, "warning",
-          "the binding of a pod has been under way for more than a minute"),
-    Alert("KoordPolicyNoLeader", "max by (name) (leader_election_master_status) == 0", 60, "critical",
-          "no replica holds the Lease {{ $labels.name }}, so no pod is scheduled"),
-    Alert("KoordPolicySchedulingErrors",
-          'sum by (profile) (rate(scheduler_schedule_attempts_total{result="error"}[10m])) > 0.1', 600, "warning",
-          "attempts of {{ $labels.profile }} end with errors: the log says why"),
-    Alert("KoordPolicyLostPods", "increase(koord_policy_lost_pods_total[1h]) > 0", 0, "warning",
-          "pods were in no queue and were queued again: please report the log"),
-    Alert("KoordPolicyAgentNotReady", "koord_policy_agent_ready == 0", 300, "warning",
-          "no strategy runs on the node of {{ $labels.instance }}: its /readyz says why"),
-    Alert("KoordPolicyAgentPodsStale", "koord_policy_agent_pods_age_seconds > 150", 60, "warning",
-          "{{ $labels.instance }} does not get the pods of its node any more, and evicts none"),
-    Alert("KoordPolicyAgentWritesFail",
-          'sum by (instance, status) (rate(koord_policy_agent_writes_total{status=~"invalid|not-journaled|suspended|'
-          'failed"}[10m])) > 0', 600, "warning", "files of the node of {{ $labels.instance }} cannot be set: its log "
-          "names them"),
-    Alert("KoordPolicyAgentErrors", 'increase(koord_policy_agent_errors_total{reason!="NoMetric"}[10m]) > 0', 600,
-          "warning", "rounds of {{ $labels.plugin }} fail: {{ $labels.reason }}"),
-    Alert("KoordPolicyAgentFailures", "increase(koord_policy_agent_failures_total[10m]) > 0", 0, "warning",
-          "{{ $labels.part }} of the agent {{ $labels.instance }} has failed: please report the log"),
-    Alert("KoordPolicyDeschedulerCyclesFail",
-          'sum by (instance, result) (rate(koord_policy_descheduler_cycles_total{result!="completed"}[10m])) > 0', 600,
-          "warning", "cycles of {{ $labels.instance }} are {{ $labels.result }}: its log and /status say why"),
-    Alert("KoordPolicyDeschedulerConfigurationRefused", "koord_policy_descheduler_configuration_refused == 1", 300,
-          "warning", "{{ $labels.instance }} goes on with its last good configuration: its /status says why"),
-    Alert("KoordPolicyRequestsLimited",
-          f"{_quantile('rest_client_rate_limiter_duration_seconds', 'verb')} > 1", 600, "warning",
-          "requests wait for the client's own limit: raise `--kube-api-qps`"),
-)
-
 
 def metrics_of(query: str) -> frozenset[str]:
     """Return the names of the rows that a query reads."""
@@ -287,6 +229,7 @@ from `engine/scheduler/observe/metric_table.py`, `engine/agent/metric_table.py` 
 | `/metrics/resources` | requests and limits of all pods, of a leading scheduler of a live cluster |
 | `/configz` | JSON: the configuration in use, under `componentconfig` |
 | `/status` | JSON: profiles, policies with their problems, the age of each kind, and whether this process leads |
+| `/waiting` | JSON, of a scheduler of a live cluster: the first 200 pods that wait, where and why; `?pod=KEY` for one |
 
 Checks of a scheduler of a live cluster: `leaderElection` (the Lease expired more than 20 s ago, and this process did
 not end), `deciding` (no round of the deciding thread for a minute), `sched-handler-sync` (the first lists are not

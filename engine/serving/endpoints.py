@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -36,15 +37,20 @@ class OperationEndpoints:
         self, health: Health, metrics: MetricsRegistry, *, configuration: Callable[[], Mapping[str, Any]] | None = None,
         status: Callable[[], Mapping[str, Any]] | None = None, access: Access | None = None,
         texts: Mapping[str, Callable[[], bytes]] | None = None,
+        pages: Mapping[str, Callable[[Mapping[str, str]], Mapping[str, Any]]] | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """`configuration` returns plain data: the completed configuration, without secrets; None for no /configz.
 
         `status` returns the plain data of /status, in a thread; None for none here. `access` decides who may read
-        what; None lets everybody read everything. `texts` are further metrics by path.
+        what; None lets everybody read everything. `texts` are further metrics by path, `pages` further plain data by
+        path, of a query. `/status` has as `started` when this was made, by `now` in seconds since the epoch.
         """
         self._health = health
         self._configuration = configuration
         self._status = status
+        self._pages = dict(pages or {})
+        self._started = now()
         self._access = access
         self._texts: dict[str, Callable[[], bytes]] = {
             "/metrics": metrics.text, "/metrics/slis": MetricsRegistry(health).text, **(texts or {})}
@@ -60,7 +66,9 @@ class OperationEndpoints:
         if self._configuration is not None:
             self.add(app, "/configz", self._configz)
         if self._status is not None:
-            self.add(app, "/status", partial(self._status_text, self._status))
+            self.add(app, "/status", partial(self._page, self._with_start(self._status)))
+        for path, page in self._pages.items():
+            self.add(app, path, partial(self._page, page))
         if self._access is not None:
             app.cleanup_ctx.append(self._access.connected)
 
@@ -99,9 +107,16 @@ class OperationEndpoints:
         body = await asyncio.get_running_loop().run_in_executor(self._scraper, text)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _status_text(self, status: Callable[[], Mapping[str, Any]], _: web.Request) -> web.Response:
+    def _with_start(self, status: Callable[[], Mapping[str, Any]]) -> Callable[[Mapping[str, str]], Mapping[str, Any]]:
+        return lambda _: {**status(), "started": self._started}
+
+    async def _page(
+        self, page: Callable[[Mapping[str, str]], Mapping[str, Any]], request: web.Request,
+    ) -> web.Response:
+        query = dict(request.query)
+
         def text() -> str:
-            return json.dumps(status(), default=str)
+            return json.dumps(page(query), default=str)
 
         body = await asyncio.get_running_loop().run_in_executor(self._scraper, text)
         return web.Response(text=body, content_type="application/json")

@@ -193,6 +193,10 @@ class SchedulingLoop:
         """The number of pods that wait for a permit or are being bound; for any thread."""
         return len(self._held)
 
+    def held_pods(self) -> dict[str, QueuedPod]:
+        """Return the pods that wait for a permit or are being bound, by key, as the queue had them; for any thread."""
+        return {key: queued for (key, _), (queued, _) in tuple(self._held.items())}
+
     def gated_verdicts(self) -> tuple[Verdict, ...]:
         """Return a verdict for each gated pod: the plugin that gates it, and why."""
         names = self.scheduler.cluster.names

@@ -133,6 +133,8 @@ class Server:
         # never waits for requests of users.
         self._explainer = Daemons(2, "explain")
         self._teller = Daemons(1, "status")
+        self._started = time.time()
+        """In seconds since the epoch."""
         self._binds = binds
         self._collections = collections
         self._binder = Daemons(_BINDINGS_AT_ONCE, "bind")
@@ -650,6 +652,7 @@ class Server:
         overdue, pod = self._watchdog.look(), request.query.get("pod")
         late: dict[str, Any] = {"overdue": None} if overdue is None else {
             "ready": False, "overdue": overdue.to_json(self._decider.clock())}
+        late["started"] = self._started
         found = await self._made(self._teller, lambda: _dumped(status_of(loaded, pod, binder=self._binder) | late))
         return _json(found)
 

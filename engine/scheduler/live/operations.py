@@ -26,6 +26,7 @@ from ..observe.pod_resources import PodResources
 from ..profiles.profile import Profile
 from ..status import scheduler_status
 from .server import LiveServer
+from .waiting import waiting_status
 
 _STALE_S: Final = 60.0
 """Seconds without a round of the deciding thread after which the process is not alive."""
@@ -52,7 +53,7 @@ class Operations:
                 "readyz": [lease, HealthCheck("shutdown", self._shutdown),
                            HealthCheck("sched-handler-sync", self._sync), HealthCheck("policies", self._policies)],
             }), self.registry, configuration=self._configuration, status=self._status, access=access,
-            texts={"/metrics/resources": self._resources})
+            texts={"/metrics/resources": self._resources}, pages={"/waiting": self._waiting})
 
     @property
     def generation(self) -> int | None:
@@ -145,6 +146,14 @@ class Operations:
             "lostPods": view.lost_pods,
             "correctedBindings": view.corrected_bindings,
         }
+
+    def _waiting(self, query: Mapping[str, str]) -> Mapping[str, Any]:
+        """Return the pods that wait, or one of them with `?pod=NAMESPACE/NAME`."""
+        server = self._server
+        loop = None if server is None else server.scheduler.loop
+        if server is None or loop is None:
+            return {"parts": {}, "leftOut": 0, "pods": []}
+        return waiting_status(loop, server.scheduler.reasons, server.feed.now(), pod=query.get("pod", ""))
 
     def _resources(self) -> bytes:
         server = self._server

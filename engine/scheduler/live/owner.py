@@ -30,6 +30,7 @@ from .announcements import Announcements
 from .client import LiveClient
 from .gates import GateReporter
 from .reporting import AttemptReporter
+from .waiting import WaitReasons
 from .watchdogs import LostPods, UnconfirmedBindings
 
 _LOG: Final = logging.getLogger(__name__)
@@ -111,6 +112,7 @@ class LiveScheduler:
         self.cluster = cluster
         self.loop: SchedulingLoop | None = None
         """None until the first lists are applied."""
+        self.reasons = WaitReasons()
         self._live = live
         self._settings = settings
         self._feed = feed
@@ -126,7 +128,7 @@ class LiveScheduler:
         self._most_binding = most_binding
         self._cycle_observers = cycle_observers
         self._executor = WorkerExecutor(wake=self.wake, io=io)
-        self._observers: tuple[Observer, ...] = (AttemptReporter(client), *observers)
+        self._observers: tuple[Observer, ...] = (AttemptReporter(client, self.reasons), *observers)
         self._lost = LostPods(clock)
         self._gates = GateReporter(client.statuses, clock)
         self._announcements = Announcements(client.statuses, clock)

@@ -16,6 +16,7 @@ from ..cycle.loop import Attempt
 from ..extensions.reservations import is_reserve_pod, reservation_of
 from ..verdict.verdict import Verdict
 from .client import LiveClient, scheduler_of
+from .waiting import WaitReasons
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -27,26 +28,33 @@ class AttemptReporter:
     writes their conditions.
     """
 
-    def __init__(self, client: LiveClient) -> None:
+    def __init__(self, client: LiveClient, reasons: WaitReasons | None = None) -> None:
+        """`reasons` remember why pods wait."""
         self._client = client
+        self._reasons = reasons
         self._faults = RepeatedFaults()
 
     def observe(self, attempt: Attempt) -> None:
         """Report an attempt that has ended."""
         verdict = attempt.verdict
         if verdict.node is not None:
+            if self._reasons is not None:
+                self._reasons.placed(verdict.pod)
             if is_reserve_pod(verdict.pod):
                 note = f"Successfully assigned {reservation_of(verdict.pod)} to {verdict.node}"
                 self._record(verdict.pod, "Normal", "Scheduled", note, action="Binding")
             if verdict.warnings:
                 self._warn(verdict)
-        elif attempt.pod is not None and is_reserve_pod(attempt.pod):
-            self._record(attempt.pod, "Warning", "FailedScheduling", verdict.message())
         elif attempt.pod is not None:
-            self._report_failure(attempt.pod, verdict)
+            message = verdict.message()
+            if self._reasons is not None:
+                self._reasons.failed(attempt.pod, verdict, message)
+            if is_reserve_pod(attempt.pod):
+                self._record(attempt.pod, "Warning", "FailedScheduling", message)
+            else:
+                self._report_failure(attempt.pod, verdict, message)
 
-    def _report_failure(self, pod: PodInfo, verdict: Verdict) -> None:
-        message = verdict.message()
+    def _report_failure(self, pod: PodInfo, verdict: Verdict, message: str) -> None:
         failed = verdict.refusal is not None and verdict.refusal[2].code is Code.ERROR
         # Without the rights to write conditions and events, nobody would see why pods are not bound.
         if failed and self._faults.is_due(message, pod.name):

@@ -195,6 +195,19 @@ def _alters(path: Path, event: Event) -> bool:
         value_at(event.old, each) != value_at(event.new, each) for each in _POD_FIELDS)
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingEntry:
+    """A pod that waits, and where."""
+
+    part: str
+    """`active`, `backoff`, `unschedulable`, `gated`, or `permit`."""
+    queued: QueuedPod
+    until: int | None = None
+    """The end of its backoff, in nanoseconds since the epoch; None if it does not back off."""
+    plugins: tuple[str, ...] = ()
+    """The plugins whose permit it waits for."""
+
+
 @dataclass(slots=True)
 class _Entry:
     """A pod in the queue, with its requeue hints."""
@@ -308,6 +321,15 @@ class SchedulingQueue:
         backing_off = sum(not entry.hints for entry in entries)
         return {"active": len(self._ready), "backoff": backing_off, "unschedulable": len(entries) - backing_off,
                 "gated": len(self._gated.entries)}
+
+    def waiting(self) -> tuple[WaitingEntry, ...]:
+        """Return all pods with the part of the queue that they are in; for any thread, which may see a pod twice."""
+        active, others = tuple(self._ready.values()), tuple(self._unschedulable.entries.values())
+        gated = tuple(self._gated.entries.values())
+        return (*(WaitingEntry("active", queued) for _, queued in active),
+                *(WaitingEntry("unschedulable", each.queued) if each.hints
+                  else WaitingEntry("backoff", each.queued, each.until) for each in others),
+                *(WaitingEntry("gated", each.queued) for each in gated))
 
     def events(self) -> tuple[Event, ...]:
         """Return the events that are stored for running attempts; for any thread."""

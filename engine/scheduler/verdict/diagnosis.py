@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from koordpolicy.engine.framework.points import Code, Enforcement, Point
 from koordpolicy.engine.kubernetes.times import rfc3339
-from koordpolicy.engine.kubernetes.vocabulary import POD_GROUP_LABEL
+from koordpolicy.engine.kubernetes.vocabulary import GANG_NAME_ANNOTATION, POD_GROUP_LABEL
 
 from .verdict import Verdict
 
-_GANG_ANNOTATION: Final = "gang.scheduling.koordinator.sh/name"
 _BEFORE_NODES: Final = frozenset((Point.PRE_ENQUEUE, Point.PRE_FILTER))
 
 
@@ -50,7 +49,7 @@ def diagnosis_of(verdict: Verdict, now: int, *, waiting: int = 0) -> dict[str, A
 def _in_job(pod: Mapping[str, Any]) -> bool:
     metadata = pod.get("metadata") or {}
     return bool((metadata.get("labels") or {}).get(POD_GROUP_LABEL)
-                or (metadata.get("annotations") or {}).get(_GANG_ANNOTATION))
+                or (metadata.get("annotations") or {}).get(GANG_NAME_ANNOTATION))
 
 
 def _failed(verdict: Verdict) -> list[dict[str, Any]]:
