@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from koordpolicy.engine.agent import metric_table as agent
+from koordpolicy.engine.client.server_calls import Caller, EndpointAnswer
 from koordpolicy.engine.descheduler.live import metric_table as descheduler
 from koordpolicy.engine.manager.operations import LEADER as MANAGER_LEADER
 from koordpolicy.engine.scheduler.observe import metric_table as table
@@ -24,7 +25,6 @@ from koordpolicy.engine.serving.daemons import Daemons
 
 from .addresses import RESOLVED, UnresolvedError, addresses_of
 from .alerts import READ, AlertBook, RaisedAlert, Reading
-from .caller import Caller, EndpointAnswer
 from .exposition import Exposition, Labels, increase, quantile, read_exposition
 
 INTERVAL_S: Final = 5.0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from koordpolicy.engine.monitoring.caller import Caller
+from koordpolicy.engine.client.server_calls import Caller
 from koordpolicy.engine.monitoring.exposition import read_exposition
 from koordpolicy.engine.monitoring.monitor import FigurePoint, ServerMonitor, kind_of
 
