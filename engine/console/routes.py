@@ -31,7 +31,7 @@ class Route:
     path: str
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     rights: frozenset[Right] = READING
-    """What a user must be permitted."""
+    """The rights that a user needs for it."""
     cost: float = 1.0
     """The number of requests that one of these counts for (`guard.RateLimit`)."""
 

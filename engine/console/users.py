@@ -40,15 +40,15 @@ class Users(Protocol):
         """Return whether a token is known to be valid without asking anybody."""
         ...
 
-    async def user(self, request: web.Request, token: str) -> User:
+    async def user(self, request: web.Request, token: str, /) -> User:
         """Return the user of a token; raises `Denied` (401) for any other text."""
         ...
 
-    async def refusal(self, request: web.Request, user: User, right: Right) -> str:
+    async def refusal(self, request: web.Request, user: User, right: Right, /) -> str:
         """Return the reason why a user does not have a right; empty for one who has. Raises `Denied` (503)."""
         ...
 
-    def connected(self, app: web.Application) -> AsyncGenerator[None, None]:
+    def connected(self, app: web.Application, /) -> AsyncGenerator[None, None]:
         """Connect in the application's event loop, and disconnect at its end (for `cleanup_ctx`)."""
         ...
 

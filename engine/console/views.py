@@ -27,7 +27,7 @@ class View:
     of: Callable[[ConsoleState, Query], Model]
     """Raises `UnknownNameError`, `PolicyError` or `ValueError` for a query without an answer."""
     rights: frozenset[Right] = READING
-    """What a user must be permitted to see."""
+    """The rights that a user needs to see it."""
     cost: float = 1.0
     """The number of requests that one of these counts for (`guard.RateLimit`)."""
 
