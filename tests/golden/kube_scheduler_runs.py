@@ -6,31 +6,39 @@ it, and follows the decisions by the objects that differ: so the queue's gates a
 do in service.
 
 DynamicResources is not built: its score, which is always 0 there, and its words in messages are left out.
+
+Where nodes report different sizes of an image, the plugin ImageLocality works with the sizes of the recorded run, found
+from all of its scores (see `image_sizes`); where no sizes explain them all, with those that it takes by itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from koordpolicy.builtin_plugins.scheduler import PLUGINS
+from koordpolicy.builtin_plugins.scheduler.kubernetes.image_locality import ImageLocality, first_size, images_of
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.objects.pods import PodInfo
-from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.framework.registry import Live, Plugin, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.configuration import read
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 from koordpolicy.engine.source import Source
+from koordpolicy.plugin import Handle
 from koordpolicy.testing import FakeClock
 
+from .image_sizes import Observation, Sizes, sizes_of_run
 from .result import Result
 
 SUITE: Final = "kube_scheduler_runs"
 _NOT_BUILT: Final = frozenset({"DynamicResources"})
+_IMAGE_LOCALITY: Final = "ImageLocality"
 _FAILED: Final = ". not found"
 
 Json = Mapping[str, Any]
@@ -52,10 +60,29 @@ def run(path: Path, *, full: bool = False) -> Iterator[Result]:
 def run_part(path: Path, part: str, *, full: bool = False) -> Iterator[Result]:
     """Yield the results of the decisions about one cluster."""
     content = _read(path)
-    replay = _Replay(next(each for each in content["clusters"] if each["id"] == part))
-    for case in content["cases"]:
-        if case["cluster"] == part:
-            yield _result(case, replay)
+    cluster = next(each for each in content["clusters"] if each["id"] == part)
+    cases = [case for case in content["cases"] if case["cluster"] == part]
+    replay = _Replay(cluster, _image_sizes(cluster, cases))
+    for case in cases:
+        yield _result(case, replay)
+
+
+def _image_sizes(cluster: Json, cases: Iterable[Json]) -> Sizes:
+    """Return the sizes of images that the recorded run worked with; empty if nodes agree on them all, or if unknown."""
+    holders: dict[str, dict[str, int]] = {}
+    for node in (each for each in cluster["objects"] if each["kind"] == "Node"):
+        for name, size in _reported(node).items():
+            holders.setdefault(name, {})[node["metadata"]["name"]] = size
+    if all(len(set(sizes.values())) == 1 for sizes in holders.values()):
+        return {}
+    replay = _Replay(cluster, {})
+    observations = [found for case in cases if (found := replay.observe(case)) is not None]
+    return sizes_of_run(observations, holders) or {}
+
+
+def _reported(node: Json) -> dict[str, int]:
+    images = node.get("status", {}).get("images", ())
+    return {name: image["sizeBytes"] for image in reversed(images) for name in image["names"]}
 
 
 def _result(case: Json, replay: _Replay) -> Result:
@@ -72,14 +99,14 @@ def _result(case: Json, replay: _Replay) -> Result:
 class _Replay:
     """One cluster with the scheduler that decides about it."""
 
-    def __init__(self, content: Json) -> None:
+    def __init__(self, content: Json, image_sizes: Sizes) -> None:
         self._base = {_key(each): each for each in content["objects"]}
         self._later: Json = content["later"]
         self._objects: dict[tuple[str, str], Json] = {}
         self._cluster = Cluster()
         self._follow(self._base)
         self._clock = FakeClock(0)
-        registry = Registry.of(PLUGINS, generation=1)
+        registry = Registry.of(_plugins(image_sizes), generation=1)
         configuration = read(Source("config.json", json.dumps(content["config"])), registry)
         self._loop = SchedulingLoop(self._cluster, Live(registry), Settings(configuration.profiles), clock=self._clock)
 
@@ -101,6 +128,26 @@ class _Replay:
         finally:
             self._cluster.delete(kind, key)
 
+    def observe(self, case: Json) -> Observation | None:
+        """Return the recorded scores of ImageLocality for a case's pod; None if there are none or the case fails."""
+        recorded = case["expect"]["scores"].get(_IMAGE_LOCALITY)
+        if not recorded:
+            return None
+        try:
+            verdict = self.decide(case)
+        except Exception:  # it is reported where the case itself is decided
+            return None
+        weight = next((step.weight for step in verdict.scores if step.plugin == _IMAGE_LOCALITY), None)
+        if weight is None:
+            return None
+        reported: dict[str, dict[int, int]] = {}
+        for row, name in enumerate(verdict.names):
+            for image, size in _reported(self._objects["Node", name]).items():
+                reported.setdefault(image, {})[row] = size
+        scores = {row: recorded[name] // weight for row, name in enumerate(verdict.names) if name in recorded}
+        images = images_of(PodInfo.of(case["pod"]), volumes=True)
+        return Observation(len(verdict.names), images, reported, scores)
+
     def _follow(self, wanted: Mapping[tuple[str, str], Json]) -> None:
         for kind, key in self._objects.keys() - wanted.keys():
             self._cluster.delete(kind, key)
@@ -110,6 +157,17 @@ class _Replay:
         if problems:
             raise ValueError("; ".join(problem.message for problem in problems))
         self._objects = dict(wanted)
+
+
+def _plugins(image_sizes: Sizes) -> Iterator[Plugin]:
+    def size_of(image: str, sizes: Mapping[int, int]) -> int:
+        return image_sizes.get(image, first_size(image, sizes))
+
+    def make(args: Mapping[str, Any], handle: Handle) -> ImageLocality:
+        return ImageLocality(args, handle, one_size=size_of)
+
+    for plugin in PLUGINS:
+        yield replace(plugin, make=make) if plugin.name == _IMAGE_LOCALITY and image_sizes else plugin
 
 
 def _compare(verdict: Verdict, expect: Json) -> dict[str, _Found]:

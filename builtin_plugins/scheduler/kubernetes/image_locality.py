@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -24,9 +24,16 @@ _LEAST: Final = 23 * _MEBIBYTE
 _MOST_PER_CONTAINER: Final = 1000 * _MEBIBYTE
 _MOST_SHAPES: Final = 256
 _FIRST_NODE: Final = "FirstNode"
-_PodImages = tuple[tuple[str, ...], tuple[str, ...]]
+PodImages = tuple[tuple[str, ...], tuple[str, ...]]
 """The images of a pod's containers, and of its volumes."""
+OneSize = Callable[[str, Mapping[int, int]], int]
+"""Returns the size in bytes of an image that counts for all nodes, from its sizes on the rows of those that have it."""
 _SIZES: Final = (_FIRST_NODE, "EachNode")
+
+
+def first_size(_image: str, sizes: Mapping[int, int]) -> int:
+    """Return the size of an image on the first row that has it. Rows are in the order of the nodes' names."""
+    return sizes[min(sizes)]
 
 
 class ImageLocality:
@@ -44,9 +51,10 @@ class ImageLocality:
 
     name = "ImageLocality"
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+    def __init__(self, args: Mapping[str, Any], handle: Handle, *, one_size: OneSize = first_size) -> None:
+        """`one_size` returns the size of an image that counts for all nodes, under `FirstNode`."""
         self._volumes = BehaviourChange.IMAGE_VOLUMES.is_in(handle.kubernetes)
-        self._one_size = args.get("sizes", _FIRST_NODE) == _FIRST_NODE
+        self._one_size = one_size if args.get("sizes", _FIRST_NODE) == _FIRST_NODE else None
         self._images = DerivedState(_PATHS, _Images)
 
     @staticmethod
@@ -65,11 +73,11 @@ class ImageLocality:
         if values is None:
             if len(held.scores) >= _MOST_SHAPES:
                 held.scores.clear()
-            values = held.scores[images] = _scores(held, images, one_size=self._one_size)
+            values = held.scores[images] = image_scores(held.nodes, held.sizes, images, self._one_size)
         return Scores(values)
 
-    def _images_of(self, pod: PodInfo) -> _PodImages:
-        return tuple(_of_containers(pod)), tuple(_of_volumes(pod)) if self._volumes else ()
+    def _images_of(self, pod: PodInfo) -> PodImages:
+        return images_of(pod, volumes=self._volumes)
 
     def cache_key(self, point: Point, pod: PodInfo, snapshot: Snapshot) -> CacheKey:  # noqa: ARG002
         """Return the dependencies of the scores: the pod's images, and the images on all nodes."""
@@ -86,7 +94,7 @@ class _Images:
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
         self.sizes: dict[str, dict[int, int]] = {}
-        self.scores: dict[_PodImages, NDArray[np.int64]] = {}
+        self.scores: dict[PodImages, NDArray[np.int64]] = {}
         self._names: list[tuple[str, ...]] = [()] * nodes
 
     def copy(self) -> _Images:
@@ -111,23 +119,35 @@ class _Images:
             self._names[row] = tuple(found)
 
 
-def _scores(held: _Images, images: _PodImages, *, one_size: bool) -> NDArray[np.int64]:
-    sums: NDArray[np.int64] = np.zeros(held.nodes, np.int64)
+def images_of(pod: PodInfo, *, volumes: bool) -> PodImages:
+    """Return a pod's images, with those of image volumes if `volumes`; an image without a tag is its `latest`."""
+    return tuple(_of_containers(pod)), tuple(_of_volumes(pod)) if volumes else ()
+
+
+def image_scores(
+    nodes: int, sizes: Mapping[str, Mapping[int, int]], images: PodImages, one_size: OneSize | None,
+) -> NDArray[np.int64]:
+    """Return the scores of all rows, 0 to 100.
+
+    `sizes` has of each image its sizes in bytes on the rows of the nodes that have it. `one_size` returns the size that
+    counts for all nodes; with None each node counts its own.
+    """
+    sums: NDArray[np.int64] = np.zeros(nodes, np.int64)
     of_containers, of_volumes = images
     for name in (*of_containers, *of_volumes):
-        sizes = held.sizes.get(name)
-        if sizes:
-            rows = np.fromiter(sizes.keys(), np.intp, len(sizes))
-            share = len(sizes) / held.nodes
-            if one_size:  # rows are in the order of the nodes' names
-                sums[rows] += int(sizes[int(rows.min())] * share)
+        found = sizes.get(name)
+        if found:
+            rows = np.fromiter(found.keys(), np.intp, len(found))
+            share = len(found) / nodes
+            if one_size is not None:
+                sums[rows] += int(one_size(name, found) * share)
             else:
-                amounts = np.fromiter(sizes.values(), np.float64, len(sizes))
+                amounts = np.fromiter(found.values(), np.float64, len(found))
                 sums[rows] += (amounts * share).astype(np.int64)
     most = _MOST_PER_CONTAINER * len(of_containers)
-    found: NDArray[np.int64] = HIGHEST_SCORE * (np.clip(sums, _LEAST, most) - _LEAST) // (most - _LEAST)
-    found.flags.writeable = False
-    return found
+    scores: NDArray[np.int64] = HIGHEST_SCORE * (np.clip(sums, _LEAST, most) - _LEAST) // (most - _LEAST)
+    scores.flags.writeable = False
+    return scores
 
 
 def _of_containers(pod: PodInfo) -> Iterator[str]:
