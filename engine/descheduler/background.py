@@ -13,11 +13,10 @@ from typing import Final
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 
+from .own_facts import REQUEST_ONLY, own_facts_of
 from .pods import annotations_of
 from .row_facts import facts_by_row
 
-REQUEST_ONLY: Final = "descheduler.alpha.kubernetes.io/request-evict-only"
-IN_PROGRESS: Final = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 BACKGROUND_MESSAGE: Final = "Eviction triggered evacuation"
 """The part of the API server's answer by which a refusal means that the pod is being moved."""
 ASSUMED_S: Final = 600
@@ -59,7 +58,7 @@ class BackgroundEvictions:
 
 
 def _marked(pods: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
-    return tuple(pod for pod in pods if {REQUEST_ONLY, IN_PROGRESS} <= annotations_of(pod).keys())
+    return tuple(pod for pod in pods if own_facts_of(pod).moves_in_background)
 
 
 def _identity(pod: PodInfo) -> str:

@@ -13,14 +13,12 @@ from typing import Any, Final
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 
+from .own_facts import STATE_FIELDS, own_facts_of
 from .pods import moment
 
 _SECOND: Final = 1_000_000_000
 _WIDTH: Final = len("2026-01-31T12:00:00Z")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-STATE_FIELDS: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-"""The lists of container statuses in the status of a pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def is_comparable(time: str) -> bool:
 
 def creation_of(pod: PodInfo) -> str:
     """Return the pod's creation time as text; empty if it has none."""
-    return pod.object["metadata"].get("creationTimestamp") or ""
+    return own_facts_of(pod).creation
 
 
 def status_of(pod: PodInfo) -> Mapping[str, Any]:

@@ -68,6 +68,29 @@ class _Templates(dict[PodTemplate, bool]):
         return found
 
 
+class _Passing(dict[PodTemplate, bool]):
+    """By template, whether no filter refuses any of its pods, or fails on one; found for those that are missing."""
+
+    def __init__(self, filters: Iterable[_Filter], lacks: Collection[str]) -> None:
+        self._filters = tuple(filters)
+        self._lacks = lacks
+
+    def __missing__(self, template: PodTemplate) -> bool:
+        found = self[template] = all(
+            each.passing is not None and each.plugin.name not in self._lacks and _passes(each.passing, template)
+            for each in self._filters
+        )
+        return found
+
+
+def _passes(templates: _Templates, template: PodTemplate) -> bool:
+    try:
+        return templates[template]
+    except BaseException as error:
+        must_be_survived(error)
+        return False  # it fails again for each pod, where that is recorded
+
+
 class CycleEvictor:
     """The evictor of the plugins of one profile during one cycle (implements `Evictor`)."""
 
@@ -99,6 +122,8 @@ class CycleEvictor:
             _Filter(each, each.instance.pre_eviction_filter, _Templates.of(each, snapshot, now=True))
             for each in profile.filters if isinstance(each.instance, PreEvictionFilter)
         )
+        self._passing = _Passing(self._filters, self._lacks)
+        self._passing_now = _Passing(self._pre_filters, self._lacks)
         self._choosers = tuple(
             each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
         )
@@ -111,11 +136,15 @@ class CycleEvictor:
 
     def filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod at all, or None."""
-        return self._first_veto(pod, self._filters)
+        return None if self._passing[template_of(pod)] else self._first_veto(pod, self._filters)
 
     def pre_eviction_filter(self, pod: PodInfo) -> Refusal | None:
         """Return the first veto on evicting the pod now, or None."""
-        return self._first_veto(pod, self._pre_filters)
+        return None if self._passing_now[template_of(pod)] else self._first_veto(pod, self._pre_filters)
+
+    def passes_template(self, pod: PodInfo, *, now: bool) -> bool:
+        """Return True if `filter`, or with `now` `pre_eviction_filter`, refuses no pod of this one's template."""
+        return (self._passing_now if now else self._passing)[template_of(pod)]
 
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod unless a limit stops it; in a dry run it only counts.

@@ -6,9 +6,12 @@ are about values are those of Kubernetes' descheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.documents.validation import validate_plain
@@ -17,8 +20,8 @@ from koordpolicy.engine.kubernetes.label_syntax import selector_faults
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .argument_faults import Fault, refuse
+from .pod_columns import PodColumns, Positions
 from .pods import labels_of
-from .templates import PodTemplate, template_of
 
 
 def decode(args: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -78,17 +81,28 @@ class PodSelection:
             and evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None
         )
 
-    def candidates(self, pods: Iterable[PodInfo], evictor: Evictor) -> list[bool]:
-        """Return what `candidate` says of each pod."""
-        leaving, known = evictor.leaving(), dict[PodTemplate, bool]()
-        found = []
-        for pod in pods:
-            template = template_of(pod)
-            is_taken = known.get(template)
-            if is_taken is None:
-                is_taken = known[template] = self.takes(pod)
-            found.append(
-                is_taken and pod.key not in leaving
-                and evictor.filter(pod) is None and evictor.pre_eviction_filter(pod) is None,
-            )
+    def candidates(
+        self, columns: PodColumns, places: Positions, evictor: Evictor, *, now: bool = True,
+    ) -> NDArray[np.bool_]:
+        """Return what `candidate` says of each of the pods at these places; without `now`, pre-eviction filters do not
+        count.
+
+        Filters are called, in the order of the places, only for pods that may differ from others of their template.
+        """
+        codes, pods = columns.codes[places], columns.pods
+        is_taken, passes = np.zeros((2, len(columns.templates)), np.bool_)
+        for code in np.unique(codes).tolist():
+            pod = columns.templates[code].pod
+            is_taken[code] = self.takes(pod)
+            passes[code] = is_taken[code] and evictor.passes_template(pod, now=False) and (
+                not now or evictor.passes_template(pod, now=True))
+        found: NDArray[np.bool_] = is_taken[codes]
+        leaving = evictor.leaving()
+        if leaving:
+            for index in np.flatnonzero(found).tolist():
+                if pods[places[index]].key in leaving:
+                    found[index] = False
+        for index in np.flatnonzero(found & ~passes[codes]).tolist():
+            pod = pods[places[index]]
+            found[index] = evictor.filter(pod) is None and (not now or evictor.pre_eviction_filter(pod) is None)
         return found

@@ -62,6 +62,11 @@ class PodColumns:
         """The number of pods of each template."""
         return np.diff(self._starts)
 
+    def templates_at(self, positions: Positions) -> list[PodTemplate]:
+        """Return the templates of the pods at these places, in the order of the first pod of each."""
+        codes, first = np.unique(self.codes[positions], return_index=True)
+        return [self.templates[code] for code in codes[np.argsort(first)].tolist()]
+
     def having(self, takes: Callable[[PodTemplate], bool]) -> Positions:
         """Return the places of the pods whose template is taken, ascending."""
         return self.of_codes([code for code, template in enumerate(self.templates) if takes(template)])

@@ -245,7 +245,7 @@ class NodeFit:
 
         On the pod's current node, resources are not checked.
         """
-        if not self.admits(pod, row) or self._repels(pod, row):
+        if not self.admits(pod, row) or self._repels(pod, row, pod.name):
             return False
         if self._snapshot.names[row] == pod.node_name:
             return True
@@ -256,12 +256,16 @@ class NodeFit:
         """Return these rows as possible destinations of pods."""
         return Destinations(self, rows)
 
-    def strict_rows(self, pod: PodInfo, rows: NDArray[np.intp]) -> Iterator[int]:
-        """Yield the rows whose nodes take the pod, as `fits_strictly` says of a node that it is not on."""
+    def strict_rows(self, pod: PodInfo, rows: NDArray[np.intp], *, of_any_name: bool = False) -> Iterator[int]:
+        """Yield the rows whose nodes take the pod, as `fits_strictly` says of a node that it is not on.
+
+        With `of_any_name` they take all pods of its template: its anti-affinity means no pod there, also not one of its
+        own name.
+        """
         fitting = self._fitting(pod, rows)
         for start in range(0, len(fitting), _BLOCK):
             for row in fitting[start : start + _BLOCK].tolist():
-                if not self._repels(pod, row):
+                if not self._repels(pod, row, "" if of_any_name else pod.name):
                     yield row
 
     def _fitting(self, pod: PodInfo, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -327,7 +331,8 @@ class NodeFit:
             self._requested[row] = found
         return found
 
-    def _repels(self, pod: PodInfo, row: int) -> bool:
+    def _repels(self, pod: PodInfo, row: int, name: str) -> bool:
+        """Return whether a pod of the node with another name than this is one that the pod avoids."""
         affinity = ((pod.object.get("spec") or {}).get("affinity") or {}).get("podAntiAffinity")
         if not affinity:
             return False
@@ -337,7 +342,7 @@ class NodeFit:
                 continue
             namespaces = term.get("namespaces") or [pod.namespace]
             if any(
-                other.name != pod.name and other.namespace in namespaces
+                other.name != name and other.namespace in namespaces
                 and matches_labels(term.get("labelSelector"), labels_of(other), absent=False)
                 for other in self._snapshot.pods(row)
             ):
@@ -346,12 +351,12 @@ class NodeFit:
 
 
 class Destinations:
-    """Nodes that pods may move to; the result for a pod holds for all pods of its template without anti-affinity."""
+    """Nodes that pods may move to; what is found for a pod holds for all pods of its template, where it can."""
 
     def __init__(self, fit: NodeFit, rows: NDArray[np.intp]) -> None:
         self._fit = fit
         self._rows = rows
-        self._known: dict[PodTemplate, tuple[str, ...]] = {}
+        self._known: dict[PodTemplate, tuple[str, ...] | None] = {}
 
     def take(self, pod: PodInfo) -> bool:
         """Return whether one of the nodes other than the pod's own takes it (see `NodeFit.fits_strictly`)."""
@@ -368,12 +373,14 @@ class Destinations:
     def _first_two(self, pod: PodInfo) -> tuple[str, ...] | None:
         """Return two nodes that take the pod, or all if there are fewer; None if that depends on the pod's name."""
         template = template_of(pod)
-        found = self._known.get(template)
-        if found is None and ((pod.object["spec"].get("affinity") or {}).get("podAntiAffinity")) is None:
-            # Two are enough: at most one is the pod's own node.
-            found = self._known[template] = tuple(itertools.islice(self._names(pod), 2))
+        if template in self._known:
+            return self._known[template]
+        # Two are enough: at most one is the pod's own node.
+        of_any_name = tuple(itertools.islice(self._names(pod, of_any_name=True), 2))
+        avoids = ((pod.object["spec"].get("affinity") or {}).get("podAntiAffinity")) is not None
+        found = self._known[template] = None if avoids and len(of_any_name) < 2 else of_any_name
         return found
 
-    def _names(self, pod: PodInfo) -> Iterator[str]:
+    def _names(self, pod: PodInfo, *, of_any_name: bool = False) -> Iterator[str]:
         names = self._fit.names
-        return (names[row] for row in self._fit.strict_rows(pod, self._rows))
+        return (names[row] for row in self._fit.strict_rows(pod, self._rows, of_any_name=of_any_name))

@@ -93,22 +93,22 @@ class WorkloadBudget:
 
     def __init__(self, limits: WorkloadLimits, owners: PodOwners) -> None:
         self._limits = limits
+        self._is_limited = limits != WorkloadLimits()
         self._owners = owners
         self._evicted: Counter[PodOwner] = Counter()
 
     def refusal(self, pod: PodInfo) -> str:
         """Return the limit that one more eviction would exceed, or an empty string."""
-        limits = self._limits
-        if limits.per_workload is None and limits.per_owner is None:
+        if not self._is_limited:
             return ""
-        owner = self._owners.owner(pod)
+        limits, owner = self._limits, self._owners.owner(pod)
         if owner is None:
             return ""
         return self._over(limits.per_workload, self._owners.workload(owner)) or self._over(limits.per_owner, owner)
 
     def done(self, pod: PodInfo) -> None:
         """Count an eviction."""
-        owner = self._owners.owner(pod)
+        owner = self._owners.owner(pod) if self._is_limited else None
         if owner is not None:
             self._evicted.update({owner, self._owners.workload(owner)})
 

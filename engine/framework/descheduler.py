@@ -75,6 +75,13 @@ class Evictor(Protocol):
         """Return why the pod may not be evicted right now, or None."""
         ...
 
+    def passes_template(self, pod: PodInfo, *, now: bool) -> bool:
+        """Return True if `filter`, or with `now` `pre_eviction_filter`, refuses no pod of this one's template.
+
+        They need not be called for such pods. False says nothing.
+        """
+        ...
+
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:
         """Evict the pod (in a dry run: record it) unless a limit stops it; the filters are not run.
 

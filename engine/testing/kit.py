@@ -349,6 +349,10 @@ class FakeEvictor:
         """Return None."""
         return None
 
+    def passes_template(self, pod: PodInfo, *, now: bool) -> bool:  # noqa: ARG002 - the protocol's
+        """Return whether nothing is vetoed, or with `now` True."""
+        return now or not self.vetoes
+
     def evict(self, pod: PodInfo, reason: str, *, rule: str = "") -> bool:  # noqa: ARG002 - the reason is noted
         """Record an eviction, unless the limit is reached."""
         if self.limit is not None and len(self.evicted) >= self.limit:

@@ -77,7 +77,7 @@ class DefaultEvictor:
         """Return why the pod may never be evicted, or None; the message names all rules that keep it."""
         look = self._look(snapshot)
         refusal, is_final = self._verdict_of(pod, look)
-        if not is_final and any(rule(pod, look) for rule in self._own_rules):
+        if self._own_rules and not is_final and any(rule(pod, look) for rule in self._own_rules):
             return _by(self._rules, pod, look)
         return refusal
 

@@ -9,7 +9,6 @@ from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.criteria import (
-    STATE_FIELDS,
     AgeLimit,
     container_states,
     creation_of,
@@ -20,6 +19,7 @@ from koordpolicy.engine.descheduler.criteria import (
     terminated_reason,
     waiting_reason,
 )
+from koordpolicy.engine.descheduler.own_facts import STATE_FIELDS
 from koordpolicy.engine.descheduler.pods import AssignedPods, created, owners_of
 from koordpolicy.engine.descheduler.row_facts import facts_by_row
 from koordpolicy.plugin import Evictor

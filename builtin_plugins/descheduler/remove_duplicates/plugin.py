@@ -73,10 +73,11 @@ class RemoveDuplicates:
             for row, pods in group.duplicates.items():
                 for pod in pods[: upper - 1]:
                     evictor.keep(pod, average, rule=_DUPLICATE)
-                node = snapshot.names[row]
-                reason = f"node `{node}` has {len(pods) + 1} pods of {key[1]} {key[2]}, above {upper}"
-                for pod in pods[upper - 1 :]:
-                    evictor.evict(pod, reason, rule=_DUPLICATE)
+                if len(pods) >= upper:
+                    node = snapshot.names[row]
+                    reason = f"node `{node}` has {len(pods) + 1} pods of {key[1]} {key[2]}, above {upper}"
+                    for pod in pods[upper - 1 :]:
+                        evictor.evict(pod, reason, rule=_DUPLICATE)
 
     def _groups(self, columns: PodColumns, rows: Rows, evictor: Evictor) -> Mapping[_OwnerKey, _Group]:
         """Return the pods of owners that have duplicates, in the order in which owners are found."""
@@ -85,27 +86,18 @@ class RemoveDuplicates:
         relevant = self._keys_of(signed)
         is_relevant = np.zeros(len(signed.signatures), np.bool_)
         is_relevant[list(relevant)] = True
-        chosen = is_relevant[signed.codes]
-        places = signed.places[chosen]
-        pods = columns.listed(places)
+        signed = signed.chosen(is_relevant[signed.codes])
+        signed = signed.chosen(self._selection.candidates(columns, signed.places, evictor))
         groups: dict[_OwnerKey, _Group] = {}
-        before, originals = -1, set[int]()
-        for pod, row, code, is_candidate in zip(
-            pods, columns.rows[places].tolist(), signed.codes[chosen].tolist(),
-            self._selection.candidates(pods, evictor), strict=True,
-        ):
-            if not is_candidate:
-                continue
-            if row != before:
-                before, originals = row, set()
+        for code, count in signed.counts():
             for key in relevant[code]:
-                group = groups.get(key)
-                if group is None:
-                    group = groups[key] = _Group()
-                group.count += 1
-                if code in originals:
-                    group.duplicates.setdefault(row, []).append(pod)
-            originals.add(code)
+                groups.setdefault(key, _Group()).count += count
+        repeats = signed.chosen(signed.are_repeats())
+        for pod, row, code in zip(
+            columns.listed(repeats.places), repeats.rows.tolist(), repeats.codes.tolist(), strict=True,
+        ):
+            for key in relevant[code]:
+                groups[key].duplicates.setdefault(row, []).append(pod)
         return groups
 
     def _keys_of(self, signed: _Signed) -> Mapping[int, Sequence[_OwnerKey]]:
@@ -138,11 +130,31 @@ class _Signed:
         places = np.flatnonzero((codes >= 0) & columns.on(rows))
         return _Signed(places, columns.rows[places], codes[places], list(known))
 
+    def chosen(self, mask: NDArray[np.bool_]) -> _Signed:
+        """Return the pods for which the mask is true."""
+        return _Signed(self.places[mask], self.rows[mask], self.codes[mask], self.signatures)
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return the codes with their numbers of pods, in the order of the first pod of each."""
+        codes, first, counts = np.unique(self.codes, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        return list(zip(codes[order].tolist(), counts[order].tolist(), strict=True))
+
+    def are_repeats(self) -> NDArray[np.bool_]:
+        """Return which pods have the code of one before them on their node."""
+        _, first = np.unique(self._pairs(), return_index=True)
+        found = np.ones(len(self.codes), np.bool_)
+        found[first] = False
+        return found
+
     def repeated(self) -> list[int]:
         """Return the codes that two pods of one node have."""
-        pairs, counts = np.unique(self.rows * len(self.signatures) + self.codes, return_counts=True)
-        found: list[int] = np.unique(pairs[counts > 1] % max(len(self.signatures), 1)).tolist()
+        found: list[int] = np.unique(self.codes[self.are_repeats()]).tolist()
         return found
+
+    def _pairs(self) -> NDArray[np.intp]:
+        """Return a number for each pod that those with its code on its node share."""
+        return self.rows * len(self.signatures) + self.codes
 
 
 def _signature(pod: PodInfo) -> _Signature | None:

@@ -8,7 +8,8 @@ from typing import Any
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
-from koordpolicy.engine.descheduler.criteria import STATE_FIELDS, container_states, status_of, waiting_reason
+from koordpolicy.engine.descheduler.criteria import container_states, status_of, waiting_reason
+from koordpolicy.engine.descheduler.own_facts import own_facts_of
 from koordpolicy.engine.descheduler.pods import AssignedPods
 from koordpolicy.engine.descheduler.row_facts import facts_by_row
 from koordpolicy.plugin import Evictor
@@ -27,15 +28,7 @@ def _restarts(status: Mapping[str, Any], fields: Iterable[str]) -> int:
 
 
 def _restarted(pods: tuple[PodInfo, ...]) -> tuple[PodInfo, ...]:
-    found = []
-    for pod in pods:
-        status = pod.object.get("status")
-        if status:
-            for field in STATE_FIELDS:
-                if field in status and any(each.get("restartCount") for each in status[field] or ()):
-                    found.append(pod)
-                    break
-    return tuple(found)
+    return tuple(pod for pod in pods if own_facts_of(pod).has_restarts)
 
 
 class RemovePodsHavingTooManyRestarts:

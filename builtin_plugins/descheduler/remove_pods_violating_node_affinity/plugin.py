@@ -7,12 +7,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from koordpolicy.engine.cel.vector.frame import Rows
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.admission import NodeAdmission
 from koordpolicy.engine.descheduler.pod_columns import PodColumns
 from koordpolicy.engine.descheduler.pods import NodeFit
+from koordpolicy.engine.descheduler.templates import PodTemplate, template_of
 from koordpolicy.engine.kubernetes.selectors import matches_term
 from koordpolicy.plugin import Evictor
 
@@ -70,6 +74,7 @@ class _Look:
         self._snapshot = snapshot
         self._rows = rows
         self._admission = NodeAdmission.of(snapshot)
+        self._selected: dict[PodTemplate, NDArray[np.bool_]] = {}
         self._fit = NodeFit(snapshot)
         self._heaviest: dict[str, int] = {}
 
@@ -79,7 +84,11 @@ class _Look:
 
     def violated(self, pod: PodInfo, row: int) -> str:
         """Return why the pod's node does not match; empty if it does."""
-        if self._admission.selected(pod, self._snapshot)[row]:
+        template = template_of(pod)
+        selected = self._selected.get(template)
+        if selected is None:
+            selected = self._selected[template] = self._admission.selected(pod, self._snapshot)
+        if selected[row]:
             return ""
         return "its required node affinity does not match its node"
 

@@ -15,7 +15,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.descheduler.admission import NodeAdmission
 from koordpolicy.engine.descheduler.pod_columns import PodColumns, Positions
-from koordpolicy.engine.descheduler.templates import fact_of, template_of
+from koordpolicy.engine.descheduler.templates import PodTemplate, fact_of
 from koordpolicy.engine.kubernetes.selectors import check_selector, matches_labels
 
 Json = Mapping[str, Any]
@@ -41,13 +41,13 @@ class SpreadConstraint:
         return matches_labels(self.selector, labels, absent=False)
 
 
-def constraints_of(pods: Iterable[PodInfo], actions: Collection[str]) -> Iterator[SpreadConstraint]:
-    """Yield the distinct constraints of pods with one of these `whenUnsatisfiable`; malformed ones are left out.
+def constraints_of(templates: Iterable[PodTemplate], actions: Collection[str]) -> Iterator[SpreadConstraint]:
+    """Yield the distinct constraints of these templates with one of these `whenUnsatisfiable`, without malformed ones.
 
     Two are the same if they restrict the same pods to the same nodes.
     """
     seen: set[str] = set()
-    for template in dict.fromkeys(map(template_of, pods)):
+    for template in templates:
         for when, found, key in fact_of(template.pod, _constraints):
             if when in actions and key not in seen:
                 seen.add(key)

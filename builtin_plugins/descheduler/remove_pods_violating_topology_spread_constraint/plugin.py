@@ -45,7 +45,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
         run = _Run(evictor, columns, Topologies(snapshot, rows), NodeFit(snapshot))
         marked: dict[str, tuple[PodInfo, SpreadConstraint]] = {}
         for carriers, pods in self._by_namespace(columns, rows):
-            for constraint in list(constraints_of(columns.listed(candidates.among(carriers)), self._actions)):
+            for constraint in list(constraints_of(columns.templates_at(candidates.among(carriers)), self._actions)):
                 counted = candidates.among(_counted(constraint, pods, columns))
                 for pod in self._to_move(constraint, counted, run):
                     marked.setdefault(pod.key, (pod, constraint))
@@ -59,16 +59,13 @@ class RemovePodsViolatingTopologySpreadConstraint:
         """Yield the pods with a constraint, and all pods, of each namespace in which a pod has one."""
         on_rows = columns.on(rows)
         carriers = columns.having(lambda each: "topologySpreadConstraints" in each.pod.object["spec"])
-        found: dict[str, list[int]] = {}
-        for place in carriers[on_rows[carriers]].tolist():
-            found.setdefault(columns.pods[place].namespace, []).append(place)
-        by_namespace: dict[str, list[int]] = {namespace: [] for namespace in found}
+        carriers = carriers[on_rows[carriers]]
+        codes: dict[str, list[int]] = {}
         for code, template in enumerate(columns.templates):
-            if template.pod.namespace in by_namespace:
-                by_namespace[template.pod.namespace].append(code)
-        for namespace, places in found.items():
-            pods = columns.of_codes(by_namespace[namespace])
-            yield np.array(places, np.intp), pods[on_rows[pods]]
+            codes.setdefault(template.pod.namespace, []).append(code)
+        for namespace in dict.fromkeys(each.pod.namespace for each in columns.templates_at(carriers)):
+            pods = columns.of_codes(codes[namespace])
+            yield np.intersect1d(carriers, pods, assume_unique=True), pods[on_rows[pods]]
 
     def _to_move(self, constraint: SpreadConstraint, counted: Positions, run: _Run) -> list[PodInfo]:
         domains = run.topologies.domains(constraint, counted)
@@ -98,10 +95,9 @@ def _counted(constraint: SpreadConstraint, pods: Positions, columns: PodColumns)
     codes = columns.codes[pods]
     taken = np.zeros(len(columns.templates), np.bool_)
     for code in np.unique(codes).tolist():
-        taken[code] = constraint.takes(labels_of(columns.templates[code].pod))
-    chosen = pods[taken[codes]]
-    stays = [each.object["metadata"].get("deletionTimestamp") is None for each in columns.listed(chosen)]
-    return chosen[np.array(stays, np.bool_)]
+        pod = columns.templates[code].pod
+        taken[code] = pod.object["metadata"].get("deletionTimestamp") is None and constraint.takes(labels_of(pod))
+    return pods[taken[codes]]
 
 
 class _Candidates:
@@ -117,9 +113,7 @@ class _Candidates:
     def among(self, places: Positions) -> Positions:
         """Return the places of candidates among these."""
         fresh = places[~self._is_known[places]]
-        evictor, takes = self._evictor, self._selection.takes
-        for place, pod in zip(fresh.tolist(), self._columns.listed(fresh), strict=True):
-            self._may_go[place] = takes(pod) and not evictor.is_leaving(pod) and evictor.filter(pod) is None
+        self._may_go[fresh] = self._selection.candidates(self._columns, fresh, self._evictor, now=False)
         self._is_known[fresh] = True
         return places[self._may_go[places]]
 

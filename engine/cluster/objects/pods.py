@@ -80,13 +80,15 @@ class DeviceRequest:
 
 
 class _Shaped:
-    """Base of `PodInfo` with its cached shape and template, which are not fields, as they depend on the others."""
+    """Base of `PodInfo` with what is cached about it, which are no fields, as they depend on the others."""
 
-    __slots__ = ("_shape", "_template")
+    __slots__ = ("_own_facts", "_shape", "_template")
 
     _shape: bytes
     _template: Any
     """Of `engine.descheduler.templates`."""
+    _own_facts: Any
+    """Of `engine.descheduler.own_facts`."""
 
 
 @fast_init

@@ -24,7 +24,8 @@ from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResul
 from koordpolicy.engine.framework.handle import EvictionRefusedError
 from koordpolicy.engine.kubernetes.times import rfc3339
 
-from ..background import BACKGROUND_MESSAGE, REQUEST_ONLY
+from ..background import BACKGROUND_MESSAGE
+from ..own_facts import REQUEST_ONLY
 
 _LOG: Final = logging.getLogger(__name__)
 

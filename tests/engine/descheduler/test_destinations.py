@@ -11,14 +11,14 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.descheduler.pods import NodeFit, PlacementGroups, priority_order
 
 _AVOIDING = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-    {"topologyKey": "pool", "labelSelector": {"matchLabels": {"app": "a"}}}]}}
+    {"topologyKey": "pool", "labelSelector": {"matchLabels": {"app": "a"}}, "namespaces": ["d", "e"]}]}}
 _NODES = st.lists(st.fixed_dictionaries({
     "cpu": st.sampled_from(["1", "2"]), "pods": st.sampled_from(["1", "3"]), "pool": st.sampled_from(["x", "y"]),
     "tainted": st.booleans(), "cordoned": st.booleans(),
 }), min_size=1, max_size=4)
 _PODS = st.lists(st.fixed_dictionaries({
     "on": st.integers(0, 3), "cpu": st.sampled_from(["0", "500m", "1"]), "pool": st.sampled_from([None, "x"]),
-    "tolerates": st.booleans(), "avoids": st.booleans(),
+    "tolerates": st.booleans(), "avoids": st.booleans(), "app": st.sampled_from(["a", "b"]),
 }), min_size=1, max_size=6)
 
 
@@ -40,8 +40,9 @@ def pod(index, given, nodes):
         spec["tolerations"] = [{"operator": "Exists"}]
     if given["avoids"]:
         spec["affinity"] = _AVOIDING
-    return {"kind": "Pod", "metadata": {"name": f"p{index}", "namespace": "d", "labels": {"app": "ab"[index % 2]}},
-            "spec": spec}
+    # Two pods of one name in two namespaces are no conflict.
+    return {"kind": "Pod", "spec": spec, "metadata": {
+        "name": f"p{index // 2}", "namespace": "de"[index % 2], "labels": {"app": given["app"]}}}
 
 
 @given(_NODES, _PODS)
@@ -61,7 +62,7 @@ def test_a_pod_has_a_destination_if_another_node_takes_it(nodes, pods):
 def test_pods_with_equal_constraints_share_their_feasible_nodes():
     nodes = [node(index, {"cpu": "1", "pods": "3", "pool": pool, "tainted": tainted, "cordoned": True})
              for index, (pool, tainted) in enumerate([("x", False), ("y", False), ("x", True)])]
-    given = {"on": 0, "cpu": "1", "pool": None, "tolerates": False, "avoids": False}
+    given = {"on": 0, "cpu": "1", "pool": None, "tolerates": False, "avoids": False, "app": "a"}
     free, bound = (PodInfo.of(pod(0, {**given, **changes}, 3)) for changes in ({}, {"pool": "x"}))
     groups = PlacementGroups(Cluster(nodes).snapshot(0), [0, 1, 2])
     assert (groups.rows(free).tolist(), groups.rows(bound).tolist()) == ([0, 1], [0])

@@ -3,9 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.descheduler.background import IN_PROGRESS, REQUEST_ONLY, BackgroundEvictions
+from koordpolicy.engine.descheduler.background import BackgroundEvictions
 from koordpolicy.engine.descheduler.framework import TOO_SMALL, aggregate, run_cycle
 from koordpolicy.engine.descheduler.limits import CycleLimits
+from koordpolicy.engine.descheduler.own_facts import IN_PROGRESS, REQUEST_ONLY
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.plugin import EvictionChoice, EvictionMode, EvictionResult, Framework, Point, python_plugin
