@@ -1,7 +1,8 @@
 """Show a cluster, its decisions and its policies in a browser, and try policies there.
 
 One page with views: the overview, a map of all nodes, the decision matrix of a pod, the policies with their findings,
-and a playground that evaluates a policy while it is written. Nothing is changed anywhere: neither in the cluster nor
+a playground that evaluates a policy while it is written, and the timeline of a flight recording, whose time is replayed
+under other policies. Nothing is changed anywhere: neither in the cluster nor
 in files. Without `--tokens` the console listens on this machine's own addresses only. SIGTERM or Ctrl-C ends it.
 See docs/console.md.
 """
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from koordpolicy.engine.console.guard import Guard
+    from koordpolicy.engine.console.past import Past
     from koordpolicy.engine.console.server import ConsoleServer, Static
     from koordpolicy.engine.console.state import ConsoleState
     from koordpolicy.engine.console.users import Users
@@ -53,25 +55,31 @@ EXAMPLES: Final = """\
 examples:
   koord-policy console --cluster examples/cluster --policies policies --open
   koord-policy console --cluster dump.yaml --policies my-policies --bind 127.0.0.1:8080
+  koord-policy console --recorded /var/lib/koord-policy/flight --policies policies/scheduler
   koord-policy console --cluster kube --policies crd --bind 0.0.0.0:8443 --tokens tokens.csv \\
       --tls-cert tls.crt --tls-key tls.key --host-name console.example.org
 
 exit codes: 0 after SIGTERM, 2 usage, 3 the dump is invalid (policies may be: the page shows what is wrong)
 """
 
+_OF_CLUSTERS: Final = ("profile", "config", "enable", "kubernetes")
 ADDRESS: Final = "127.0.0.1:8890"
 _SECONDS: Final = 5.0
+_REPLAY_SECONDS: Final = 300.0
 _GRACE_S: Final = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    add_cluster(parser, live="which is read once")
+    add_cluster(parser, required=False, live="which is read once (default: the end of `--recorded`)")
     add_policies(parser)
     add_choice(parser)
     parser.add_argument("--lint-settings", metavar="FILE", type=Path,
                         help="the linter's settings, as `--settings` of `koord-policy lint` (default: the nearest "
                              "koord-policy.yaml)")
+    parser.add_argument("--recorded", metavar="DIR", type=Path,
+                        help="a flight recording to show, also while it is written: the directory of `scheduler "
+                             "--record`")
     group = parser.add_argument_group("serving")
     group.add_argument("--bind", metavar="HOST:PORT", type=address, default=address(ADDRESS),
                        help=f"address to listen on; port 0 chooses a free port (default: {ADDRESS})")
@@ -91,17 +99,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--view-timeout", metavar="SECONDS", type=_seconds, default=_SECONDS,
                        help="how long an evaluation may take; comparing a draft with the active policies may take "
                             f"four times as long (default: {_SECONDS:g})")
+    group.add_argument("--replay-timeout", metavar="SECONDS", type=_long_seconds, default=_REPLAY_SECONDS,
+                       help="how long a replay of the recording may take, in the background "
+                            f"(default: {_REPLAY_SECONDS:g})")
     add_format_argument(group)
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, most: float = 600) -> float:
     try:
         found = float(text)
     except ValueError:
         found = 0.0
-    if not 0 < found <= 600:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a number of seconds above 0 and up to 600")
+    if not 0 < found <= most:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of seconds above 0 and up to {most:g}")
     return found
+
+
+def _long_seconds(text: str) -> float:
+    return _seconds(text, 86_400)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
@@ -109,22 +124,41 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     guard = _guard(options)
     options.client_ca = None
     context = tls_of(options)
-    state = state_of(options, builtins)
+    past = _past(options)
+    state = state_of(options, builtins, past)
     static = _static()
     start_server_logs(options.log_format)
 
     from koordpolicy.engine.console.server import ConsoleServer  # noqa: PLC0415 - after what may be wrong
     from koordpolicy.engine.reload.vet import Vetter  # noqa: PLC0415
 
-    server = ConsoleServer(state, guard, static, vetter=Vetter(), seconds=options.view_timeout)
+    server = ConsoleServer(state, guard, static, vetter=Vetter(), seconds=options.view_timeout, past=past,
+                           replay_seconds=options.replay_timeout)
     try:
         return asyncio.run(_serve(server, options, context))
     finally:
         server.close()
 
 
-def state_of(options: argparse.Namespace, builtins: Builtins) -> ConsoleState:
-    """Return the cluster and the policies of the options. Invalid policies are part of it, and do not decide."""
+def _past(options: argparse.Namespace) -> Past | None:
+    if options.recorded is None:
+        if options.cluster is None:
+            raise Stop("name a cluster with `--cluster`, or a flight recording with `--recorded`")
+        return None
+    if not options.recorded.is_dir():
+        raise Stop(f"there is no directory `{options.recorded}`: `--recorded` takes that of `scheduler --record`")
+    if options.cluster is None:
+        refuse_given(options, _OF_CLUSTERS, "goes with `--cluster`: without it, settings are those of the recording")
+    from koordpolicy.engine.console.past import Past  # noqa: PLC0415 - `--help` does not wait
+
+    return Past(options.recorded)
+
+
+def state_of(options: argparse.Namespace, builtins: Builtins, past: Past | None = None) -> ConsoleState:
+    """Return the cluster and the policies of the options. Invalid policies are part of it, and do not decide.
+
+    Without `--cluster` it is the end of the recording, or the time of `--now` in it.
+    """
     from koordpolicy.engine.console.policy_set import PolicySet  # noqa: PLC0415 - `--help` does not wait
     from koordpolicy.engine.console.state import ConsoleState  # noqa: PLC0415
 
@@ -134,12 +168,22 @@ def state_of(options: argparse.Namespace, builtins: Builtins) -> ConsoleState:
     policies = PolicySet.of(loaded, sources, discovered_plugins(builtins), lint_settings(options.lint_settings))
     if any(each.severity == 0 for each in policies.problems):
         warn("warning: some policies are invalid and do not decide: the page shows them under `Policies`")
+    if options.cluster is None:
+        assert past is not None
+        return past.last_state(policies, _time_of(options.now, past))
     cluster = cluster_of(options.cluster)
     settings = settings_of(options, policies.registry, cluster)
     lacks = all_lacks(settings, policies.registry, cluster)
     warn_of_lacks(lacks)
     return ConsoleState(cluster, policies, now=moment_of(options.now, options.cluster, cluster), name=options.cluster,
                  settings=settings, lacking=tuple(dict.fromkeys(kind for each in lacks for kind in each.kinds)))
+
+
+def _time_of(text: str | None, past: Past) -> int | None:
+    try:
+        return None if text is None else past.time_of(text)
+    except ValueError as error:
+        raise Stop(f"`--now`: {error}") from None
 
 
 def _policies(paths: Sequence[str], context: str | None) -> tuple[Documents, list[Source]]:

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.flight_recorder.fields import NotRecorded, check_recorded
+from koordpolicy.engine.flight_recorder.fields import need_recorded
 from koordpolicy.engine.flight_recorder.figures import Eviction, PodOutcome, RecordedReplay, Span
 from koordpolicy.engine.flight_recorder.recording import FlightRecording, Overview
 from koordpolicy.engine.flight_recorder.replay import replay
-from koordpolicy.engine.flight_recorder.settings import settings_from, with_named_profiles
+from koordpolicy.engine.flight_recorder.settings import replay_settings
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.scheduler.profiles import configuration
-from koordpolicy.engine.source import PolicyError, Problem, in_order, render
+from koordpolicy.engine.source import in_order, render
 
 from .composition import (
     check_enabled,
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     recording = FlightRecording.open(options.recorded)
     overview = recording.overview()
     settings = settings_of(options, live.registry, overview)
-    check_fields(overview, settings, live.registry)
+    need_recorded(overview.fields, settings.profiles, live.registry)
     kinds = overview.first.kinds
     lacks = warn_of_lacks(scheduling_lacks(
         settings, live.registry, Cluster(kinds=None if kinds is None else frozenset(kinds))))
@@ -92,12 +92,7 @@ def settings_of(options: argparse.Namespace, registry: Registry, overview: Overv
         PolicyError: the recording has none that can be used, or the configuration is invalid.
         Stop: there is no plugin that `--enable` names.
     """
-    try:
-        settings = settings_from(overview.first.settings)
-    except ValueError as error:
-        raise PolicyError([Problem(f"the settings of the recording cannot be used: {error}",
-                                   code="recording")]) from None
-    settings = with_named_profiles(settings, registry) if options.config is None else settings
+    settings = replay_settings(overview.first.settings, registry)
     profiles = settings.profiles
     if options.config is not None:
         need_file(options.config, "`--config` takes a KubeSchedulerConfiguration")
@@ -114,20 +109,6 @@ def settings_of(options: argparse.Namespace, registry: Registry, overview: Overv
         tie_break=options.tie_break or settings.tie_break,
         seed=settings.seed if options.seed is None else options.seed,
     )
-
-
-def check_fields(overview: Overview, settings: Settings, registry: Registry) -> None:
-    """Check that all segments have the fields that the policies read.
-
-    Raises:
-        PolicyError: they do not; it says which fields and how to record them.
-    """
-    for fields in overview.fields:
-        try:
-            check_recorded(fields, settings.profiles, registry)
-        except NotRecorded as error:
-            message, _, hint = str(error).rpartition(": ")
-            raise PolicyError([Problem(message, help=hint, code="not-recorded")]) from None
 
 
 def _warnings(overview: Overview) -> Iterable[str]:

@@ -9,6 +9,7 @@ from .effects import PERCENTAGES as PERCENTAGES
 from .effects import settings_of as settings_of
 from .plugins import check_names as check_names
 from .plugins import compile_documents as compile_documents
+from .plugins import reads_of_paths as reads_of_paths
 from .programs import ActionProgram as ActionProgram
 from .programs import AggregateProgram as AggregateProgram
 from .programs import BlkIOProgram as BlkIOProgram

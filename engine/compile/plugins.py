@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -143,17 +143,30 @@ def _plugin(
 def _reads_of(
     framework: Framework, expressions: Expressions, spec: SchedulerSpec | QoSSpec | DeschedulerSpec,
 ) -> tuple[Read, ...]:
+    found = _fields_of(framework, expressions.reads, spec.match.pods)
+    limits = spec.limits if isinstance(spec, DeschedulerSpec) else None
+    counts = limits is not None and (limits.per_workload is not None or limits.per_owner is not None)
+    return (*(Read(kind, fields=found[kind]) for kind in sorted(found)), *(WORKLOAD_READS if counts else ()))
+
+
+def reads_of_paths(paths: Iterable[Path]) -> tuple[Read, ...]:
+    """Return the reads of an expression over nodes and pods of a cluster, by the paths that it reads."""
+    found = _fields_of(Framework.SCHEDULER, tuple(paths), None)
+    return tuple(Read(kind, fields=found[kind]) for kind in sorted(found))
+
+
+def _fields_of(
+    framework: Framework, paths: Collection[Path], match: PodMatch | None,
+) -> dict[str, frozenset[FieldPath] | None]:
     found: dict[str, frozenset[FieldPath] | None] = {"Node": frozenset(), "Pod": frozenset()}
-    for kind in kinds_of(framework, expressions.reads, spec.match.pods):
+    for kind in kinds_of(framework, paths, match):
         found[kind] = _LABELS if kind == "Namespace" else frozenset()
-    for name, *below in expressions.reads:
+    for name, *below in paths:
         if name in _OBJECTS:
             kind, within = _OBJECTS[name]
             path, known = (*within, *below), found.get(kind, frozenset[FieldPath]())
             found[kind] = known | {path} if path and known is not None else None
-    limits = spec.limits if isinstance(spec, DeschedulerSpec) else None
-    counts = limits is not None and (limits.per_workload is not None or limits.per_owner is not None)
-    return (*(Read(kind, fields=found[kind]) for kind in sorted(found)), *(WORKLOAD_READS if counts else ()))
+    return found
 
 
 def kinds_of(framework: Framework, paths: Iterable[Path], match: PodMatch | None) -> Iterator[str]:

@@ -13,6 +13,7 @@ from koordpolicy.engine.cel.values.values import Timestamp
 from koordpolicy.engine.cel.vector.frame import Frame
 from koordpolicy.engine.cel.vector.plan import evaluate
 from koordpolicy.engine.cluster.pod_variables import pod_values
+from koordpolicy.engine.compile import reads_of_paths
 from koordpolicy.engine.explanation import plain, shortened
 from koordpolicy.engine.framework.points import Slot, environment
 from koordpolicy.engine.source import PolicyError, Problem, Source
@@ -51,6 +52,7 @@ def colour(state: ConsoleState, expression: str, pod: str = "") -> ColourView:
         UnknownNameError: there is no such pod.
     """
     program = compile(Source(EXPRESSION, expression), scope_of(state))
+    state.need(reads_of_paths(program.checked.reads))
     values: dict[str, object] = {"now": Timestamp.of(state.now)}
     if pod:
         values |= pod_values(state.pod(pod))

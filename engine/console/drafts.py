@@ -45,6 +45,8 @@ class Draft(Model, frozen=True, kw_only=True, rename="camel"):
     pod: str = ""
     offset: int = 0
     budgets: dict[str, str] = msgspec.field(default_factory=dict)
+    at: str = ""
+    """A time of the recording at which the draft is evaluated, RFC 3339; empty for the console's cluster."""
 
 
 class DraftRoutes:
@@ -85,7 +87,7 @@ class DraftRoutes:
 
         draft = await _draft(request)
         try:
-            await self._vet(draft)
+            await self.vet(draft.text, draft.file)
         except PolicyError as error:
             return json_answer(CheckView(faults=faults(error.problems), policies=[], tests=0))
         return await self._views.answer(lambda state: check_draft(state.policies, draft.text, draft.file))
@@ -94,15 +96,15 @@ class DraftRoutes:
         from .playground import evaluate_draft  # noqa: PLC0415 - as above
 
         draft = await _draft(request)
-        await self._vet(draft)
-        return await self._views.answer(lambda state: evaluate_draft(state, draft.text, draft.pod, draft.offset,
-                                                                       draft.file))
+        await self.vet(draft.text, draft.file)
+        return await self._views.answer(
+            lambda state: evaluate_draft(state, draft.text, draft.pod, draft.offset, draft.file), at=draft.at)
 
     async def _effect(self, request: web.Request) -> web.Response:
         from .playground import effect_of  # noqa: PLC0415 - as above
 
         draft = await _draft(request)
-        await self._vet(draft)
+        await self.vet(draft.text, draft.file)
 
         def effect(state: ConsoleState) -> Model:
             view, self._before = effect_of(state, draft.text, draft.budgets, self._before, draft.file)
@@ -114,7 +116,7 @@ class DraftRoutes:
         from .playground import run_tests  # noqa: PLC0415 - as above
 
         draft = await _draft(request)
-        await self._vet(draft)
+        await self.vet(draft.text, draft.file)
         return await self._views.answer(lambda state: run_tests(state.policies, draft.text, draft.file))
 
     async def _complete(self, request: web.Request) -> web.Response:
@@ -129,15 +131,15 @@ class DraftRoutes:
         draft = await _draft(request)
         return await self._views.answer(lambda state: describe(state.policies, draft.text, draft.offset))
 
-    async def _vet(self, draft: Draft) -> None:
-        """Raise `PolicyError` if the worker process does not survive a draft.
+    async def vet(self, text: str, file: str = "") -> None:
+        """Raise `PolicyError` if the worker process does not survive a draft, which replaces a policy file.
 
         All other problems are found again, with the other policies, by the thread that owns the state.
         """
         if self._vetter is None:
             return
         beside = self._views.state.policies.params_files
-        sources = [Source(DRAFT, draft.text), *(each for each in beside if each.name != draft.file)]
+        sources = [Source(DRAFT, text), *(each for each in beside if each.name != file)]
         try:
             await asyncio.get_running_loop().run_in_executor(self._checks, partial(self._vetter.vet, sources))
         except PolicyError as error:

@@ -27,9 +27,12 @@ from .faults import faults
 from .guard import HEADERS, Guard, NotPermitted, policy_of
 from .models.model import RefusalView
 from .models.session import Session
+from .past import Past
+from .replays import SECONDS as REPLAY_SECONDS
 from .rights import EVERYTHING, Right
 from .routes import USER, Route, RouteSet, json_answer
 from .state import ConsoleState, UnknownNameError
+from .time_routes import TimeRoutes
 from .view_thread import SECONDS, ViewThread
 from .views import VIEWS, View
 
@@ -72,21 +75,25 @@ class ConsoleServer:
     """Answers the requests of pages. `close` ends its threads and its process."""
 
     def __init__(self, state: ConsoleState, guard: Guard, static: Static, *, vetter: Vetter | None = None,
-                 seconds: float = SECONDS, more: Sequence[RouteSet] = ()) -> None:
-        """`vetter` None means that drafts are compiled without a process of their own, for tests.
+                 seconds: float = SECONDS, past: Past | None = None, replay_seconds: float = REPLAY_SECONDS,
+                 more: Sequence[RouteSet] = ()) -> None:
+        """`vetter` None means that drafts are compiled without a process of their own, for tests. `past` is the flight
+        recording to show.
 
         `more` are further routes; they are closed with the server.
         """
         self._guard = guard
         self._static = static
-        self._views = ViewThread(state, seconds=seconds)
+        self._views = ViewThread(state, seconds=seconds, past=past)
         self._drafts = DraftRoutes(self._views, vetter)
-        self._sets: tuple[RouteSet, ...] = (self._drafts, *more)
+        self._times = TimeRoutes(self._views, past, self._drafts.vet, limit=replay_seconds)
+        self._sets: tuple[RouteSet, ...] = (self._drafts, self._times, *more)
         self._changing = any(Right.CHANGES in each.rights for routes in self._sets for each in routes.routes())
 
     def start(self) -> None:
-        """Start the process and the imports that drafts need, without waiting for them."""
+        """Start the process and the imports that drafts need, and the reading of the recording; waits for nothing."""
         self._drafts.start()
+        self._times.start()
 
     def application(self) -> web.Application:
         """Return the application."""
@@ -167,7 +174,7 @@ class ConsoleServer:
 
     async def _view(self, view: View, request: web.Request) -> web.Response:
         query = dict(request.query)
-        return await self._views.answer(lambda state: view.of(state, query))
+        return await self._views.answer(lambda state: view.of(state, query), at=query.get("at", ""))
 
 
 def _check_form(request: web.Request) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.flight_recorder.fields import Fields
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide
 from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_pod
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
-from koordpolicy.engine.source import did_you_mean
+from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
 from .faults import faults_of
 from .models.model import Fault
@@ -41,8 +43,9 @@ class ConsoleState:
     """A cluster at one time under one set of policies. It must be used by one thread at a time."""
 
     def __init__(self, cluster: Cluster, policies: PolicySet, *, now: int, name: str, settings: Settings | None = None,
-                 lacking: Sequence[str] = ()) -> None:
-        """`now` is in nanoseconds since the epoch; `name` is that of the cluster's source.
+                 lacking: Sequence[str] = (), fields: Fields | None = None) -> None:
+        """`now` is in nanoseconds since the epoch; `name` is that of the cluster's source. `fields` are those of its
+        objects, None for all.
 
         Raises:
             PolicyError: a plugin cannot be made.
@@ -52,6 +55,7 @@ class ConsoleState:
         self.now = now
         self.name = name
         self.lacking = tuple(lacking)
+        self._fields = fields
         self.settings = settings or settings_for(policies.registry)
         self._scheduler = Scheduler(cluster, Live(policies.registry), self.settings, clock=lambda: now)
         self._explained: OrderedDict[str, Explained] = OrderedDict()
@@ -61,6 +65,19 @@ class ConsoleState:
     def faults(self) -> tuple[Fault, ...]:
         """The problems of the policies, and the findings of the linter's rules, by place."""
         return tuple(faults_of(self.policies))
+
+    def need(self, reads: Iterable[Read]) -> None:
+        """Check that the objects have the fields that an expression reads.
+
+        Raises:
+            PolicyError: they do not, as they come from a recording without these fields.
+        """
+        if self._fields is None:
+            return
+        missing = sorted({each for read in reads for each in self._fields.missing(read)})
+        if missing:
+            raise PolicyError([Problem(f"the recording does not contain {', '.join(missing)}", help=(
+                f"record with `--record-fields {','.join(missing)}`"), code="not-recorded")])
 
     @property
     def snapshot(self) -> Snapshot:

@@ -14,6 +14,7 @@ from koordpolicy.engine.serving.daemons import Daemons
 
 from .guard import NotPermitted
 from .models.model import Model
+from .past import PAST_TIMES, Past, recorded
 from .state import ConsoleState
 
 SECONDS: Final = 5.0
@@ -24,17 +25,25 @@ _MOST_QUEUED: Final = 32
 class ViewThread:
     """Computes views of a state, each within a deadline. `close` ends its thread."""
 
-    def __init__(self, state: ConsoleState, *, seconds: float = SECONDS) -> None:
+    def __init__(self, state: ConsoleState, *, seconds: float = SECONDS, past: Past | None = None) -> None:
+        """`past` is the recording from which states of other times come."""
         self.state = state
         """Other threads may read its policies only."""
         self.seconds = seconds
         """The time that a view may take."""
+        self._past = past
         self._owner = Daemons(1, "console")
 
-    async def answer(self, view: Callable[[ConsoleState], Model], *, times: float = 1.0) -> web.Response:
+    async def answer(
+        self, view: Callable[[ConsoleState], Model], *, times: float = 1.0, at: str = "",
+    ) -> web.Response:
         """Return a view as an answer; it may take `times` the time of others.
 
+        With `at`, a time as RFC 3339, the view is of the recorded cluster at that time.
+
         Raises:
+            UnknownNameError: `at` is given, and there is no recording.
+            ValueError: `at` is not a time.
             NotPermitted: too many views wait for the thread.
             OverdueError: it takes longer.
         """
@@ -42,18 +51,23 @@ class ViewThread:
             raise NotPermitted(503, "too many views are being computed: try again", **{"Retry-After": "1"})
 
         def compute() -> bytes:
-            with Deadline(self.seconds * times) as deadline:
+            with Deadline(self.seconds * max(times, PAST_TIMES if at else 0)) as deadline:
+                state = self._state_at(at) if at else self.state
                 try:
-                    found = msgspec.json.encode(view(self.state))
+                    found = msgspec.json.encode(view(state))
                 finally:
                     if late := deadline.passed:
-                        self.state.forget()
+                        state.forget()
             if late:
                 raise OverdueError
             return found
 
         body = await asyncio.get_running_loop().run_in_executor(self._owner, compute)
         return web.Response(body=body, content_type="application/json", charset="utf-8")
+
+    def _state_at(self, text: str) -> ConsoleState:
+        past = recorded(self._past)
+        return past.state_at(past.time_of(text), self.state.policies)
 
     def close(self) -> None:
         """End the thread; waits for nothing."""

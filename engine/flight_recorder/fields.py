@@ -12,7 +12,7 @@ from koordpolicy.engine.cluster.kinds import IDENTITY, Read, fields_read
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.kubernetes import types
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec, all_reads_of, full_reads_of
-from koordpolicy.engine.source import did_you_mean
+from koordpolicy.engine.source import PolicyError, Problem, did_you_mean
 
 Path: TypeAlias = tuple[str, ...]
 """The names from the object down to a field, without positions in lists."""
@@ -178,6 +178,21 @@ def check_recorded(recorded: Fields, profiles: Iterable[ProfileSpec], registry: 
                  for name, by in sorted(lacks.items())]
         raise NotRecorded(f"the recording does not contain {'; '.join(parts)}: record with "
                           f"`--record-fields {','.join(sorted(lacks))}`, or with `--record-fields {ALL}`")
+
+
+def need_recorded(recorded: Iterable[Fields], profiles: Iterable[ProfileSpec], registry: Registry) -> None:
+    """Check that all segments, each with its fields, contain what the active plugins of the profiles read.
+
+    Raises:
+        PolicyError: they do not; it says which fields and how to record them.
+    """
+    profiles = tuple(profiles)
+    for fields in recorded:
+        try:
+            check_recorded(fields, profiles, registry)
+        except NotRecorded as error:
+            message, _, hint = str(error).rpartition(": ")
+            raise PolicyError([Problem(message, help=hint, code="not-recorded")]) from None
 
 
 def _tree(paths: Iterable[Path]) -> _Tree:

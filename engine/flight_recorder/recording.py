@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final
 
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .fields import Fields
+from .recorded_state import RecordedState, Resync, Step
 from .records import (
     Changed,
-    Concluded,
     Decided,
     Ended,
     Existing,
     Gap,
     Header,
-    Idle,
     Policies,
+    Record,
     Started,
-    Touched,
 )
-from .segments import SegmentReader, segments_in
+from .segments import SegmentReader, name_of, segments_in
 
-
-@dataclass(frozen=True, slots=True)
-class Resync:
-    """All objects at a time: the start of the recording, or what is known again after a gap."""
-
-    time: int
-    header: Header
-    objects: Sequence[Existing]
-
-
-Step: TypeAlias = Resync | Policies | Changed | Touched | Decided | Concluded | Idle
+_POLLED: Final = 512
+"""The number of records between two polls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +65,16 @@ class Overview:
 
 
 class FlightRecording:
-    """The segments of a directory, or some of them."""
+    """The segments of a directory, or some of them; or a part of their time, see `between`."""
 
-    def __init__(self, segments: Sequence[Path]) -> None:
-        self._segments = tuple(segments)
+    def __init__(self, segments: Sequence[Path], *, start: int | None = None, end: int | None = None,
+                 poll: Callable[[], None] = lambda: None) -> None:
+        """`start` and `end` limit the time, in nanoseconds since the epoch. `poll` is called now and then while records
+        are read, and may raise.
+        """
+        self._segments = list(segments)
+        self._poll = poll
+        self._start, self._end = start, end
         self._gaps: list[RecordingGap] = []
         self._notes: list[str] = []
 
@@ -98,7 +95,28 @@ class FlightRecording:
     @property
     def segments(self) -> tuple[Path, ...]:
         """The files of the segments, oldest first."""
-        return self._segments
+        return tuple(self._segments)
+
+    @property
+    def gaps(self) -> tuple[RecordingGap, ...]:
+        """The gaps in what was read so far."""
+        return tuple(self._gaps)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The faults of the segments that were read so far, for people."""
+        return tuple(self._notes)
+
+    def between(self, start: int, end: int, poll: Callable[[], None] = lambda: None) -> FlightRecording:
+        """Return the part of the recording from `start` to `end`: it begins with all objects before `start`.
+
+        Only segments with a part of this time are read. `poll` is called now and then while they are, and may raise.
+        """
+        names = [path.name for path in self._segments]
+        first = max(bisect.bisect_right(names, name_of(start)) - 1, 0)
+        last = bisect.bisect_right(names, name_of(end))
+        return FlightRecording(self._segments[first : max(last, first + 1)], start=start, end=end,
+                               poll=poll)
 
     def overview(self) -> Overview:
         """Read the whole recording once and return facts about it.
@@ -113,8 +131,10 @@ class FlightRecording:
             assert found is not None  # a stream begins with all objects
             _take_in(found, step)
         if found is None:
-            raise _unusable("no segment of the recording can be used: " + "; ".join(self._notes),
+            why = "; ".join(self._notes) or "nothing was recorded in this time"
+            raise _unusable(f"no segment of the recording can be used: {why}",
                             "replay another recording: of this one no segment holds all objects of its beginning")
+        found.end = found.end if self._end is None else max(found.end, self._end)
         found.segments = len(self._segments)
         found.gaps, found.notes = self._gaps, self._notes
         return found
@@ -124,19 +144,41 @@ class FlightRecording:
 
         A segment that continues the one before it adds its changes only.
         """
+        steps = (step for step in self._walk(None) if step is not None)
+        return steps if self._start is None else _part(steps, self._start, self._end)
+
+    def follow(self, directory: Path) -> Iterator[Step | None]:
+        """Yield the steps of a recording that is still written into the directory, without end.
+
+        None means that there is nothing more for now.
+        """
+        return self._walk(directory)
+
+    def _walk(self, directory: Path | None) -> Iterator[Step | None]:
         self._gaps, self._notes = [], []
         before: Header | None = None
         in_order = False
         end = dropped = 0
         why = ""
-        for path in self._segments:
+        number = 0
+        while True:
+            if number == len(self._segments):
+                if directory is None:
+                    return
+                if not self._find_more(directory):
+                    yield None
+                    continue
+            path = self._segments[number]
+            number += 1
             reader = SegmentReader(path)
             header: Header | None = None
             existing: list[Existing] = []
             policies: list[Policies] = []
             known = closed = False
-            for record in reader:
+            for record in self._records(reader, number, directory):
                 match record:
+                    case None:
+                        yield None
                     case Header():
                         header = record
                         known = (in_order and before is not None and before.run == header.run
@@ -178,6 +220,55 @@ class FlightRecording:
                 why = why or ("" if in_order else "a segment was not ended")
             if header is not None and before is not header:
                 self._notes.append(f"`{path.name}`: it ends before all objects were written, and is left out")
+
+    def _records(self, reader: SegmentReader, number: int, directory: Path | None) -> Iterator[Record | None]:
+        """Yield the records of a segment; of the last one of a directory that is followed, None where it ends."""
+        while True:
+            # A later segment is looked for first: nothing is written to this one once it is there.
+            complete = directory is None or number < len(self._segments) or self._find_more(directory)
+            try:
+                for number_read, record in enumerate(reader):
+                    if number_read % _POLLED == 0:
+                        self._poll()
+                    yield record
+                    complete = complete or isinstance(record, Ended)
+            except FileNotFoundError:
+                if directory is None:
+                    raise
+                reader.fault, complete = "it was removed", True
+            if complete:
+                return
+            yield None
+
+    def _find_more(self, directory: Path) -> bool:
+        """Add the segments that are new in a directory; return whether there are any."""
+        last = self._segments[-1].name if self._segments else ""
+        found = [path for path in segments_in(directory) if path.name > last]
+        self._segments += found
+        return bool(found)
+
+
+def _part(steps: Iterable[Step], start: int, end: int | None) -> Iterator[Step]:
+    """Yield the steps of a part of the time, its bounds included, after a `Resync` with what was before it."""
+    state: RecordedState | None = None
+    begun = False
+    for step in steps:
+        if end is not None and step.time > end:
+            break
+        if begun:
+            yield step
+        elif step.time < start or state is None:
+            if state is None:
+                assert isinstance(step, Resync)  # a stream begins with all objects
+                state = RecordedState(step)
+            else:
+                state.take(step)
+        else:
+            begun = True
+            yield from state.steps(max(start, state.started))
+            yield step
+    if state is not None and not begun:
+        yield from state.steps(max(start, state.started))
 
 
 def _take_in(found: Overview, step: Step) -> None:

@@ -30,7 +30,8 @@ from koordpolicy.engine.scheduler.verdict.verdict import Failure, Verdict
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .figures import Eviction, Meter, PodOutcome, RecordedReplay
-from .recording import FlightRecording, Overview, Resync, Step
+from .recorded_state import Resync, Step, disruption_of, key_of, uid_of
+from .recording import FlightRecording, Overview
 from .records import Changed, Concluded, Decided, Idle, Touched
 
 _SECOND: Final = 1_000_000_000
@@ -164,14 +165,14 @@ class _Replay:
     def _resync(self, step: Resync) -> None:
         """Apply the differences between what was known and all objects at a time."""
         before = {(kind, key) for kind, objects in self._recorded.all_objects().items()
-                  for key in (_key_of(each) for each in objects)}
-        usable = [each for each in step.objects if isinstance(each.object, dict) and _key_of(each.object)]
+                  for key in (key_of(each) for each in objects)}
+        usable = [each for each in step.objects if isinstance(each.object, dict) and key_of(each.object)]
         nodes = [each.object for each in usable if each.object.get("kind") == "Node"]
         if self._loop is None:  # many nodes are added at once, as each renumbers the rows
             for cluster in (self._recorded, self._cluster):
                 self._report(cluster.upsert_all(nodes))
         for each in sorted(usable, key=lambda each: _rank(each.object)):
-            kind, key = str(each.object.get("kind")), _key_of(each.object)
+            kind, key = str(each.object.get("kind")), key_of(each.object)
             before.discard((kind, key))
             if self._recorded.object(kind, key) != each.object:
                 self._change(Changed(step.time, kind, key, each.object), assumed=each.node)
@@ -193,7 +194,7 @@ class _Replay:
                 self._delete(step.kind, step.key)
             return
         item = step.object
-        if not isinstance(item, dict) or (item.get("kind"), _key_of(item)) != (step.kind, step.key):
+        if not isinstance(item, dict) or (item.get("kind"), key_of(item)) != (step.kind, step.key):
             self._problems.setdefault(f"{step.kind} `{step.key}`: the recorded object is no {step.kind}")
             return
         known = self._recorded.object("Pod", step.key) if step.kind == "Pod" else None
@@ -206,7 +207,7 @@ class _Replay:
         if step.kind != "Pod":
             self._apply(self._cluster, step.object)
             return
-        if known is not None and _uid_of(known) != _uid_of(step.object):
+        if known is not None and uid_of(known) != uid_of(step.object):
             self._delete("Pod", step.key)  # another pod of that name
         self._note_eviction(step.object)
         self._change_pod(step.key, step.object, assumed)
@@ -219,8 +220,8 @@ class _Replay:
                 # Bound by others, or before the recording began, or of another scheduler.
                 self._apply(self._cluster, _on(item, node))
                 return
-            pod = self._pods[key] = _Pod(key, _uid_of(item) or key, self._now, item, PodOutcome(
-                key, _uid_of(item) or key, self._now))
+            pod = self._pods[key] = _Pod(key, uid_of(item) or key, self._now, item, PodOutcome(
+                key, uid_of(item) or key, self._now))
             self._outcomes[id(pod.outcome)] = pod.outcome
         pod.item = item
         if pod.outcome.recorded is None and (node := str((item.get("spec") or {}).get("nodeName") or "")):
@@ -296,23 +297,20 @@ class _Replay:
     def _is_ours(self, key: str, item: Json) -> bool:
         if (item.get("status") or {}).get("phase") in _FINISHED:
             return False
-        if (_uid_of(item) or key) in self._overview.decided or self._settings.foreign_pods:
+        if (uid_of(item) or key) in self._overview.decided or self._settings.foreign_pods:
             return True
         return str((item.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER) in self._names
 
     def _note_eviction(self, item: Json) -> None:
-        uid = _uid_of(item)
+        uid = uid_of(item)
         if not uid or uid in self._evicted:
             return
-        for condition in (item.get("status") or {}).get("conditions") or ():
-            if isinstance(condition, dict) and condition.get("type") == "DisruptionTarget" and (
-                    condition.get("status") == "True"):
-                self._evicted.add(uid)
-                known = self._recorded.pod(_key_of(item))
-                self._recorded_evictions.append(Eviction(
-                    self._now, _key_of(item), "" if known is None else known.node_name,
-                    str(condition.get("reason") or ""), str(condition.get("message") or "")))
-                return
+        if (condition := disruption_of(item)) is not None:
+            self._evicted.add(uid)
+            known = self._recorded.pod(key_of(item))
+            self._recorded_evictions.append(Eviction(
+                self._now, key_of(item), "" if known is None else known.node_name,
+                str(condition.get("reason") or ""), str(condition.get("message") or "")))
 
     # The replay
 
@@ -388,14 +386,14 @@ class _Replay:
         if (pod.uid or pod.key) not in self._overview.victims or pod.key in self._overview.own_deletions:
             return False
         known = self._recorded.object("Pod", pod.key)
-        return known is not None and _uid_of(known) == pod.uid
+        return known is not None and uid_of(known) == pod.uid
 
     def patch(self, original: Json, modified: Json) -> Json:
         """Write an object into the cluster of the replay."""
         if original == modified:
             return modified
         metadata = modified.get("metadata") or {}
-        pod = self._pods.get(_key_of(modified)) if modified.get("kind") == "Pod" else None
+        pod = self._pods.get(key_of(modified)) if modified.get("kind") == "Pod" else None
         if pod is not None:
             before = (original.get("metadata") or {}).get("annotations") or {}
             after = metadata.get("annotations") or {}
@@ -405,7 +403,7 @@ class _Replay:
 
     def delete(self, item: Json) -> None:
         """Remove an object from the cluster of the replay."""
-        self._cluster.delete(str(item["kind"]), _key_of(item))
+        self._cluster.delete(str(item["kind"]), key_of(item))
 
     def _object(self, pod: _Pod) -> Json:
         """Return the recorded pod as the replay's cluster has it."""
@@ -474,20 +472,6 @@ def _on(item: Json, node: str) -> dict[str, Any]:
     if node:
         spec["nodeName"] = node
     return {**item, "spec": spec}
-
-
-def _uid_of(item: Json) -> str:
-    uid = (item.get("metadata") or {}).get("uid")
-    return uid if isinstance(uid, str) else ""
-
-
-def _key_of(item: Json) -> str:
-    """Return `namespace/name` or `name`; empty for an object without a name."""
-    metadata = item.get("metadata")
-    if not isinstance(metadata, dict) or not metadata.get("name"):
-        return ""
-    namespace = metadata.get("namespace") or ("default" if item.get("kind") == "Pod" else "")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def _rank(item: object) -> int:

@@ -13,10 +13,10 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from koordpolicy.engine.files import create_private, make_own_directory, open_own, open_regular
 
@@ -156,15 +156,31 @@ class SegmentFile:
             self.size += written
 
 
-class SegmentReader:
-    """The records of one segment, read block by block."""
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place between two blocks of a segment, from which another reader goes on."""
 
-    def __init__(self, path: Path) -> None:
+    offset: int
+    """In bytes from the start of the file."""
+    stream: Any = field(repr=False)
+    """The decompressor there; it is copied before it is used."""
+
+
+class SegmentReader:
+    """The records of one segment, read block by block.
+
+    A segment that is being written is iterated again and again: each iteration yields the records that were added.
+    """
+
+    def __init__(self, path: Path, at: Position | None = None) -> None:
+        """`at` is a position in the same segment, from which it is read on."""
         self.path = path
         self.fault = ""
         """Why the segment ended before its file did, after the last record was read; empty if it did not."""
-        self.intact_bytes = 0
+        self.intact_bytes = 0 if at is None else at.offset
         """The bytes of the file that could be read."""
+        self._stream = zlib.decompressobj() if at is None else at.stream.copy()
+        self._first = at is None
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the records; a block that is cut off or damaged ends them, and `fault` says why.
@@ -174,36 +190,55 @@ class SegmentReader:
         Raises:
             OSError: the file cannot be read, is a link, or not a file.
         """
-        first = True
+        for records in self.blocks():
+            yield from records
+
+    @property
+    def position(self) -> Position:
+        """The place after the block that was read last."""
+        return Position(self.intact_bytes, self._stream.copy())
+
+    def blocks(self) -> Iterator[list[Record]]:
+        """Yield the records block by block, as iteration does; `position` is that after the block.
+
+        Raises:
+            OSError: the file cannot be read, is a link, or not a file.
+        """
+        self.fault = ""
         for block in self._blocks():
             try:
                 records = decode_block(block)
             except RecordError as error:
                 self.fault = f"a block holds no records: {error}"
                 return
-            for record in records:
-                if first and not isinstance(record, Header):
-                    self.fault = "it does not begin with a header"
+            for number, record in enumerate(records):
+                self.fault = self._fault_of(record)
+                if self.fault:
+                    yield records[:number]
                     return
-                if isinstance(record, Header) and (not first or record.format != FORMAT):
-                    self.fault = "it has a second header" if not first else (
-                        f"it has format {record.format}, and this program reads format {FORMAT}")
-                    return
-                if not 0 <= getattr(record, "time", 0) <= _LAST:
-                    self.fault = f"it has the time {record.time}"  # type: ignore[union-attr]
-                    return
-                first = False
-                yield record
-        if first and not self.fault:
+            yield records
+        if self._first and not self.fault:
             self.fault = "it is empty"
+
+    def _fault_of(self, record: Record) -> str:
+        first, self._first = self._first, False
+        if first and not isinstance(record, Header):
+            return "it does not begin with a header"
+        if isinstance(record, Header) and (not first or record.format != FORMAT):
+            return "it has a second header" if not first else (
+                f"it has format {record.format}, and this program reads format {FORMAT}")
+        if not 0 <= (time := getattr(record, "time", 0)) <= _LAST:
+            return f"it has the time {time}"
+        return ""
 
     def _blocks(self) -> Iterator[bytes]:
         with os.fdopen(open_regular(self.path), "rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
-                self.fault = "it is no segment of a flight recording"
-                return
-            self.intact_bytes = len(MAGIC)
-            stream = zlib.decompressobj()
+            if not self.intact_bytes:
+                if file.read(len(MAGIC)) != MAGIC:
+                    self.fault = "it is no segment of a flight recording"
+                    return
+                self.intact_bytes = len(MAGIC)
+            file.seek(self.intact_bytes)
             while head := file.read(_FRAME.size):
                 if len(head) < _FRAME.size:
                     self.fault = "its last block is cut off"
@@ -220,15 +255,15 @@ class SegmentReader:
                     self.fault = "a block is damaged"
                     return
                 try:
-                    block = stream.decompress(packed, size + 1)
+                    block = self._stream.decompress(packed, size + 1)
                 except zlib.error as error:
                     self.fault = f"a block cannot be decompressed: {error}"
                     return
                 if len(block) != size:
                     self.fault = "a block has another length than it says"
                     return
-                yield block
                 self.intact_bytes += _FRAME.size + packed_size
+                yield block
 
 
 def name_of(time: int) -> str:

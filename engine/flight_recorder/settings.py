@@ -11,6 +11,7 @@ from koordpolicy.engine.kubernetes.release import release
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
+from koordpolicy.engine.source import PolicyError, Problem
 
 from .records import RecordedChoice, RecordedProfile, RecordedSettings
 
@@ -48,6 +49,20 @@ def settings_from(recorded: RecordedSettings) -> Settings:
         recorded.binding_timeout, recorded.foreign_pods,
         release(recorded.kubernetes) if recorded.kubernetes else None,
     )
+
+
+def replay_settings(recorded: RecordedSettings, registry: Registry) -> Settings:
+    """Return the settings of records, for a replay under the policies of a registry.
+
+    Raises:
+        PolicyError: they cannot be used.
+    """
+    try:
+        settings = settings_from(recorded)
+    except ValueError as error:
+        raise PolicyError([Problem(f"the settings of the recording cannot be used: {error}",
+                                   code="recording")]) from None
+    return with_named_profiles(settings, registry)
 
 
 def with_named_profiles(settings: Settings, registry: Registry) -> Settings:

@@ -440,3 +440,185 @@ export interface Versions {
   cluster: number;
   servers: number;
 }
+
+/** The timeline of a flight recording, in spans of equal length. Times are in seconds since the epoch. */
+export interface TimelineView {
+  recorded: boolean;
+  complete: boolean;
+  segments: number;
+  segmentsRead: number;
+  start: number;
+  end: number;
+  width: number;
+  times: number[];
+  nodes: number[];
+  bound: number[];
+  waiting: number[];
+  cpu: number[];
+  memory: number[];
+  placed: number[];
+  refused: number[];
+  evicted: number[];
+  policies: TimelinePolicies[];
+  gaps: TimelineGap[];
+  notes: string[];
+}
+
+/** Other policies became active, or the first ones that were recorded. */
+export interface TimelinePolicies {
+  time: number;
+  generation: number;
+  digest: string;
+  added: string[];
+  removed: string[];
+  changed: string[];
+}
+
+/** A time about which the recording knows nothing, or not everything. */
+export interface TimelineGap {
+  start: number;
+  end: number;
+  dropped: number;
+  reason: string;
+}
+
+/** The recorded cluster at a time, and what was decided before it. */
+export interface MomentView {
+  time: number;
+  nodes: number;
+  bound: number;
+  waiting: MomentPod[];
+  waitingLeftOut: number;
+  generation: number;
+  digest: string;
+  policies: RecordedPolicy[];
+  decisions: RecordedDecision[];
+  refused: string;
+  help: string;
+}
+
+/** A pod that waited. */
+export interface MomentPod {
+  key: string;
+  reasons: RecordedReason[];
+}
+
+/** A reason why nodes were refused, as recorded. */
+export interface RecordedReason {
+  plugin: string;
+  rule: string;
+  reason: string;
+  nodes: number;
+}
+
+/** A plugin of the scheduler then, compared with the console's policies. */
+export interface RecordedPolicy {
+  name: string;
+  state: string;
+}
+
+/** A scheduling cycle, as recorded. */
+export interface RecordedDecision {
+  time: number;
+  pod: string;
+  node: string | null;
+  passed: number;
+  score: number | null;
+  nextNode: string | null;
+  nextScore: number | null;
+  reasons: RecordedReason[];
+  nominated: string;
+  victims: string[];
+  generation: number;
+  milliseconds: number;
+}
+
+/** The last recorded decision about a pod until a time. */
+export interface RecordedDecisionView {
+  key: string;
+  decision: RecordedDecision | null;
+  node: string;
+}
+
+/** A replay that was started: how far it is, or its result. */
+export interface ReplayView {
+  number: number;
+  phase: string;
+  done: number;
+  of: number;
+  start: number;
+  end: number;
+  draft: boolean;
+  replaced: string[];
+  error: string;
+  faults: Fault[];
+  result: ReplayResult | null;
+}
+
+/** The result of a replay, as `koord-policy replay --recorded` computes it. */
+export interface ReplayResult {
+  pods: number;
+  counts: Record<string, number>;
+  waiting: number;
+  differences: ReplayDifference[];
+  differencesLeftOut: number;
+  recordedEvictions: ReplayEviction[];
+  evictions: ReplayEviction[];
+  evictionsLeftOut: number;
+  recordedWaits: ReplayWaits;
+  waits: ReplayWaits;
+  recordedUse: ReplayUse;
+  use: ReplayUse;
+  times: number[];
+  recordedSeries: ReplayUse[];
+  series: ReplayUse[];
+  recordedDecisions: number;
+  decisions: number;
+  samePolicies: boolean;
+  problems: string[];
+  seconds: number;
+}
+
+/** A pod for which the replay differs from the recording. */
+export interface ReplayDifference {
+  pod: string;
+  changes: string[];
+  recorded: ReplayPlacement | null;
+  replayed: ReplayPlacement | null;
+  delay: number;
+  reasons: Record<string, number>;
+}
+
+/** A pod got a node. */
+export interface ReplayPlacement {
+  node: string;
+  time: number;
+}
+
+/** An evicted pod. */
+export interface ReplayEviction {
+  time: number;
+  pod: string;
+  node: string;
+  by: string;
+  reason: string;
+}
+
+/** The seconds that pods waited for their first node. */
+export interface ReplayWaits {
+  pods: number;
+  mean: number;
+  p50: number;
+  p90: number;
+  p99: number;
+  most: number;
+}
+
+/** Mean requests in percent of what is allocatable, and mean numbers of pods. */
+export interface ReplayUse {
+  cpu: number;
+  memory: number;
+  gpu: number;
+  running: number;
+  pending: number;
+}

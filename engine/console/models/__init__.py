@@ -16,6 +16,7 @@ from .policies import FileView, PoliciesView
 from .search import SearchView
 from .servers import RuleRatesView, ServersView, Versions, WaitingView
 from .session import Session
+from .time import MomentView, RecordedDecisionView, ReplayView, TimelineView
 
 VIEWS: Final = (
     RefusalView,
@@ -27,5 +28,6 @@ VIEWS: Final = (
     CheckView, EvaluationView, EffectView, TestsView, CompletionView, DescriptionView,
     SearchView,
     ServersView, WaitingView, RuleRatesView, Versions,
+    TimelineView, MomentView, RecordedDecisionView, ReplayView,
 )
 """The models of whole answers."""

@@ -1,0 +1,206 @@
+"""The views of Time: the timeline of a flight recording, one of its moments, and the result of a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from koordpolicy.engine.explanation import shortened
+from koordpolicy.engine.flight_recorder.fields import Fields, need_recorded
+from koordpolicy.engine.flight_recorder.figures import Eviction, PodOutcome, RecordedReplay, Span, WaitFigures
+from koordpolicy.engine.flight_recorder.recorded_state import RecordedState
+from koordpolicy.engine.flight_recorder.recording import FlightRecording
+from koordpolicy.engine.flight_recorder.records import Decided
+from koordpolicy.engine.flight_recorder.settings import replay_settings
+from koordpolicy.engine.flight_recorder.timeline import Timeline
+from koordpolicy.engine.framework.points import Framework
+from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.source import PolicyError
+
+from .models.time import (
+    MomentPod,
+    MomentView,
+    RecordedDecision,
+    RecordedDecisionView,
+    RecordedPolicy,
+    RecordedReason,
+    ReplayDifference,
+    ReplayEviction,
+    ReplayPlacement,
+    ReplayResult,
+    ReplayUse,
+    ReplayWaits,
+    TimelineGap,
+    TimelinePolicies,
+    TimelineView,
+)
+
+POINTS: Final = 240
+"""The number of spans of a timeline."""
+_SECOND: Final = 1_000_000_000
+_MOST_NAMES: Final = 50
+_MOST_WAITING: Final = 100
+_MOST_DECISIONS: Final = 60
+_MOST_POLICIES: Final = 200
+_MOST_DIFFERENCES: Final = 500
+_MOST_EVICTIONS: Final = 200
+_MOST_PROBLEMS: Final = 50
+_WORST: Final = ("never", "later", "onlyReplayed", "sooner", "elsewhere")
+NO_RECORDING: Final = TimelineView(
+    recorded=False, complete=True, segments=0, segments_read=0, start=0, end=0, width=1, times=[], nodes=[], bound=[],
+    waiting=[], cpu=[], memory=[], placed=[], refused=[], evicted=[], policies=[], gaps=[], notes=[])
+
+
+def timeline_view(
+    timeline: Timeline, recording: FlightRecording, *, start: int, end: int, complete: bool, segments: int,
+    points: int = POINTS,
+) -> TimelineView:
+    """Return a timeline from `start` to `end` (ns since the epoch); `segments` is the number of those on the disk."""
+    spans = timeline.spans(start, end, points)
+    width = timeline.width * (round((spans[1].start - spans[0].start) / timeline.width) if len(spans) > 1 else 1)
+    return TimelineView(
+        recorded=True, complete=complete, segments=segments, segments_read=min(len(recording.segments), segments),
+        start=seconds(timeline.start), end=seconds(timeline.end), width=seconds(width),
+        times=[seconds(each.start) for each in spans], nodes=[each.nodes for each in spans],
+        bound=[each.bound for each in spans], waiting=[each.waiting for each in spans],
+        cpu=[each.cpu for each in spans], memory=[each.memory for each in spans],
+        placed=[each.placed for each in spans], refused=[each.refused for each in spans],
+        evicted=[each.evicted for each in spans],
+        policies=[TimelinePolicies(
+            time=seconds(each.time), generation=each.generation, digest=each.digest, added=_names(each.added),
+            removed=_names(each.removed), changed=_names(each.changed)) for each in timeline.changes],
+        gaps=[TimelineGap(start=seconds(each.start), end=seconds(each.end), dropped=each.dropped, reason=each.why)
+              for each in recording.gaps],
+        notes=[shortened(each) for each in recording.notes[-_MOST_PROBLEMS:]],
+    )
+
+
+def moment_view(moment: RecordedState, time: int, registry: Registry) -> MomentView:
+    """Return the recorded cluster at a time in numbers, with the last decisions.
+
+    Policies are compared with those of `registry`, the console's.
+    """
+    bound = 0
+    waiting = []
+    for (kind, key), item in moment.objects.items():
+        status = item.get("status")
+        finished = isinstance(status, dict) and status.get("phase") in ("Succeeded", "Failed")
+        if kind != "Pod" or finished:
+            continue
+        if moment.node_of(key):
+            bound += 1
+        elif not (item.get("metadata") or {}).get("deletionTimestamp"):
+            waiting.append(key)
+    last = sorted(moment.decided.values(), key=lambda each: (-each.time, each.pod))
+    refused = help_text = ""
+    try:
+        settings = replay_settings(moment.header.settings, registry)
+        need_recorded([Fields.of_plain(moment.header.fields)], settings.profiles, registry)
+    except PolicyError as error:
+        refused, help_text = error.problems[0].message, error.problems[0].help
+    return MomentView(
+        time=seconds(time), nodes=sum(kind == "Node" for kind, _ in moment.objects), bound=bound,
+        waiting=[MomentPod(key=key, reasons=_reasons(moment.decided.get(key)))
+                 for key in sorted(waiting)[:_MOST_WAITING]],
+        waiting_left_out=max(len(waiting) - _MOST_WAITING, 0),
+        generation=moment.policies.generation if moment.policies is not None else 0,
+        digest=moment.policies.digest if moment.policies is not None else "",
+        policies=_compared(moment, registry), decisions=[decision_of(each) for each in last[:_MOST_DECISIONS]],
+        refused=refused, help=help_text,
+    )
+
+
+def recorded_decision_view(key: str, decided: Decided | None, moment: RecordedState) -> RecordedDecisionView:
+    """Return the last recorded decision about a pod."""
+    return RecordedDecisionView(key=key, decision=None if decided is None else decision_of(decided),
+                                node=moment.node_of(key))
+
+
+def decision_of(decided: Decided) -> RecordedDecision:
+    """Return a recorded cycle."""
+    return RecordedDecision(
+        time=seconds(decided.time), pod=decided.pod, node=decided.node, passed=decided.passed, score=decided.score,
+        next_node=decided.next_node, next_score=decided.next_score, reasons=_reasons(decided),
+        nominated=decided.nominated, victims=[key for key, _ in decided.victims[:_MOST_NAMES]],
+        generation=decided.generation, milliseconds=decided.duration / 1e6)
+
+
+def replay_result(result: RecordedReplay, *, same_policies: bool) -> ReplayResult:
+    """Return the result of a replay; of long lists the first parts."""
+    differing = sorted(result.differing, key=_weight)
+    recorded, replayed = result.waits()
+    evictions = (result.recorded_evictions, result.evictions)
+    problems = [f"`{each.plugin}` at {each.point.value}: {each.message}" for each in result.errors]
+    return ReplayResult(
+        pods=len(result.pods), counts=result.counts(), waiting=result.waiting,
+        differences=[_difference(each) for each in differing[:_MOST_DIFFERENCES]],
+        differences_left_out=max(len(differing) - _MOST_DIFFERENCES, 0),
+        recorded_evictions=_evictions(evictions[0]), evictions=_evictions(evictions[1]),
+        evictions_left_out=sum(max(len(each) - _MOST_EVICTIONS, 0) for each in evictions),
+        recorded_waits=_waits(recorded), waits=_waits(replayed), recorded_use=_use(result.recorded_use),
+        use=_use(result.use), times=[seconds(each.start) for each in result.series],
+        recorded_series=[_use(each) for each in result.recorded_series], series=[_use(each) for each in result.series],
+        recorded_decisions=result.recorded_decisions, decisions=result.decisions, same_policies=same_policies,
+        problems=[shortened(each) for each in (*problems, *result.problems, *result.notes)[:_MOST_PROBLEMS]],
+        seconds=round(result.seconds, 3),
+    )
+
+
+def seconds(time: int) -> float:
+    """Return nanoseconds as seconds, in milliseconds."""
+    return time // 1_000_000 / 1000
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    return [*names[:_MOST_NAMES], *(["..."] if len(names) > _MOST_NAMES else [])]
+
+
+def _reasons(decided: Decided | None) -> list[RecordedReason]:
+    return [] if decided is None else [
+        RecordedReason(plugin=plugin, rule=rule, reason=shortened(reason), nodes=nodes)
+        for plugin, rule, reason, nodes in decided.reasons[:_MOST_NAMES]]
+
+
+def _compared(moment: RecordedState, registry: Registry) -> list[RecordedPolicy]:
+    then = moment.policies.plugins if moment.policies is not None else {}
+    plugins = {each.name: each for each in registry.of_framework(Framework.SCHEDULER)}
+    found = []
+    for name in sorted({*then, *plugins}):
+        plugin = plugins.get(name)
+        if plugin is None:
+            state = "absentNow"
+        elif name not in then:
+            state = "absentThen"
+        else:
+            state = "same" if then[name] == plugin.digest else "changed"
+        if state != "same" or (plugin is not None and plugin.span is not None):
+            found.append(RecordedPolicy(name=name, state=state))
+    return found[:_MOST_POLICIES]
+
+
+def _weight(pod: PodOutcome) -> tuple[int, float]:
+    return min(_WORST.index(change) for change in pod.changes), -abs(pod.delay)
+
+
+def _difference(pod: PodOutcome) -> ReplayDifference:
+    reasons = pod.reasons if pod.replayed is None or "later" in pod.changes else pod.recorded_reasons
+    return ReplayDifference(
+        pod=pod.pod, changes=list(pod.changes), recorded=_placement(pod.recorded), replayed=_placement(pod.replayed),
+        delay=round(pod.delay, 3), reasons={shortened(each): nodes for each, nodes in (reasons or {}).items()})
+
+
+def _placement(found: tuple[str, int] | None) -> ReplayPlacement | None:
+    return None if found is None else ReplayPlacement(node=found[0], time=seconds(found[1]))
+
+
+def _evictions(evictions: Sequence[Eviction]) -> list[ReplayEviction]:
+    return [ReplayEviction(time=seconds(each.time), pod=each.pod, node=each.node, by=each.by,
+                           reason=shortened(each.reason)) for each in evictions[:_MOST_EVICTIONS]]
+
+
+def _use(span: Span) -> ReplayUse:
+    return ReplayUse(cpu=span.cpu, memory=span.memory, gpu=span.gpu, running=span.running, pending=span.pending)
+
+
+def _waits(found: WaitFigures) -> ReplayWaits:
+    return ReplayWaits(pods=found.pods, mean=found.mean, p50=found.p50, p90=found.p90, p99=found.p99, most=found.most)

@@ -1,0 +1,260 @@
+"""Time: the timeline of a recording, the cluster at its moments, and replays under other policies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.compile import compile_documents
+from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit
+from koordpolicy.engine.console.past import Past
+from koordpolicy.engine.console.replays import ReplayJobs
+from koordpolicy.engine.console.server import ConsoleServer, Static
+from koordpolicy.engine.documents import load
+from koordpolicy.engine.flight_recorder.recorder import FlightRecorder, RecorderSettings
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.serving.listeners import serving
+from koordpolicy.engine.source import Source
+
+from .conftest import HOT, NOW, OBJECTS, pod
+
+SECOND = 1_000_000_000
+START, END = "2026-01-02T12:00:00Z", "2026-01-02T12:01:00Z"
+COOL_ONLY = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: only-hot}
+spec:
+  filter:
+  - {name: hot, expression: "node.metadata.name == 'hot'", message: not hot}
+"""
+READS_MORE = COOL_ONLY.replace("node.metadata.name == 'hot'", "node.spec.?providerID.orValue('') == ''")
+Ask = Callable[..., Awaitable[tuple[int, Any]]]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A minute of the cluster of `conftest` under its policy: at 10 s a pod comes and is placed, at 60 s it ends."""
+    directory = tmp_path_factory.mktemp("flight")
+    now = NOW
+    plugins = compile_documents(load([Source("0.yaml", HOT)]))
+    live = Live(Registry.of((*builtins(), *plugins), generation=1))
+    cluster = Cluster(OBJECTS)
+    recorder = FlightRecorder(directory, RecorderSettings("test", Settings()), live, clock=lambda: now)
+    loop = SchedulingLoop(cluster, live, Settings(), clock=lambda: now, cycle_observers=[recorder])
+    recorder.start(cluster)
+    list(loop.schedule_all())
+    now = NOW + 10 * SECOND
+    cluster.upsert(pod("late", "1"))
+    list(loop.schedule_all())
+    now = NOW + 60 * SECOND
+    cluster.delete("Pod", "shop/late")
+    recorder.close()
+    loop.close()
+    return directory
+
+
+@pytest.fixture
+def serve(state, tmp_path) -> Callable[..., None]:
+    (tmp_path / "index.html").write_text("", encoding="utf-8")
+
+    def run(scenario: Callable[[Ask], Awaitable[None]], past: Past | None, **more: Any) -> None:
+        console = ConsoleServer(state, Guard(rate=RateLimit(1e9, 1e9)), Static(tmp_path), past=past, seconds=60, **more)
+        console.start()
+
+        async def main() -> None:
+            async with serving(console.application(), "127.0.0.1", 0, None) as url, aiohttp.ClientSession() as session:
+
+                async def ask(path: str, body: Any = None) -> tuple[int, Any]:
+                    async with session.request("GET" if body is None else "POST", f"{url}/api/v1/{path}",
+                                               json=body) as answer:
+                        return answer.status, json.loads(await answer.text())
+
+                await scenario(ask)
+
+        try:
+            asyncio.run(main())
+        finally:
+            console.close()
+
+    return run
+
+
+async def finished(ask: Ask, number: int) -> dict[str, Any]:
+    """Wait until a replay has ended."""
+    while True:
+        status, view = await ask(f"replay/state?number={number}")
+        assert status == 200, view
+        if view["phase"] in ("done", "failed", "cancelled"):
+            return view
+
+
+async def complete(ask: Ask, query: str = "") -> dict[str, Any]:
+    """Wait until the timeline is that of all that was written."""
+    while True:
+        status, view = await ask(f"timeline{query}")
+        assert status == 200, view
+        if view["complete"] and view["segmentsRead"]:
+            return view
+
+
+def test_without_a_recording_the_timeline_says_so_and_the_rest_how_to_show_one(serve):
+    async def scenario(ask: Ask) -> None:
+        assert (await ask("timeline"))[1]["recorded"] is False
+        for path, body in (("moment?at=2026-01-02T12:00:00Z", None), ("map?at=2026-01-02T12:00:00Z", None),
+                           ("replay/start", {"start": START, "end": END}), ("replay/state?number=1", None)):
+            status, view = await ask(path, body)
+            assert (status, view["error"]) == (
+                404, "the console shows no flight recording: start it with `--recorded DIR`"), path
+
+    serve(scenario, None)
+
+
+def test_the_timeline_has_what_happened_in_the_time_that_is_shown(serve, recording):
+    async def scenario(ask: Ask) -> None:
+        view = await complete(ask)
+        assert (view["start"], view["end"], view["segments"]) == (NOW / SECOND, NOW / SECOND + 60, 1)
+        assert (view["bound"][0], view["bound"][9], view["bound"][10], view["bound"][60]) == (2, 2, 3, 2)
+        assert (view["placed"][0], view["refused"][0], view["placed"][10]) == (1, 1, 1)
+        assert [each["generation"] for each in view["policies"]] == [1]
+        part = await complete(ask, "?start=2026-01-02T12:00:05Z&end=2026-01-02T12:00:15Z")
+        assert (part["times"][0], len(part["times"]), sum(part["placed"])) == (NOW / SECOND + 5, 11, 1)
+        assert (await ask("timeline?start=yesterday"))[0] == 400
+
+    serve(scenario, Past(recording))
+
+
+def test_a_moment_shows_the_decisions_before_it_and_the_policies_then(serve, recording):
+    async def scenario(ask: Ask) -> None:
+        _, view = await ask("moment?at=2026-01-02T12:00:30Z")
+        assert (view["nodes"], view["bound"], [each["key"] for each in view["waiting"]]) == (3, 3, ["shop/web-3"])
+        assert [(each["pod"], each["node"]) for each in view["decisions"]] == [
+            ("shop/late", "cool"), ("shop/web-2", "cool"), ("shop/web-3", None)]
+        assert [each["reason"] for each in view["waiting"][0]["reasons"]] == ["Insufficient cpu"]
+        assert view["policies"] == [{"name": "keep-off-hot-nodes", "state": "same"}]
+        assert view["refused"] == ""
+        _, early = await ask("moment?at=2026-01-02T11:00:00Z")
+        assert early["error"].startswith("nothing is recorded of this time: its first segment is `20260102T120000")
+
+    serve(scenario, Past(recording))
+
+
+def test_every_view_can_be_of_a_moment(serve, recording):
+    async def scenario(ask: Ask) -> None:
+        _, then = await ask("node?name=cool&at=2026-01-02T12:00:30Z")
+        _, now = await ask("node?name=cool")
+        assert ([each["key"] for each in then["pods"]], [each["key"] for each in now["pods"]]) == (
+            ["shop/web-1", "shop/web-2", "shop/late"], ["shop/web-1"])
+        _, view = await ask("pod?key=shop/late&at=2026-01-02T12:00:30Z")
+        assert (view["node"], view["chosen"]) == ("cool", "cool")
+        assert (await ask("pod?key=shop/late&at=2026-01-02T12:00:05Z"))[0] == 404
+        _, recorded = await ask("recorded-decision?key=shop/late&at=2026-01-02T12:00:30Z")
+        assert (recorded["node"], recorded["decision"]["node"], recorded["decision"]["time"]) == (
+            "cool", "cool", NOW / SECOND + 10)
+        _, view = await ask("map?at=2026-01-02T12:00:30Z")
+        assert view["now"] == "2026-01-02T12:00:30Z"
+        assert (await ask("map?at=noon"))[0] == 400
+
+    serve(scenario, Past(recording))
+
+
+def test_what_was_not_recorded_is_refused_by_its_name(serve, recording):
+    async def scenario(ask: Ask) -> None:
+        status, view = await ask("colour?expression=node.spec.podCIDR&at=2026-01-02T12:00:30Z")
+        assert (status, view["error"], view["faults"][0]["help"]) == (
+            200, "the recording does not contain Node.spec.podCIDR", "record with `--record-fields Node.spec.podCIDR`")
+        _, view = await ask("colour?expression=requested.cpu&at=2026-01-02T12:00:30Z")
+        assert view["numbers"] == [4000, 0, 0]
+        _, view = await ask("replay/start", {"start": START, "end": END, "text": READS_MORE})
+        view = await finished(ask, view["number"])
+        assert (view["phase"], view["error"]) == (
+            "failed", "the recording does not contain Node.spec.providerID (read by `only-hot`)")
+
+    serve(scenario, Past(recording))
+
+
+def test_the_policies_that_decided_decide_the_same_and_a_draft_otherwise(serve, recording):
+    async def scenario(ask: Ask) -> None:
+        for text, counts, differences in (
+            ("", {"same": 2, "neither": 1}, []),
+            (COOL_ONLY, {"never": 2, "neither": 1}, [("shop/late", ["never"]), ("shop/web-2", ["never"])]),
+        ):
+            _, view = await ask("replay/start", {"start": START, "end": END, "text": text})
+            view = await finished(ask, view["number"])
+            assert (view["phase"], view["done"], view["of"], view["draft"]) == ("done", 3, 3, bool(text)), view
+            result = view["result"]
+            assert {name: number for name, number in result["counts"].items() if number} == counts
+            assert sorted((each["pod"], each["changes"]) for each in result["differences"]) == differences
+            assert result["samePolicies"] is not bool(text)
+            assert len(result["series"]) == len(result["recordedSeries"]) == len(result["times"]) == 60
+        _, view = await ask("replay/start", {"start": "2026-01-02T12:00:05Z", "end": "2026-01-02T12:00:20Z"})
+        view = await finished(ask, view["number"])
+        assert (view["of"], view["result"]["counts"]["same"]) == (1, 1)
+
+    serve(scenario, Past(recording))
+
+
+def test_a_replay_that_cannot_be_is_refused(serve, recording):
+    async def scenario(ask: Ask) -> None:
+        assert await ask("replay/start", {"start": END, "end": START}) == (
+            400, {"error": "the start of a replay is after its end", "faults": []})
+        assert (await ask("replay/start", {"start": START, "end": "soon"}))[0] == 400
+        assert (await ask("replay/start", {"start": START}))[0] == 400
+        assert (await ask("replay/state?number=7"))[0] == 404
+        assert (await ask("replay/state?number=-1"))[0] == 400
+        _, view = await ask("replay/start", {"start": START, "end": END, "text": "kind: SchedulerPlugin"})
+        view = await finished(ask, view["number"])
+        assert (view["phase"], view["faults"][0]["severity"]) == ("failed", "error")
+
+    serve(scenario, Past(recording))
+
+
+def test_a_replay_ends_at_its_deadline_and_when_it_is_cancelled(state, recording, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    original = ReplayJobs._registry
+
+    def slow(self: ReplayJobs, job: Any) -> Registry:
+        begun.set()
+        assert go_on.wait(60)
+        return original(self, job)
+
+    monkeypatch.setattr(ReplayJobs, "_registry", slow)
+    replays = ReplayJobs(Past(recording))
+    try:
+        numbers = [replays.start(state.policies, NOW, NOW + 60 * SECOND).number for _ in range(4)]
+        assert begun.wait(60)
+        with pytest.raises(NotPermitted):
+            replays.start(state.policies, NOW, NOW)
+        for number in numbers:
+            replays.cancel(number)
+        go_on.set()
+        while not all(replays.state(number).phase == "cancelled" for number in numbers):
+            pass
+        hasty = ReplayJobs(Past(recording), limit=0.0)
+        number = hasty.start(state.policies, NOW, NOW + 60 * SECOND).number
+        while (view := hasty.state(number)).phase != "failed":
+            pass
+        assert view.error == "it takes more than 0 s: choose a shorter time"
+        hasty.close()
+    finally:
+        go_on.set()
+        replays.close()
+
+
+def test_the_last_state_is_the_end_of_the_recording(state, recording):
+    past = Past(recording)
+    last = past.last_state(state.policies)
+    assert (last.now, sorted(last.cluster.objects("Pod"))) == (NOW + 60 * SECOND, [
+        "shop/web-1", "shop/web-2", "shop/web-3"])
+    assert past.last_state(state.policies, NOW + 30 * SECOND).cluster.pod("shop/late").node_name == "cool"
