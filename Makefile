@@ -125,6 +125,8 @@ lock: $(TOOLS)  ## Renew requirements/*.txt after a change of pyproject.toml; LO
 	$(COMPILE) pyproject.toml --extra bench --constraint requirements/dev.txt --output-file requirements/bench.txt
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["web"], sep="\n")' \
 	  | $(COMPILE) - --constraint requirements/dev.txt --output-file requirements/web.txt
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["certificates"], sep="\n")' \
+	  | $(COMPILE) - --constraint requirements/dev.txt --output-file requirements/certificates.txt
 
 types: $(TOOLS)  ## Generate schemas/kubernetes/core.json from the installed kubernetes package
 	$(BIN)/python tools/generate_kubernetes_types.py

@@ -21,6 +21,7 @@ WANTED = {
     "dev": [*RUNTIME, *EXTRAS["dev"]],
     "bench": [*RUNTIME, *EXTRAS["bench"]],
     "web": EXTRAS["web"],
+    "certificates": EXTRAS["certificates"],
 }
 FILES = {name: PROJECT / "requirements" / f"{name}.txt" for name in WANTED}
 

@@ -20,7 +20,12 @@ from koordpolicy.engine.cli import crd
 from koordpolicy.engine.client.permissions import lease, rules
 from koordpolicy.engine.descheduler.live.permissions import DESCHEDULER
 from koordpolicy.engine.kubernetes.custom_resources import definitions
-from koordpolicy.engine.manager.permissions import MANAGER, MANAGER_NAMESPACE
+from koordpolicy.engine.manager.permissions import (
+    MANAGER,
+    MANAGER_CERTIFICATES,
+    MANAGER_NAMESPACE,
+    certificate_secret,
+)
 from koordpolicy.engine.scheduler.live import permissions
 
 ROOT: Final = Path(__file__).parents[1]
@@ -49,7 +54,7 @@ def render(text: str, values: Mapping[str, Any], *, namespace: str, files: Path)
         tag = _TAG.fullmatch(line.strip())
         words = tag[2].split() if tag is not None else []
         if words[:1] == ["if"]:
-            conditions.append(bool(_value(words[1], values, namespace)))
+            conditions.append(bool(_value(words[-1], values, namespace)) is (words[1] != "not"))
         elif words == ["end"]:
             conditions.pop()
         elif all(conditions):
@@ -119,10 +124,15 @@ class _Plain(yaml.SafeDumper):
 
 def rbac(
     component: str, documents: list[dict[str, Any]], source: str = "engine/scheduler/live/permissions.py", *,
-    plugins: str = "",
+    plugins: str = "", optional: tuple[str, list[dict[str, Any]]] | None = None,
 ) -> str:
-    """Return roles as a template of the chart; `plugins` is the account that gets the component's `extraRules`, too."""
+    """Return roles as a template of the chart; `plugins` is the account that gets the component's `extraRules`, too.
+
+    `optional` are further roles, with the value of the component by which they are switched on.
+    """
     more = ""
+    if optional is not None:
+        more = f"{{{{- if .Values.{component}.{optional[0]} }}}}\n---\n{_dumped(optional[1])}{{{{- end }}}}\n"
     if plugins:
         rules = f".Values.{component}.extraRules"
         role = _dumped(roles(f"{plugins}-plugins", plugins, [{"verbs": [_RULES]}], [])).replace(
@@ -143,6 +153,9 @@ def templates() -> dict[Path, str]:
     extender = roles("koord-policy", "koord-policy", rules(permissions.EXTENDER), [])
     manager = roles("koord-policy-manager", "koord-policy-manager", rules(MANAGER),
                     rules((*MANAGER_NAMESPACE, *lease("koord-policy-manager"))))
+    certificates = roles(
+        "koord-policy-manager-certificates", "koord-policy-manager", rules(MANAGER_CERTIFICATES),
+        rules(certificate_secret("{{ .Values.manager.tlsSecret }}")))
     descheduler = roles("koord-policy-descheduler", "koord-policy-descheduler", rules(DESCHEDULER),
                         rules(lease("koord-descheduler")))
     agent = roles("koord-policy-agent", "koord-policy-agent", rules(AGENT), [])
@@ -152,7 +165,8 @@ def templates() -> dict[Path, str]:
         CHART / "templates" / "extender-rbac.yaml": rbac("extender", extender, plugins="koord-policy"),
         CHART / "templates" / "descheduler-rbac.yaml": rbac(
             "descheduler", descheduler, "engine/descheduler/live/permissions.py"),
-        CHART / "templates" / "manager-rbac.yaml": rbac("manager", manager, "engine/manager/permissions.py"),
+        CHART / "templates" / "manager-rbac.yaml": rbac(
+            "manager", manager, "engine/manager/permissions.py", optional=("selfMadeCertificates", certificates)),
     }
 
 

@@ -9,10 +9,12 @@ Several may run: all serve webhooks, and the one that holds the Lease writes. SI
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
 import ssl
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from . import delegation
@@ -20,12 +22,13 @@ from .client_options import add_lease_arguments, add_limit_arguments, lease_of
 from .composition import LIVE_CLUSTER
 from .durations import seconds
 from .ending import end_at_signals, leave
-from .exits import Exit, Stop
+from .exits import Exit, Stop, refuse_given
 from .logs import add_format_argument, start_server_logs
 from .serving import address, listen, start_listener, tls_of
 from .terminal import write
 
 if TYPE_CHECKING:
+    from koordpolicy.engine.manager.certificate_rotation import CertificateSettings
     from koordpolicy.engine.manager.operations import ManagerOperations
     from koordpolicy.engine.manager.server import ManagerServer
     from koordpolicy.engine.serving.listeners import ListenerThread
@@ -37,12 +40,14 @@ examples:
   koord-policy manager --cluster kube --leader-elect=false
   koord-policy manager --cluster kube:staging --namespace koordinator-system --health-bind 127.0.0.1:8000
   koord-policy manager --cluster kube --webhook-bind 0.0.0.0:9876 --tls-cert tls.crt --tls-key tls.key
+  koord-policy manager --cluster kube --webhook-bind 0.0.0.0:9876 --webhook-certificates koord-policy-manager-tls
 
 exit codes: 0 after SIGTERM, 1 the Lease was lost, 2 usage, 3 the kubeconfig is invalid
 """
 
 _GRACE_S: Final = 10.0
 _LEASE_NAME: Final = "koord-policy-manager"
+_SERVICE: Final = "koord-policy-manager"
 _NAMESPACE: Final = "koordinator-system"
 
 
@@ -75,6 +80,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-cert", metavar="FILE",
                        help="the certificate (PEM), which is read again when the file changes")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")
+    group.add_argument("--webhook-certificates", metavar="SECRET",
+                       help="make certificates for the webhooks, instead of `--tls-cert`: they are stored in this "
+                            "Secret of `--namespace`, and renewed, and their authority is written into the webhook "
+                            "configurations")
+    group.add_argument("--webhook-configuration", metavar="NAME",
+                       help="the name of the mutating and of the validating webhook configuration (default: "
+                            f"{_SERVICE})")
+    group.add_argument("--webhook-name", metavar="NAME", action="append",
+                       help="a DNS name or IP address by which the API server calls the webhooks, may be repeated "
+                            f"(default: {_SERVICE}.NAMESPACE.svc)")
     group.add_argument("--client-ca", metavar="FILE", help="take client certificates of this authority, too")
     delegation.add_arguments(group)
     add_format_argument(group)
@@ -89,9 +104,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     kind, _, context = options.cluster.partition(":")
     if kind != LIVE_CLUSTER:
         raise Stop("`--cluster` of a manager is a live one: `kube` or `kube:CONTEXT`")
-    tls = tls_of(options, certificates_optional=True)
+    tls = _context(options)
     if options.webhook_bind is not None and tls is None:
-        raise Stop("`--webhook-bind` needs `--tls-cert` and `--tls-key`: the API server calls webhooks over https only")
+        raise Stop("`--webhook-bind` needs `--tls-cert` and `--tls-key`, or `--webhook-certificates`: the API server "
+                   "calls webhooks over https only")
     start_server_logs(options.log_format)
     connect = partial(load_connection, context or None)
     operations = ManagerOperations(
@@ -100,8 +116,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         namespace=options.namespace, config_map=options.config_map,
         lease=lease_of(options, name=_LEASE_NAME, namespace=options.namespace),
         qps=30.0 if options.kube_api_qps is None else options.kube_api_qps, burst=options.kube_api_burst or 50,
-        sync_s=options.sync_period, parity=options.koordinator_parity)
-    server = ManagerServer(connect, settings, requests=operations.requests, ready=lambda: _say_ready(server))
+        sync_s=options.sync_period, parity=options.koordinator_parity, certificates=_certificates(options))
+    server = ManagerServer(connect, settings, requests=operations.requests, ready=lambda: _say_ready(server),
+                           context=tls)
     operations.follow(server)
     listeners = _listen(options, operations, server, tls)
     end_at_signals(server.stop, _GRACE_S)
@@ -117,6 +134,38 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     return Exit.OK
 
 
+def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
+    """Return the TLS context; one without certificate if the manager makes it."""
+    from koordpolicy.engine.serving.listeners import server_context  # noqa: PLC0415
+
+    if options.webhook_certificates is None:
+        refuse_given(options, ("webhook_configuration", "webhook_name"), "goes with `--webhook-certificates`")
+        return tls_of(options, certificates_optional=True)
+    refuse_given(options, ("tls_cert", "tls_key"), "goes without `--webhook-certificates`")
+    if options.webhook_bind is None:
+        raise Stop("`--webhook-certificates` goes with `--webhook-bind`")
+    if importlib.util.find_spec("cryptography") is None:
+        raise Stop("`--webhook-certificates` needs the package cryptography: "
+                   "pip install 'koord-policy[certificates]'")
+    if options.client_ca is not None and not Path(options.client_ca).is_file():
+        raise Stop(f"there is no file `{options.client_ca}`")
+    try:
+        return server_context(options.client_ca, optional=True)
+    except ssl.SSLError as error:
+        raise Stop(f"the file of `--client-ca` cannot be used: {error}") from None
+
+
+def _certificates(options: argparse.Namespace) -> CertificateSettings | None:
+    if options.webhook_certificates is None:
+        return None
+    from koordpolicy.engine.manager.certificate_rotation import CertificateSettings  # noqa: PLC0415 - of an extra
+
+    return CertificateSettings(
+        namespace=options.namespace, secret=options.webhook_certificates,
+        configuration=options.webhook_configuration or _SERVICE,
+        names=options.webhook_name or (f"{_SERVICE}.{options.namespace}.svc",))
+
+
 def _listen(
     options: argparse.Namespace, operations: ManagerOperations, server: ManagerServer, tls: ssl.SSLContext | None,
 ) -> list[ListenerThread]:
@@ -127,7 +176,8 @@ def _listen(
     listeners = []
     if options.webhook_bind is not None and tls is not None:
         app = Webhooks(server.objects, synced=lambda: server.synced, requests=operations.reviews).app()
-        app.cleanup_ctx.append(CertificateFiles(tls, options.tls_cert, options.tls_key).follow)
+        if options.tls_cert is not None:
+            app.cleanup_ctx.append(CertificateFiles(tls, options.tls_cert, options.tls_key).follow)
         host, port = options.webhook_bind
         listeners.append(start_listener(ListenerThread(app, host, port, tls), "--webhook-bind", (host, port)))
     return listeners + listen(lambda app, _: operations.endpoints.add_to(app), (

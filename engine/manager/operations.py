@@ -49,7 +49,7 @@ class ManagerOperations:
         lease, sync = HealthCheck("leaderElection", self._lease), HealthCheck("informer-sync", self._sync)
         self.endpoints = OperationEndpoints(
             Health({"healthz": [lease], "livez": [], "readyz": [
-                lease, sync, HealthCheck("shutdown", self._shutdown)]}),
+                lease, sync, HealthCheck("certificate", self._certificate), HealthCheck("shutdown", self._shutdown)]}),
             self.registry, configuration=self._configuration, access=access)
 
     def follow(self, server: ManagerServer) -> None:
@@ -83,6 +83,10 @@ class ManagerOperations:
         views = {} if server is None else {kind: informer.view for kind, informer in server.informers.items()}
         missing = [kind for kind, view in views.items() if not view.synced and not view.absent]
         return f"not all kinds are listed: {', '.join(missing)}"
+
+    def _certificate(self) -> str:
+        rotation = None if self._server is None else self._server.certificates
+        return "the webhooks have no certificate yet" if rotation is not None and not rotation.ready else ""
 
     def _shutdown(self) -> str:
         return "process is shutting down" if self._server is not None and self._server.stopping else ""

@@ -28,3 +28,17 @@ MANAGER_NAMESPACE: Final = (
     Permission("", "events", ("patch",), "the note of an event series"),
 )
 """Of the manager, in its namespace."""
+
+_CERTIFICATES: Final = "the certificates of the webhooks"
+_NAME: Final = "koord-policy-manager"
+
+MANAGER_CERTIFICATES: Final = tuple(
+    Permission("admissionregistration.k8s.io", plural, ("get", "patch"), "their authority", _NAME)
+    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"))
+"""Of a manager that makes certificates itself, cluster-wide."""
+
+
+def certificate_secret(name: str) -> tuple[Permission, ...]:
+    """Return the permissions for the Secret of such a manager, in its namespace."""
+    return (Permission("", "secrets", ("create",), _CERTIFICATES),
+            Permission("", "secrets", ("get", "patch"), _CERTIFICATES, name))

@@ -13,10 +13,11 @@ import asyncio
 import contextlib
 import enum
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
@@ -33,6 +34,9 @@ from koordpolicy.engine.kubernetes.vocabulary import SLO_CONFIG
 from .objects import CONFIG_MAPS, FOLLOWED, ManagedObjects
 from .reconciler import NodeReconciler, WriteRefused
 from .work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from .certificate_rotation import CertificateRotation, CertificateSettings
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -68,6 +72,8 @@ class ManagerSettings:
     qps: float = QPS
     burst: int = BURST
     sync_s: float = SYNC_S
+    certificates: CertificateSettings | None = None
+    """The certificates that the manager makes itself; None if they are files."""
     parity: bool = False
     """As Koordinator: pods without a report do not count in `maxUsageRequest`."""
 
@@ -77,11 +83,12 @@ class ManagerServer:
 
     def __init__(
         self, connect: Callable[[], Connection], settings: ManagerSettings, *, requests: RequestObserver | None = None,
-        ready: Callable[[], None] = lambda: None,
+        ready: Callable[[], None] = lambda: None, context: ssl.SSLContext | None = None,
     ) -> None:
         """`connect` returns a new connection; its errors are raised here. `requests` measures requests.
 
-        `ready` is called once, in the loop, when all lists have arrived.
+        `ready` is called once, in the loop, when all lists have arrived. `context` is that of the webhooks' listener,
+        for certificates that the manager makes itself.
         """
         self.settings = settings
         self.objects = ManagedObjects()
@@ -98,6 +105,7 @@ class ManagerServer:
         self.reconciler = NodeReconciler(
             self.objects, ClusterWriter(transports.writes), now=transports.watches.server_clock.nanoseconds,
             may_write=self.leads, parity=settings.parity)
+        self.certificates = self._rotation(context)
         self.informers = {
             each.resource.kind: Informer(
                 transports.watches, each.resource, self._deliver, listed=self._look_at_sync,
@@ -109,6 +117,13 @@ class ManagerServer:
         self._faults = RepeatedFaults()
         self._synced = False
         self.queue = WorkQueue()
+
+    def _rotation(self, context: ssl.SSLContext | None) -> CertificateRotation | None:
+        if self.settings.certificates is None or context is None:
+            return None
+        from .certificate_rotation import CertificateRotation  # noqa: PLC0415 - of an extra
+
+        return CertificateRotation(self._transports.writes, self.settings.certificates, context, leads=self.leads)
 
     @property
     def synced(self) -> bool:
@@ -157,6 +172,8 @@ class ManagerServer:
             for _ in range(WORKERS):
                 tasks.create_task(self._reconcile())
             tasks.create_task(self._sweep())
+            if self.certificates is not None:
+                tasks.create_task(self.certificates.run())
 
     async def _reconcile(self) -> None:
         while True:
@@ -244,6 +261,8 @@ class ManagerServer:
             self.io.call_soon(self._lead)
 
     def _lead(self) -> None:
+        if self.certificates is not None:
+            self.certificates.wake()
         self._configure()
         self._add_all()
 

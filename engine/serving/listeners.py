@@ -107,9 +107,15 @@ def tls_context(
 
     Raises `OSError` or `ssl.SSLError` for files that cannot be used.
     """
+    context = server_context(client_ca, optional=optional)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def server_context(client_ca: str | None = None, *, optional: bool = False) -> ssl.SSLContext:
+    """Return the context of `tls_context` without a certificate of the server."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
     if client_ca is not None:
         context.load_verify_locations(client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from tools import generate_deployment
+
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -51,6 +53,17 @@ def create_roles(admin: AdminClient, folder: str) -> None:
     for item in manifests(folder):
         if item["kind"] in ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
             create(admin, item)
+
+
+def create_optional_roles(admin: AdminClient, component: str, **values: bool) -> None:
+    """Creates the roles that a component of the chart has with these values."""
+    template = generate_deployment.CHART / "templates" / f"{component}-rbac.yaml"
+    defaults = yaml.safe_load((generate_deployment.CHART / "values.yaml").read_text())
+    defaults[component] |= {"enabled": True, **values}
+    text = generate_deployment.render(
+        template.read_text(), defaults, namespace=NAMESPACE, files=generate_deployment.CHART)
+    for item in yaml.safe_load_all(text):
+        create(admin, item)
 
 
 def scheduler_kubeconfig(cluster: ControlPlane | NamedCluster, directory: Path) -> Path:

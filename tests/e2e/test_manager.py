@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +25,7 @@ from .build import binary
 from .control_plane import AdminClient, ApiError, ControlPlane
 from .custom_resources import ALL, COLOCATION_PROFILE, ELASTIC_QUOTA, NODE_METRIC, NODE_SLO, define
 from .nodes import add_node
-from .roles import NAMESPACE, account_kubeconfig, create_roles
+from .roles import NAMESPACE, account_kubeconfig, create_optional_roles, create_roles
 from .scheduler_process import GRACE_S, until
 
 CONFIG = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -222,6 +224,79 @@ def hooked(admin: AdminClient, kubeconfig: Path, tmp_path: Path) -> Iterator[Man
         finally:
             for kind in ("mutating", "validating"):
                 admin.delete(f"{registration}/{kind}webhookconfigurations/manager")
+
+
+def registration(name: str, url: str, path: str, resource: str) -> dict[str, Any]:
+    """A webhook of the namespace of the test, without an authority."""
+    return {"metadata": {"name": name}, "webhooks": [{
+        "name": f"{path[1:]}.koordinator.sh", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail", "timeoutSeconds": 10, "clientConfig": {"url": url + path},
+        "namespaceSelector": {"matchLabels": {"hooked": "true"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["*"], "resources": [resource],
+                   "operations": ["CREATE"]}]}]}
+
+
+def test_the_api_server_trusts_certificates_that_managers_make_and_renew(
+    admin: AdminClient, namespace: str, kubeconfig: Path, tmp_path: Path,
+):
+    create_optional_roles(admin, "manager", selfMadeCertificates=True)
+    admin.merge(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"hooked": "true"}}})
+    kinds = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
+    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/koord-policy-manager-tls"
+    options = ("--webhook-bind", "127.0.0.1:0", "--webhook-certificates", "koord-policy-manager-tls",
+               "--webhook-name", "127.0.0.1", "--health-bind", "127.0.0.1:0")
+    pods = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+
+    def answers() -> bool:
+        try:
+            admin.create(pods, pod("web", {}, requests={"cpu": "1"}))
+        except ApiError as error:
+            if "failed calling webhook" not in error.body:
+                raise
+            return False
+        return True
+
+    def call(url: str) -> None:
+        """Let the API server call the webhooks there."""
+        for kind, path in (("mutating", "/mutate-pod"), ("validating", "/validate-pod")):
+            webhooks = [{"name": f"{path[1:]}.koordinator.sh", "clientConfig": {"url": url + path}}]
+            admin.request("PATCH", f"{kinds.format(kind)}/koord-policy-manager", {"webhooks": webhooks},
+                          content_type="application/strategic-merge-patch+json")
+
+    with ManagerProcess(kubeconfig, tmp_path, *options, leader_elect=True) as leader:
+        url, health = leader.urls()
+        for kind, path in (("mutating", "/mutate-pod"), ("validating", "/validate-pod")):
+            admin.create(kinds.format(kind), registration("koord-policy-manager", url, path, "pods"))
+        until(answers)
+        assert urllib.request.urlopen(f"{health}/readyz").status == 200
+        first = admin.get(secret)["data"]
+        authority = {key: first[key] for key in ("ca.crt", "ca.key")}
+        # Another replica serves the same; the API server calls it from now on.
+        with ManagerProcess(kubeconfig, tmp_path, *options, leader_elect=True) as standby:
+            url, health = standby.urls()
+            until(lambda: ready(health))
+            call(url)
+            until(answers)
+            assert admin.get(secret)["data"] == first
+        # A certificate for other names is made anew by the same authority, at the next start of a leader.
+        assert leader.stop() == 0
+    with ManagerProcess(kubeconfig, tmp_path, *options, "--webhook-name", "localhost", leader_elect=True) as other:
+        url, _ = other.urls()
+        call(url.replace("127.0.0.1", "localhost"))
+        until(answers)
+        later = admin.get(secret)["data"]
+        assert later["tls.crt"] != first["tls.crt"]
+        assert {key: later[key] for key in authority} == authority
+    for kind in ("mutating", "validating"):
+        admin.delete(f"{kinds.format(kind)}/koord-policy-manager")
+
+
+def ready(url: str) -> bool:
+    try:
+        return bool(urllib.request.urlopen(f"{url}/readyz").status == 200)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
 
 
 def pod(name: str, labels: dict[str, str], **resources: dict[str, str]) -> dict[str, Any]:

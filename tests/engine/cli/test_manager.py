@@ -10,6 +10,12 @@ from .conftest import Run
 @pytest.mark.parametrize(("arguments", "message"), [
     (("--cluster", "examples/cluster"), "`--cluster` of a manager is a live one: `kube` or `kube:CONTEXT`"),
     (("--cluster", "kube", "--webhook-bind", "127.0.0.1:0"), "`--webhook-bind` needs `--tls-cert` and `--tls-key`"),
+    (("--cluster", "kube", "--webhook-certificates", "tls"), "`--webhook-certificates` goes with `--webhook-bind`"),
+    (("--cluster", "kube", "--webhook-name", "a"), "`--webhook-name` goes with `--webhook-certificates`"),
+    (("--cluster", "kube", "--webhook-certificates", "tls", "--tls-cert", "a"),
+     "`--tls-cert` goes without `--webhook-certificates`"),
+    (("--cluster", "kube", "--webhook-certificates", "tls", "--webhook-bind", "127.0.0.1:0", "--client-ca", "none"),
+     "there is no file `none`"),
     (("--cluster", "kube", "--tls-cert", "a"), "`--tls-cert` and `--tls-key` go together"),
     (("--cluster", "kube", "--leader-elect=false", "--leader-elect-resource-name", "x"),
      "goes without `--leader-elect=false`"),
