@@ -5,8 +5,6 @@ from typing import Any
 
 from koordpolicy.engine.client.server_calls import Caller, EndpointAnswer
 
-from .fake_server import serve  # noqa: F401 - a fixture
-
 
 def test_an_answer_is_plain_data_and_a_missing_page_is_reported(serve):
     server = serve()

@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from .fake_server import serve  # noqa: F401 - a fixture
