@@ -42,13 +42,13 @@ from .terminal import warn, write
 if TYPE_CHECKING:
     from koordpolicy.engine.cluster.cluster import Cluster
     from koordpolicy.engine.cluster.kinds import Read
+    from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
     from koordpolicy.engine.framework.registry import Plugin, Registry
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler
     from koordpolicy.engine.scheduler.extender.loaded import Loaded
     from koordpolicy.engine.scheduler.extender.pod_binder import PodBinder
     from koordpolicy.engine.scheduler.extender.server import Server
-    from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster
 
     from . import Builtins
 
@@ -317,7 +317,7 @@ def loader(
 def _watched(source: str, cluster: Cluster, reads: Iterable[Read]) -> WatchedCluster:
     """Return a live cluster that is watched and listed; raises `PolicyError` if it cannot be reached."""
     from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
-    from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster  # noqa: PLC0415
+    from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster  # noqa: PLC0415
 
     watched = WatchedCluster(load_connection(source.partition(":")[2] or None), cluster, reads)
     watched.start()

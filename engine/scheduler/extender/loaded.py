@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
 from koordpolicy.engine.reload.reloader import Reloader
 from koordpolicy.engine.reload.vet import Vetter
 
 from ..observe.counters import Counters
 from .pod_binder import Binding
 from .protocol import Extender
-from .watched_cluster import WatchedCluster
 
 
 @dataclass(frozen=True, slots=True)

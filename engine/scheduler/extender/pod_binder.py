@@ -11,9 +11,8 @@ from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.resources import pod_reference
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.client.writes import ClusterWriter, WriteStatus
+from koordpolicy.engine.cluster.sources.watched_cluster import EXTENDER
 from koordpolicy.engine.source import PolicyError, Problem
-
-from .watched_cluster import USER_AGENT
 
 _HELP: Final[Mapping[WriteStatus, str]] = {
     WriteStatus.FORBIDDEN: "grant `create` on `pods/binding`",
@@ -40,7 +39,7 @@ class PodBinder:
     def __init__(self, connection: Connection) -> None:
         """Start the thread of the requests."""
         self._io = IoThread("binder")
-        self._transport = Transport(connection, user_agent=USER_AGENT, rate=0)
+        self._transport = Transport(connection, user_agent=EXTENDER, rate=0)
         self._writer = ClusterWriter(self._transport)
         self._io.start()
         self._io.on_close(self._transport.close)

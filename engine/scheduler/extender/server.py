@@ -22,6 +22,7 @@ from aiohttp import web
 
 from koordpolicy.engine.cluster.kinds import Lack, describe
 from koordpolicy.engine.cluster.sources.changes import KindView
+from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
 from koordpolicy.engine.framework.registry import Plugin
 from koordpolicy.engine.reload.admin import (
     DENIED,
@@ -60,7 +61,6 @@ from .services import FLAGS, UnknownPathError, switched
 from .services import answer as answer_service
 from .status import status_of
 from .watchdog import Overdue, Watchdog, document_of
-from .watched_cluster import WatchedCluster
 
 T = TypeVar("T")
 

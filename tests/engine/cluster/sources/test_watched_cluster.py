@@ -12,7 +12,7 @@ import pytest
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import NOT_LISTED, Read, fields_read
-from koordpolicy.engine.scheduler.extender.watched_cluster import WatchedCluster
+from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
 from koordpolicy.engine.source import PolicyError
 
 from ...client.object_server import ObjectServer
@@ -43,10 +43,12 @@ def test_the_cluster_has_all_objects_when_it_has_started_and_then_each_change():
         assert watched.cluster.names == ["one"]
         woken = threading.Event()
         watched.listen(woken.set)
-        woken.clear()
         server.put(node("two"))
-        assert woken.wait(60)
-        applied_until(watched, lambda: watched.cluster.names == ["one", "two"])
+        while watched.cluster.names != ["one", "two"]:
+            assert woken.wait(60)
+            woken.clear()
+            while watched.apply(0.01):
+                pass
         assert {kind: (view.fault, view.stale) for kind, view in watched.views.items()} == {
             "Node": ("", False), "Pod": ("", False)}
         assert watched.heard_ago("Pod") < 60

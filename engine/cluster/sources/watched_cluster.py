@@ -1,4 +1,4 @@
-"""A live cluster that the extender watches: its feed, the thread of its requests, and the fields that policies read."""
+"""A live cluster that a process watches: its feed, the thread of its requests, and the fields that policies read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.resources import BY_KIND
 from koordpolicy.engine.client.transport import Transport
-from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
-from koordpolicy.engine.cluster.sources.changes import KindView
-from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.source import PolicyError, Problem
 
-USER_AGENT: Final = "koord-policy/extender"
+from ..cluster import Cluster
+from ..kinds import FieldSets, Read, fields_read
+from .changes import KindView
+from .feed import Feed
+
+EXTENDER: Final = "koord-policy/extender"
 _SLICE_S: Final = 0.05
 _LOOK_S: Final = 0.1
 _COVER_S: Final = 10.0
@@ -27,12 +28,14 @@ _REQUIRED: Final = frozenset(resource.kind for resource in BY_KIND.values() if r
 class WatchedCluster:
     """Watches a live cluster. `start` and `apply` belong to the thread that owns `cluster`, all else to any."""
 
-    def __init__(self, connection: Connection, cluster: Cluster, reads: Iterable[Read]) -> None:
-        """`reads` are those of all plugins that decide."""
+    def __init__(
+        self, connection: Connection, cluster: Cluster, reads: Iterable[Read], *, user_agent: str = EXTENDER,
+    ) -> None:
+        """`reads` are those of all plugins that decide; `user_agent` names the process to the API server."""
         self.cluster = cluster
         self.io = IoThread("watch")
         """The thread of all requests to the API server."""
-        self._transport = Transport(connection, user_agent=USER_AGENT, rate=0)
+        self._transport = Transport(connection, user_agent=user_agent, rate=0)
         self._wake: Callable[[], None] = threading.Event().set
         self._initial: FieldSets = fields_read(reads)
         self._feed = Feed(self.io, self._transport, self._initial, wake=self._arrived)
