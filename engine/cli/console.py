@@ -27,6 +27,7 @@ from .composition import (
     all_lacks,
     cluster_of,
     context_of,
+    descheduler_configuration,
     discovered_plugins,
     moment_of,
     need_policies_path,
@@ -74,6 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, required=False, live="which is read once (default: the end of `--recorded`)")
     add_policies(parser)
     add_choice(parser)
+    parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
+                        help="a DeschedulerConfiguration (descheduler/v1alpha2) for what would be evicted (default: "
+                             "one profile of the policies)")
     parser.add_argument("--lint-settings", metavar="FILE", type=Path,
                         help="the linter's settings, as `--settings` of `koord-policy lint` (default: the nearest "
                              "koord-policy.yaml)")
@@ -164,6 +168,9 @@ def state_of(options: argparse.Namespace, builtins: Builtins, past: Past | None 
 
     from .lint import lint_settings  # noqa: PLC0415 - as above
 
+    descheduler = None
+    if options.descheduler_config is not None:
+        descheduler = descheduler_configuration(options.descheduler_config, "--descheduler-config")
     loaded, sources = _policies(options.policies, context_of(options.cluster))
     policies = PolicySet.of(loaded, sources, discovered_plugins(builtins), lint_settings(options.lint_settings))
     if any(each.severity == 0 for each in policies.problems):
@@ -176,7 +183,8 @@ def state_of(options: argparse.Namespace, builtins: Builtins, past: Past | None 
     lacks = all_lacks(settings, policies.registry, cluster)
     warn_of_lacks(lacks)
     return ConsoleState(cluster, policies, now=moment_of(options.now, options.cluster, cluster), name=options.cluster,
-                 settings=settings, lacking=tuple(dict.fromkeys(kind for each in lacks for kind in each.kinds)))
+                        settings=settings, descheduler=descheduler,
+                        lacking=tuple(dict.fromkeys(kind for each in lacks for kind in each.kinds)))
 
 
 def _time_of(text: str | None, past: Past) -> int | None:

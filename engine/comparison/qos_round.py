@@ -16,6 +16,7 @@ from typing import Any, Final
 from koordpolicy.engine.agent.cpuset import format_cpuset
 from koordpolicy.engine.agent.metric_cache.series import MetricSeries
 from koordpolicy.engine.agent.qos_manager.documents import RoundReport
+from koordpolicy.engine.agent.qos_manager.explanation import explain_round
 from koordpolicy.engine.agent.qos_manager.manager import Manager
 from koordpolicy.engine.agent.qos_manager.suppression import (
     CPUSET_FILE,
@@ -27,6 +28,7 @@ from koordpolicy.engine.agent.recording import MetricsRecording, RecordedReading
 from koordpolicy.engine.cel.values.values import EvaluationError
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledQoS
+from koordpolicy.engine.explanation import Finding
 from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.kubernetes.vocabulary import CPU_TOPOLOGY_ANNOTATION
@@ -51,14 +53,15 @@ class NodeRound:
 class _SnapshotRecording(MetricsRecording):
     """The NodeMetrics of a snapshot, as a recording of two equal samples, `span` nanoseconds apart."""
 
-    def __init__(self, snapshot: Snapshot, span: int) -> None:
+    def __init__(self, snapshot: Snapshot, span: int, only: str = "") -> None:
+        """`only` names the node that is recorded; empty means all."""
         super().__init__()
         self._view = snapshot
         self.times = sorted({snapshot.now, snapshot.now + span})
         for kind in _OF_NODE:
             for key, each in snapshot.objects(kind).items():
                 self.objects[kind, key.rpartition("/")[2]] = each
-        for row in range(snapshot.size):
+        for row in range(snapshot.size) if not only else (snapshot.index[only],):
             at = snapshot.row(row)
             if at.metric is None or not snapshot.is_fresh(row):
                 continue
@@ -129,6 +132,18 @@ def qos_rounds(
                 if all(each.holds for each in report.thresholds if each.true):
                     break  # no threshold waits for its duration
         progress(number / len(recording.nodes))
+
+
+def explain_node(
+    registry: Registry, snapshot: Snapshot, node: str, *, gates: Mapping[str, bool] | None = None,
+) -> Finding:
+    """Return what each QoS plugin finds on a node in such a cycle, with the distances of its thresholds.
+
+    Raises:
+        KeyError: there is no such node, or it has no current metric.
+        PolicyError: a plugin cannot be activated, or a gate is unknown.
+    """
+    return explain_round(_SnapshotRecording(snapshot, _span(registry), node), registry, node, gates=gates)
 
 
 def _span(registry: Registry) -> int:

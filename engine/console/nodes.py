@@ -16,7 +16,7 @@ from koordpolicy.engine.kubernetes.times import rfc3339
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
 
 from .colours import COLOURINGS
-from .models.map import Amount, Group, MapView, NodeCondition, NodeDetails, Opinion, PodLine, Taint
+from .models.map import Amount, DeviceLine, Group, MapView, NodeCondition, NodeDetails, Opinion, PodLine, Taint
 from .state import ConsoleState, UnknownNameError
 
 _MOST_GROUPS: Final = 64
@@ -78,10 +78,26 @@ def node_view(state: ConsoleState, name: str) -> NodeDetails:
                       effect=str(each.get("effect", ""))) for each in _mappings(spec.get("taints"))],
         conditions=[NodeCondition(type=str(each.get("type", "")), status=str(each.get("status", "")),
                               reason=str(each.get("reason") or "")) for each in _mappings(status.get("conditions"))],
-        amounts=_amounts(row, fresh=fresh), pods=[pod_line(pod) for pod in row.pods.values()],
+        amounts=_amounts(row, fresh=fresh), device_model=shortened(row.model, _MOST_LABEL),
+        devices=_devices(row, state.cluster.object("Device", name)), pods=[pod_line(pod) for pod in row.pods.values()],
         opinions=opinions[:_MOST_OPINIONS], opinions_left_out=len(state.cluster.pending) - min(
             len(opinions), _MOST_OPINIONS),
     )
+
+
+def _devices(row: NodeRow, device: Mapping[str, Any] | None) -> list[DeviceLine]:
+    """Return the GPUs of a node with their pods, and the other devices of its Device object."""
+    holders: dict[int, list[str]] = {}
+    for key, minors in sorted(row.taken.items()):
+        for minor in minors:
+            holders.setdefault(minor, []).append(key)
+    found = [DeviceLine(type="gpu", minor=minor, healthy=total > 0, free=free / 10, pods=holders.get(minor, []))
+             for minor, (total, free) in enumerate(zip(row.total, row.free, strict=True))]
+    for each in _mappings(_mapping((device or {}).get("spec")).get("devices")):
+        number, kind = each.get("minor"), str(each.get("type", ""))
+        if kind != "gpu" and isinstance(number, int):
+            found.append(DeviceLine(type=kind, minor=number, healthy=each.get("health") is True, free=None, pods=[]))
+    return found
 
 
 def pod_line(pod: PodInfo) -> PodLine:

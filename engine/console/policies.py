@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
+from koordpolicy.engine.compile import Compiled
 from koordpolicy.engine.documents import Document, Kind
 from koordpolicy.engine.documents.specs import ParamsSpec, PluginSpec
 from koordpolicy.engine.explanation import plain, shortened
@@ -99,23 +100,34 @@ def _policy(state: ConsoleState, document: Document, refuses: int) -> PolicyView
     profiles = sorted(spec.profiles or ()) if isinstance(spec, PluginSpec) else []
     active = plugin is not None and (document.kind is not Kind.SCHEDULER or not profiles
                                      or not state.profiles.isdisjoint(profiles))
-    reads: Sequence[str] = ()
-    if compiled is not None:
-        from koordpolicy.engine.testing.instruments import programs_of  # noqa: PLC0415 - late
-
-        reads = sorted({".".join(path) for program in programs_of(compiled) for path in program.checked.reads})
+    reads = _reads(compiled) if compiled is not None else {}
     return PolicyView(
         name=document.name, kind=document.kind.value, file=file, line=line,
         description=document.metadata.description,
         enforcement=spec.enforcement.value if isinstance(spec, PluginSpec) else "",
         points=[point.value for point in plugin.points] if plugin is not None else [], profiles=profiles,
-        active=active or document.kind is Kind.PARAMS, reads=list(reads[:_MOST_READS]),
-        params=plain(spec.params) if isinstance(spec, PluginSpec | ParamsSpec) else {}, rules=_rules(document),
+        active=active or document.kind is Kind.PARAMS,
+        reads=sorted({path for each in reads.values() for path in each})[:_MOST_READS],
+        params_from=[each.name for each in spec.params_from] if isinstance(spec, PluginSpec) else [],
+        params=plain(spec.params) if isinstance(spec, PluginSpec | ParamsSpec) else {},
+        rules=_rules(document, reads),
         refuses=refuses,
     )
 
 
-def _rules(document: Document) -> list[RuleView]:
+def _reads(compiled: Compiled) -> dict[Source, list[str]]:
+    """Return the paths that expressions read, by the source of each; of a variable as its first reader sees it."""
+    from koordpolicy.engine.testing.instruments import programs_of  # noqa: PLC0415 - late
+
+    found: dict[Source, list[str]] = {}
+    for program in programs_of(compiled):
+        found[program.source] = sorted(".".join(path) for path in program.checked.reads)
+        for each in program.checked.definitions.values():
+            found.setdefault(each.source, sorted(".".join(path) for path in each.reads))
+    return found
+
+
+def _rules(document: Document, reads: Mapping[Source, Sequence[str]]) -> list[RuleView]:
     from koordpolicy.engine.testing.instruments import places  # noqa: PLC0415 - late
 
     found = []
@@ -123,7 +135,7 @@ def _rules(document: Document) -> list[RuleView]:
         _, line, column = each.expression.span.place
         point, _, name = each.name.partition(".")
         found.append(RuleView(point=point, name=name, expression=shortened(each.expression.text), line=line,
-                          column=column))
+                          column=column, reads=list(reads.get(each.expression.source, ())[:_MOST_READS])))
     return found
 
 

@@ -174,7 +174,7 @@ class ConsoleServer:
 
     async def _view(self, view: View, request: web.Request) -> web.Response:
         query = dict(request.query)
-        return await self._views.answer(lambda state: view.of(state, query), at=query.get("at", ""))
+        return await self._views.answer(lambda state: view.of(state, query), at=query.get("at", ""), times=view.times)
 
 
 def _check_form(request: web.Request) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Read
@@ -23,6 +23,10 @@ from .faults import faults_of
 from .models.model import Fault
 from .policy_set import PolicySet
 
+if TYPE_CHECKING:
+    from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
+
+T = TypeVar("T")
 DEFAULT_PROFILE: Final = "default-scheduler"
 MOST_PENDING: Final = 100
 """The maximum number of pending pods that are decided about for overviews."""
@@ -43,9 +47,12 @@ class ConsoleState:
     """A cluster at one time under one set of policies. It must be used by one thread at a time."""
 
     def __init__(self, cluster: Cluster, policies: PolicySet, *, now: int, name: str, settings: Settings | None = None,
-                 lacking: Sequence[str] = (), fields: Fields | None = None) -> None:
+                 lacking: Sequence[str] = (), fields: Fields | None = None,
+                 descheduler: DeschedulerConfiguration | None = None) -> None:
         """`now` is in nanoseconds since the epoch; `name` is that of the cluster's source. `fields` are those of its
         objects, None for all.
+
+        `descheduler` is the configuration of dry descheduling cycles; None means one profile of the policies.
 
         Raises:
             PolicyError: a plugin cannot be made.
@@ -56,10 +63,12 @@ class ConsoleState:
         self.name = name
         self.lacking = tuple(lacking)
         self._fields = fields
+        self.descheduler = descheduler
         self.settings = settings or settings_for(policies.registry)
         self._scheduler = Scheduler(cluster, Live(policies.registry), self.settings, clock=lambda: now)
         self._explained: OrderedDict[str, Explained] = OrderedDict()
         self._pending: tuple[Verdict, ...] | None = None
+        self._derived: dict[str, Any] = {}
 
     @cached_property
     def faults(self) -> tuple[Fault, ...]:
@@ -127,7 +136,15 @@ class ConsoleState:
                 decide(self._scheduler.profile_of(pod), pod, snapshot, exhaustive=True) for pod in pods)
         return self._pending
 
+    def derived(self, name: str, make: Callable[[], T]) -> T:
+        """Return what a view computes of the whole state, under a name of its own; cached until `forget`."""
+        if name not in self._derived:
+            self._derived[name] = make()
+        found: T = self._derived[name]
+        return found
+
     def forget(self) -> None:
         """Drop what is cached: the deadline passed while it was computed, so it may be incomplete."""
         self._explained.clear()
+        self._derived.clear()
         self._pending = None

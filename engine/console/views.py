@@ -30,6 +30,37 @@ class View:
     """The rights that a user needs to see it."""
     cost: float = 1.0
     """The number of requests that one of these counts for (`guard.RateLimit`)."""
+    times: float = 1.0
+    """The time that it may take, in times of another view's."""
+
+
+def _evictions(state: ConsoleState, _: Query) -> Model:
+    from .evictions import evictions_view  # noqa: PLC0415 - a second of imports that the first page does not need
+
+    return evictions_view(state)
+
+
+def _eviction(state: ConsoleState, query: Query) -> Model:
+    from .evictions import eviction_view  # noqa: PLC0415 - as above
+
+    return eviction_view(state, query.get("key", ""))
+
+
+def _node_policies(state: ConsoleState, query: Query) -> Model:
+    from .node_policies import node_policies  # noqa: PLC0415 - as above
+
+    return node_policies(state, query.get("name", ""))
+
+
+def _audit(state: ConsoleState, _: Query) -> Model:
+    from .audits import audit_view  # noqa: PLC0415 - as above
+
+    return audit_view(state)
+
+
+_LONG: Final = 4.0
+"""The time of views of whole cycles, in times of another view's."""
+_POLICIES: Final = frozenset({Right.POLICIES})
 
 
 VIEWS: Final = (
@@ -40,8 +71,12 @@ VIEWS: Final = (
     View("pod", lambda state, query: pods.pod_view(state, query.get("key", "")), CLUSTER),
     View("pod-node", lambda state, query: pods.pod_node_view(state, query.get("key", ""), query.get("node", "")),
          CLUSTER),
-    View("policies", lambda state, _: policies.policies_view(state), frozenset({Right.POLICIES})),
-    View("file", lambda state, query: policies.file_view(state, query.get("name", "")), frozenset({Right.POLICIES})),
+    View("evictions", _evictions, cost=5.0, times=_LONG),
+    View("eviction", _eviction, cost=5.0, times=_LONG),
+    View("node-policies", _node_policies, cost=5.0, times=_LONG),
+    View("audit", _audit, cost=20.0, times=_LONG),
+    View("policies", lambda state, _: policies.policies_view(state), _POLICIES),
+    View("file", lambda state, query: policies.file_view(state, query.get("name", "")), _POLICIES),
     View("search", lambda state, query: pods.search(state, query.get("text", "")), CLUSTER),
 )
 """All views; paths are unique."""

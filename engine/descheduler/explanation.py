@@ -51,13 +51,15 @@ class ExplainEvictionRequest:
     cycles: int = 1
     proving: Proving | None = None
     """The means to prove evictions; None: they are not proved."""
+    result: CycleResult | None = None
+    """The result of the last cycle; None: the cycles are run."""
 
 
 def explain_eviction(request: ExplainEvictionRequest) -> tuple[bool, Finding]:
     """Return whether the pod would be evicted, and the result of each plugin of each profile for it."""
     pod, snapshot = request.pod, request.snapshot
-    result = CycleResult(0, dry_run=True, nodes=0)
-    for _ in range(max(request.cycles, 1)):
+    result = request.result or CycleResult(0, dry_run=True, nodes=0)
+    for _ in range(max(request.cycles, 1) if request.result is None else 0):
         result = run_cycle(request.profiles, snapshot, limits=request.limits, node_selector=request.node_selector,
                            proving=request.proving)
     evicted = [each for each in result.evicted if each.pod == pod.key]

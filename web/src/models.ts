@@ -113,6 +113,8 @@ export interface NodeDetails {
   taints: Taint[];
   conditions: NodeCondition[];
   amounts: Amount[];
+  deviceModel: string;
+  devices: DeviceLine[];
   pods: PodLine[];
   opinions: Opinion[];
   opinionsLeftOut: number;
@@ -141,6 +143,15 @@ export interface Amount {
   used: number | null;
 }
 
+/** A device of a node. Shares are percentages of the device. */
+export interface DeviceLine {
+  type: string;
+  minor: number;
+  healthy: boolean;
+  free: number | null;
+  pods: string[];
+}
+
 /** A pod in a list. */
 export interface PodLine {
   key: string;
@@ -156,6 +167,35 @@ export interface Opinion {
   passed: boolean;
   plugin: string;
   rule: string;
+  reason: string;
+}
+
+/** What each policy says of a node. */
+export interface NodePolicies {
+  node: string;
+  policies: NodePolicy[];
+  evicted: PlannedEviction[];
+  qos: Record<string, unknown> | null;
+}
+
+/** What a policy for scheduling or descheduling says of a node. */
+export interface NodePolicy {
+  policy: string;
+  framework: string;
+  enforcement: string;
+  document: boolean;
+  refused: number;
+  pods: number;
+  score: number | null;
+  role: string;
+  reason: string;
+}
+
+/** A pod that a cycle would evict now. */
+export interface PlannedEviction {
+  pod: string;
+  node: string;
+  plugin: string;
   reason: string;
 }
 
@@ -204,6 +244,31 @@ export interface PodNodeView {
   explanation: Record<string, unknown>;
 }
 
+/** The result of one dry cycle of the descheduler. */
+export interface EvictionsView {
+  plugins: string[];
+  evicted: PlannedEviction[];
+  evictedLeftOut: number;
+  spared: SparedPods[];
+  error: string;
+}
+
+/** Candidates that a cycle would not evict, for one reason. */
+export interface SparedPods {
+  plugin: string;
+  stoppedBy: string;
+  reason: string;
+  pods: number;
+  example: string;
+}
+
+/** Whether a cycle would evict one pod now, plugin by plugin. */
+export interface EvictionView {
+  pod: string;
+  evicted: boolean;
+  explanation: Record<string, unknown>;
+}
+
 /** All policy documents, and what is wrong with them. */
 export interface PoliciesView {
   policies: PolicyView[];
@@ -225,6 +290,7 @@ export interface PolicyView {
   profiles: string[];
   active: boolean;
   reads: string[];
+  paramsFrom: string[];
   params: Record<string, unknown>;
   rules: RuleView[];
   refuses: number;
@@ -237,6 +303,7 @@ export interface RuleView {
   expression: string;
   line: number;
   column: number;
+  reads: string[];
 }
 
 /** The text of a policy file. */
@@ -244,6 +311,45 @@ export interface FileView {
   file: string;
   text: string;
   faults: Fault[];
+}
+
+/** The audit of all policies over the cluster, as `koord-policy audit`. */
+export interface AuditView {
+  nodes: number;
+  pods: number;
+  findings: AuditLine[];
+  policies: PolicyReach[];
+}
+
+/** A finding of the audit. */
+export interface AuditLine {
+  level: string;
+  finding: string;
+  message: string;
+  policy: string;
+  framework: string;
+  rule: string;
+  examples: string[];
+  examplesLeftOut: number;
+}
+
+/** The part of the cluster that a policy applies to, and what its rules decided there. */
+export interface PolicyReach {
+  policy: string;
+  framework: string;
+  active: boolean;
+  pods: number;
+  nodes: number;
+  rules: RuleTally[];
+}
+
+/** The results of a rule over the pairs of a pod and a node. */
+export interface RuleTally {
+  rule: string;
+  point: string;
+  evaluated: number;
+  refused: number;
+  failed: number;
 }
 
 /** The problems and findings of a draft. */

@@ -7,6 +7,7 @@ timers, and each action with its result or the reason why it did nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -53,7 +54,8 @@ def explain_round(
     if node not in recording.nodes:
         raise KeyError(node)
     moment = recording.end if at is None else min(recording.start + at, recording.end)
-    until = replace(recording, times=[recording.start, max(moment, recording.start)])
+    until = copy(recording)
+    until.times = [recording.start, max(moment, recording.start)]
     manager = Manager(gates or {}, frozenset(enable), snapshot=lambda: recording.snapshot, now=recording.start)
     manager.use(registry)
     last: dict[str, ReplayedRound] = {}

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from .map import ColourView, MapView, NodeDetails
+from .evictions import EvictionsView, EvictionView
+from .map import ColourView, MapView, NodeDetails, NodePolicies
 from .model import RefusalView
 from .overview import ClusterOverview
 from .playground import CheckView, CompletionView, DescriptionView, EffectView, EvaluationView, TestsView
 from .pod import PodNodeView, PodView
-from .policies import FileView, PoliciesView
+from .policies import AuditView, FileView, PoliciesView
 from .search import SearchView
 from .servers import RuleRatesView, ServersView, Versions, WaitingView
 from .session import Session
@@ -22,9 +23,10 @@ VIEWS: Final = (
     RefusalView,
     Session,
     ClusterOverview,
-    MapView, ColourView, NodeDetails,
+    MapView, ColourView, NodeDetails, NodePolicies,
     PodView, PodNodeView,
-    PoliciesView, FileView,
+    EvictionsView, EvictionView,
+    PoliciesView, FileView, AuditView,
     CheckView, EvaluationView, EffectView, TestsView, CompletionView, DescriptionView,
     SearchView,
     ServersView, WaitingView, RuleRatesView, Versions,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from .evictions import PlannedEviction
 from .model import Model
 
 
@@ -101,6 +104,18 @@ class NodeCondition(Model, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
 
 
+class DeviceLine(Model, frozen=True, kw_only=True, rename="camel"):
+    """A device of a node. Shares are percentages of the device."""
+
+    type: str
+    minor: int
+    healthy: bool
+    free: float | None
+    """The share that no pod holds; null for devices that are not GPUs."""
+    pods: list[str]
+    """The pods that hold a part of it."""
+
+
 class NodeDetails(Model, frozen=True, kw_only=True, rename="camel"):
     """One node."""
 
@@ -115,6 +130,40 @@ class NodeDetails(Model, frozen=True, kw_only=True, rename="camel"):
     taints: list[Taint]
     conditions: list[NodeCondition]
     amounts: list[Amount]
+    device_model: str
+    """The model of its GPUs; empty if it is not known."""
+    devices: list[DeviceLine]
     pods: list[PodLine]
     opinions: list[Opinion]
     opinions_left_out: int = 0
+
+
+class NodePolicy(Model, frozen=True, kw_only=True, rename="camel"):
+    """What a policy for scheduling or descheduling says of a node."""
+
+    policy: str
+    framework: str
+    """`scheduler` or `descheduler`."""
+    enforcement: str
+    document: bool
+    """True for a policy document, false for a plugin in Python."""
+    refused: int = 0
+    """The number of pending pods to which a scheduling policy refuses the node."""
+    pods: int = 0
+    """The number of pending pods that it was counted for."""
+    score: float | None = None
+    """The mean of its scores of the node, 0 to 100, for pods that the node could take."""
+    role: str = ""
+    """The role of the node for a descheduling policy: `source`, `target`, `waiting`, `unmeasured`; empty for none."""
+    reason: str = ""
+
+
+class NodePolicies(Model, frozen=True, kw_only=True, rename="camel"):
+    """What each policy says of a node."""
+
+    node: str
+    policies: list[NodePolicy]
+    evicted: list[PlannedEviction]
+    """The pods that a cycle of the descheduler would evict from it now."""
+    qos: dict[str, Any] | None
+    """A tree of findings, as `koord-policy explain --qos` has; null for a node without a current metric."""

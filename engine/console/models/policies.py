@@ -15,6 +15,8 @@ class RuleView(Model, frozen=True, kw_only=True, rename="camel"):
     expression: str
     line: int
     column: int
+    reads: list[str]
+    """The paths that it reads, those of its variables included; empty if it does not compile."""
 
 
 class PolicyView(Model, frozen=True, kw_only=True, rename="camel"):
@@ -32,6 +34,8 @@ class PolicyView(Model, frozen=True, kw_only=True, rename="camel"):
     active: bool
     """False if no profile of the cluster's pods has it."""
     reads: list[str]
+    params_from: list[str]
+    """The PolicyParams that it takes params from."""
     params: dict[str, Any]
     rules: list[RuleView]
     refuses: int
@@ -55,3 +59,50 @@ class FileView(Model, frozen=True, kw_only=True, rename="camel"):
     file: str
     text: str
     faults: list[Fault]
+
+
+class AuditLine(Model, frozen=True, kw_only=True, rename="camel"):
+    """A finding of the audit."""
+
+    level: str
+    """`warning`, or `note`: it may be intended."""
+    finding: str
+    """The kind of the finding, as `koord-policy audit --output json`."""
+    message: str
+    policy: str
+    """Empty for a finding about the cluster."""
+    framework: str
+    rule: str
+    examples: list[str]
+    examples_left_out: int
+
+
+class RuleTally(Model, frozen=True, kw_only=True, rename="camel"):
+    """The results of a rule over the pairs of a pod and a node."""
+
+    rule: str
+    point: str
+    evaluated: int
+    refused: int
+    failed: int
+
+
+class PolicyReach(Model, frozen=True, kw_only=True, rename="camel"):
+    """The part of the cluster that a policy applies to, and what its rules decided there."""
+
+    policy: str
+    framework: str
+    active: bool
+    pods: int
+    nodes: int
+    rules: list[RuleTally]
+
+
+class AuditView(Model, frozen=True, kw_only=True, rename="camel"):
+    """The audit of all policies over the cluster, as `koord-policy audit`."""
+
+    nodes: int
+    pods: int
+    findings: list[AuditLine]
+    """Warnings first."""
+    policies: list[PolicyReach]
