@@ -88,7 +88,7 @@ def watched(browser: Browser, *, permitted: str = "$^", **options: Any) -> Itera
 
 
 def policies_of(*sources: Source) -> PolicySet:
-    return PolicySet.of(load(sources), sources, DiscoveredPlugins(tuple(builtins()), ()))
+    return PolicySet.of(load(sources, source_name="policies"), sources, DiscoveredPlugins(tuple(builtins()), ()))
 
 
 @contextmanager

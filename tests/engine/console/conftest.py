@@ -87,7 +87,7 @@ def discovered() -> DiscoveredPlugins:
 def policies_of(discovered: DiscoveredPlugins) -> Callable[..., PolicySet]:
     def make(*texts: str) -> PolicySet:
         sources = [Source(f"{number}.yaml", text) for number, text in enumerate(texts)]
-        return PolicySet.of(load(sources), sources, discovered)
+        return PolicySet.of(load(sources, source_name="policies"), sources, discovered)
 
     return make
 

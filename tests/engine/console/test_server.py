@@ -103,7 +103,8 @@ def test_views_are_json_with_every_name_as_it_is(serve):
             200, {"name": MARKUP, "nodes": 1}, "application/json; charset=utf-8")
         assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
         for path in ("overview", "colour?expression=usage.cpu", "node?name=hot", "pod?key=shop/web-2", "policies",
-                     "pod-node?key=shop/web-2&node=hot", "file?name=0.yaml", "search?text=web", "session"):
+                     "pod-node?key=shop/web-2&node=hot", "evictions", "eviction?key=shop/web-1",
+                     "node-policies?name=hot", "audit", "file?name=0.yaml", "search?text=web", "session"):
             assert (await ask(f"/api/v1/{path}"))[0] == 200, path
 
     serve(scenario)

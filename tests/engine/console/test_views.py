@@ -122,7 +122,8 @@ def test_policies_have_their_rules_and_what_they_read(state):
         "keep-off-hot-nodes", "SchedulerPlugin", "0.yaml", 4, True, {"percent": 65})
     assert {"usage.cpu", "allocatable.cpu"} <= set(policy.reads)
     assert policy.rules[1] == RuleView(point="filter", name="below-watermark",
-                                   expression="variables.cpu < params.percent", line=12, column=17)
+                                   expression="variables.cpu < params.percent", line=12, column=17,
+                                   reads=["allocatable.cpu", "params.percent", "usage.cpu"])
     # Pending are web-2 and web-3: of web-2 it refuses `hot` first, of web-3 NodeResourcesFit refuses all.
     assert (policy.refuses, view.pending, view.pairs) == (1, 2, 6)
 
