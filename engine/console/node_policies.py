@@ -1,4 +1,4 @@
-"""What each policy says of one node: of scheduling for pending pods, of descheduling and QoS by one dry cycle."""
+"""The opinion of each policy about one node: of scheduling for pending pods, of descheduling and QoS by one dry cycle."""
 
 from __future__ import annotations
 

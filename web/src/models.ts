@@ -170,7 +170,7 @@ export interface Opinion {
   reason: string;
 }
 
-/** What each policy says of a node. */
+/** The opinions of all policies about a node. */
 export interface NodePolicies {
   node: string;
   policies: NodePolicy[];
@@ -178,7 +178,7 @@ export interface NodePolicies {
   qos: Record<string, unknown> | null;
 }
 
-/** What a policy for scheduling or descheduling says of a node. */
+/** The opinion of a policy for scheduling or descheduling about a node. */
 export interface NodePolicy {
   policy: string;
   framework: string;
@@ -262,7 +262,7 @@ export interface SparedPods {
   example: string;
 }
 
-/** Whether a cycle would evict one pod now, plugin by plugin. */
+/** The opinion of a cycle about one pod, plugin by plugin. */
 export interface EvictionView {
   pod: string;
   evicted: boolean;

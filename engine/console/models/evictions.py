@@ -39,7 +39,7 @@ class EvictionsView(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class EvictionView(Model, frozen=True, kw_only=True, rename="camel"):
-    """Whether a cycle would evict one pod now, plugin by plugin."""
+    """The opinion of a cycle about one pod, plugin by plugin."""
 
     pod: str
     evicted: bool

@@ -139,7 +139,7 @@ class NodeDetails(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodePolicy(Model, frozen=True, kw_only=True, rename="camel"):
-    """What a policy for scheduling or descheduling says of a node."""
+    """The opinion of a policy for scheduling or descheduling about a node."""
 
     policy: str
     framework: str
@@ -159,7 +159,7 @@ class NodePolicy(Model, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodePolicies(Model, frozen=True, kw_only=True, rename="camel"):
-    """What each policy says of a node."""
+    """The opinions of all policies about a node."""
 
     node: str
     policies: list[NodePolicy]

@@ -1,4 +1,4 @@
-"""What a dry cycle of the descheduler says of pods and nodes, and the audit of the policies."""
+"""Views of a dry cycle of the descheduler, of pods and of nodes, and the audit of the policies."""
 
 from __future__ import annotations
 
