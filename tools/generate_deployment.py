@@ -18,7 +18,7 @@ import yaml
 from koordpolicy.engine.agent.permissions import AGENT
 from koordpolicy.engine.cli import crd
 from koordpolicy.engine.client.permissions import lease, rules
-from koordpolicy.engine.descheduler.live.permissions import DESCHEDULER
+from koordpolicy.engine.descheduler.live.permissions import DESCHEDULER, MOST_SHARDS, of_leases
 from koordpolicy.engine.kubernetes.custom_resources import definitions
 from koordpolicy.engine.manager.permissions import (
     MANAGER,
@@ -157,7 +157,7 @@ def templates() -> dict[Path, str]:
         "koord-policy-manager-certificates", "koord-policy-manager", rules(MANAGER_CERTIFICATES),
         rules(certificate_secret("{{ .Values.manager.tlsSecret }}")))
     descheduler = roles("koord-policy-descheduler", "koord-policy-descheduler", rules(DESCHEDULER),
-                        rules(lease("koord-descheduler")))
+                        rules(of_leases("koord-descheduler", MOST_SHARDS)))
     agent = roles("koord-policy-agent", "koord-policy-agent", rules(AGENT), [])
     return {
         CHART / "templates" / "agent-rbac.yaml": rbac("agent", agent, "engine/agent/permissions.py"),

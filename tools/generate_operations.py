@@ -140,6 +140,9 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             (_quantile("koord_policy_descheduler_cycle_duration_seconds"), "p99"),)),
         Panel("Budgets that hold pods back", "short", (
             ("max(koord_policy_descheduler_held_budgets)", "budgets"),)),
+        Panel("Replicas that share the nodes", "short", (
+            ("max(koord_policy_descheduler_shard_members)", "replicas"),
+            ("max(koord_policy_descheduler_ledger_evictions)", "evictions of the cycle"),)),
         Panel("Time since the API server was heard of a kind", "s", (
             ("max by (kind) (koord_policy_descheduler_view_age_seconds)", "{{kind}}"),)),
         Panel("Candidates that stay", "ops", (

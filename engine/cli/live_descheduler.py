@@ -17,6 +17,7 @@ from .durations import seconds
 from .ending import end_at_signals, leave
 from .exits import Exit, Stop
 from .logs import start_server_logs
+from .numbers import number
 from .reloading import PolicyLoader, check_paths, load_vetted
 from .serving import admin_token_of, listen, tls_of
 from .terminal import warn, write
@@ -49,7 +50,9 @@ _INTERVAL_S: Final = 60.0
 _LEAST_STALENESS_S: Final = 75.0
 _LEASE_NAME: Final = "koord-descheduler"
 _LEASE_NAMESPACE: Final = "koordinator-system"
-OPTIONS: Final = ("interval", "max_staleness", "check_permissions", "leader_elect", *LEASE_OPTIONS, *LIMIT_OPTIONS)
+_MOST_SHARDS: Final = 8
+OPTIONS: Final = (
+    "interval", "max_staleness", "shards", "check_permissions", "leader_elect", *LEASE_OPTIONS, *LIMIT_OPTIONS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-staleness", metavar="TIME", type=seconds,
                        help="evict nothing if nothing was heard of a kind for longer (default: 180s; a watch without "
                             "changes is heard of about once a minute)")
+    group.add_argument("--shards", metavar="N", type=_shards,
+                       help="let N replicas at most share the nodes, each with a Lease of its own, instead of one that "
+                            "works while the others wait; they keep the limits of a cycle together")
     group.add_argument("--check-permissions", metavar="BOOL", nargs="?", const=True, type=boolean,
                        help="ask the API server at start whether it permits what the configuration needs, and end with "
                             "what to grant if it does not (default: true)")
@@ -83,6 +89,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     if options.max_staleness is not None and options.max_staleness < _LEAST_STALENESS_S:
         raise Stop(f"`--max-staleness` must be {_LEAST_STALENESS_S:g}s at least: a watch without changes is heard of "
                    "about once a minute")
+    if options.shards is not None and options.once:
+        raise Stop("`--shards` goes without `--once`: a single cycle is run by one process")
     check_paths(options)
     connect = partial(load_connection, options.cluster.partition(":")[2] or None)
     tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
@@ -185,7 +193,7 @@ def _load(
         ready=lambda made: _say_ready(made, policies.live.registry), collections=collections,
         scheduler=scheduler_of_pods(options.scheduler_config, policies.live))
     if options.check_permissions is not False:
-        check_permissions(connect(), server.permissions(), server.settings.lease)
+        check_permissions(connect(), server.permissions(), server.settings.lease, server.settings.shards)
     reloader.stage_with(lambda registry: server.vet(registry=registry))
     if file is not None:
         file.accept = lambda value: server.vet(configuration=value)
@@ -215,11 +223,19 @@ def _settings(options: argparse.Namespace, found: DeschedulerConfiguration) -> D
     qps = options.kube_api_qps
     if qps is None:
         qps = max(0.0, float(connection.get("qps") or QPS))  # below 0 there is no limit
+    lease = lease_of(options, name=_LEASE_NAME, namespace=_LEASE_NAMESPACE, written=_lease_written(found))
+    if options.shards is not None and lease is None:
+        raise Stop("`--shards` goes without `--leader-elect=false`: one replica must lead the others")
     return DeschedulerSettings(
-        qps=qps, burst=options.kube_api_burst or connection.get("burst") or BURST,
-        lease=lease_of(options, name=_LEASE_NAME, namespace=_LEASE_NAMESPACE, written=_lease_written(found)),
+        qps=qps, burst=options.kube_api_burst or connection.get("burst") or BURST, lease=lease,
+        shards=options.shards or 0,
         longest_staleness_s=LONGEST_STALENESS_S if options.max_staleness is None else options.max_staleness,
         once=options.once, memory=_memory_of(options.memory))
+
+
+def _shards(text: str) -> int:
+    return int(number(text, f"whole number from 1 to {_MOST_SHARDS}",
+                      lambda value: 1 <= value <= _MOST_SHARDS and value == int(value)))
 
 
 def _memory_of(text: str | None) -> tuple[str, str] | None:
@@ -246,6 +262,7 @@ def _lease_written(found: DeschedulerConfiguration) -> dict[str, Any]:
 def _say_ready(server: DeschedulerServer, registry: Registry) -> None:
     view, lease = server.descheduler.view, server.settings.lease
     waits = f"; waits for the Lease {lease.namespace}/{lease.name}" if lease is not None else ""
+    waits += f", and for one of {server.settings.shards} shards" if server.settings.shards else ""
     mode = "; dry run: nothing is evicted" if server.configuration.dry_run else ""
     write(f"ready: generation {registry.generation}, {view.nodes} nodes, {view.pods} pods{mode}{waits}")
     sys.stdout.flush()  # the parent process may wait for this line, also through a pipe

@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -124,8 +124,11 @@ class LeaderElector:
         on_new_leader: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, jitter: Callable[[], float] = random.random,  # noqa: S311 - it spreads requests
+        seen: tuple[Mapping[str, Any], float] | None = None,
     ) -> None:
-        """Callbacks are called in the loop and must not block, as renewals wait for them; their errors are logged.
+        """`seen` is the Lease as it was read before, and the time of `clock` when it was first read like that.
+
+        Callbacks are called in the loop and must not block, as renewals wait for them; their errors are logged.
 
         `on_started` follows the acquisition, `on_stopped` the end of a leadership, before the Lease is released;
         `on_new_leader` gets each new identity in the Lease, also the own one. `clock` measures intervals and `now` is
@@ -142,9 +145,9 @@ class LeaderElector:
         self._now = now
         self._sleep = sleep
         self._jitter = jitter
-        self._lease: dict[str, Any] | None = None
+        self._lease: dict[str, Any] | None = None if seen is None else dict(seen[0])
         """The Lease as the server last returned it."""
-        self._observed_at = float("-inf")
+        self._observed_at = float("-inf") if seen is None else seen[1]
         """The own clock when the Lease was last seen to have changed."""
         self._release_due = False
         """True if the Lease may be this process's though it does not lead: a request that acquires it was cut off."""

@@ -43,6 +43,10 @@ def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
     together: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
     for (group, resource, name), found in by_resource.items():
         together.setdefault((group, tuple(found), name), []).append(resource)
+    named: dict[tuple[str, tuple[str, ...], tuple[str, ...], bool], list[str]] = {}
+    for (group, allowed, name), resources in together.items():
+        names = named.setdefault((group, tuple(resources), allowed, bool(name)), [])
+        names += [name] if name else []
     return [
-        {"apiGroups": [group], "resources": resources, **({"resourceNames": [name]} if name else {}),
-         "verbs": list(verbs)} for (group, verbs, name), resources in together.items()]
+        {"apiGroups": [group], "resources": list(plurals), **({"resourceNames": names} if names else {}),
+         "verbs": list(permitted)} for (group, plurals, permitted, _), names in named.items()]

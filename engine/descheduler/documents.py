@@ -11,7 +11,7 @@ import bisect
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from koordpolicy.engine.cluster.pod_variables import pod_values
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import AggregateProgram, CompiledDescheduler, Rule
 from koordpolicy.engine.documents import DeschedulerType, Over, SortScope
+from koordpolicy.engine.documents.specs import EvictionLimits
 from koordpolicy.engine.evaluation.facts import Facts, summarize_rows
 from koordpolicy.engine.evaluation.pod_selection import accepts_pod
 from koordpolicy.engine.evaluation.sort_order import sort_key
@@ -149,6 +150,16 @@ class DocumentPlugin:
     def compiled(self) -> CompiledDescheduler:
         """The programs."""
         return self._compiled
+
+    @property
+    def decides_per_node(self) -> bool:
+        """True if it has no aggregates, reads no `placement`, and limits evictions per node at most."""
+        compiled, limits = self._compiled, self._compiled.spec.limits
+        if compiled.aggregates or replace(limits, per_node=None) != EvictionLimits():
+            return False
+        programs = (*(each.program for each in (*compiled.match_conditions, *compiled.criteria)),
+                    *(each.program for each in compiled.sort), compiled.source)
+        return not any(program is not None and "placement" in program.variables for program in programs)
 
     def cycle(self, snapshot: Snapshot, rows: Rows) -> DocumentCycle:
         """Return the document's view of the nodes at `rows`; for explanations."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from koordpolicy.engine.cluster.objects.pods import PodInfo
@@ -26,6 +27,7 @@ from koordpolicy.engine.framework.handle import Client, EvictionRefusedError
 from koordpolicy.engine.framework.points import Enforcement, Refusal
 
 from .background import BackgroundEvictions
+from .ledger import LEDGER, CycleLedger, LedgerEntry
 from .limits import EvictionLimiter
 from .profile import DeschedulerProfile, RunningPlugin, lacks_of
 from .proof.prove import Clears, CycleProof, ProofCandidate
@@ -39,6 +41,15 @@ LACKING: Final = "lacking"
 PROOF: Final = "proof"
 """The name of the proof among what stops evictions; its rules are the values of `ProofResult`."""
 _NO_CHOICE: Final = EvictionChoice()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEvictions:
+    """The evictions of all replicas in one cycle, where several run it."""
+
+    ledger: CycleLedger
+    count: Callable[[LedgerEntry], object]
+    """Counts the eviction of another replica against the limits."""
 
 
 class _Filter(NamedTuple):
@@ -98,8 +109,10 @@ class CycleEvictor:
         self, profile: DeschedulerProfile, snapshot: Snapshot, limiter: EvictionLimiter, record: CycleRecord,
         client: Client | None = None, *, background: BackgroundEvictions | None = None,
         workloads: WorkloadBudget | None = None, proof: CycleProof | None = None,
+        shared: SharedEvictions | None = None,
     ) -> None:
-        """`proof` proves the evictions; None: none is."""
+        """`proof` proves the evictions; None: none is. With `shared` each needs a reservation."""
+        self._shared = shared
         self._workloads = workloads or WorkloadBudget(WorkloadLimits(), PodOwners(snapshot))
         self._client = client
         self._background = background or BackgroundEvictions()
@@ -167,7 +180,7 @@ class CycleEvictor:
         if pod.key in self._in_background:
             self._requested(pod, _NO_CHOICE, rule, reason, "another component moves it already")
             return True
-        over = self._limiter.refusal(pod.node_name, pod.namespace) or self._workloads.refusal(pod)
+        over = self._over(pod)
         if over:
             self._note(pod, rule=rule, by="limits", stopped_rule="", message=over)
             return False
@@ -188,6 +201,12 @@ class CycleEvictor:
             if evictor is None:
                 self._note(pod, rule=rule, by="evict", stopped_rule="", message="no evict plugin is enabled")
                 return False
+            reserved = None if self._shared is None else self._shared.ledger.reserve(
+                pod, lambda: self._over(pod), self._shared.count)
+            if reserved is not None:
+                self._note(pod, rule=rule, by="limits" if not reserved.rule else LEDGER, stopped_rule=reserved.rule,
+                           message=reserved.message)
+                return False
             try:
                 result = self._evicted_by(evictor, pod, EvictOptions(
                     reason, self._profile.name, self._plugin, rule, choice, self._profile.reports_failures,
@@ -195,11 +214,14 @@ class CycleEvictor:
             except EvictionRefusedError as refused:
                 if refused.may_leave:
                     self._count(pod, candidate, made=False)
+                else:
+                    self._settle(pod, made=False)
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule=refused.rule, message=str(refused))
                 return False
             if result is EvictionResult.FAILED:
                 self._note(pod, rule=rule, by=evictor.name, stopped_rule="", message="the eviction failed")
                 return False
+            self._settle(pod, made=True)
         self._count(pod, candidate, made=not self._record.dry_run and result is EvictionResult.EVICTED)
         if result is EvictionResult.REQUESTED:
             self._background.request(pod, self._snapshot.now)
@@ -211,6 +233,15 @@ class CycleEvictor:
             mode=_mode(choice), proof=proof,
         ))
         return True
+
+    def _over(self, pod: PodInfo) -> str:
+        """Return the limit of the cycle that one more eviction would exceed; empty if none."""
+        return self._limiter.refusal(pod.node_name, pod.namespace) or self._workloads.refusal(pod)
+
+    def _settle(self, pod: PodInfo, *, made: bool) -> None:
+        """Note the outcome of an eviction in the ledger; without one it stays reserved there, as it may be made."""
+        if self._shared is not None:
+            self._shared.ledger.settle(pod, made=made)
 
     def _count(self, pod: PodInfo, candidate: ProofCandidate | None, *, made: bool) -> None:
         """Count an eviction against the limits, and let the proofs after it take the pod for gone."""

@@ -6,28 +6,59 @@ cycle reports for each pod what would evict it or what stopped that. (Koordinato
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from koordpolicy.engine.cel.vector.frame import Rows
+from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.border import must_be_survived
+from koordpolicy.engine.framework.descheduler import DecidesPerNode
 from koordpolicy.engine.framework.handle import Client
 from koordpolicy.engine.kubernetes.selectors import matches_labels
 
 from .background import BackgroundEvictions
 from .cleared import clears_of
-from .evictor import CycleEvictor
+from .evictor import CycleEvictor, SharedEvictions
+from .ledger import CycleLedger, LedgerEntry
 from .limits import CycleLimits, EvictionLimiter
-from .profile import DeschedulerProfile, lacks_of
+from .profile import DeschedulerProfile, RunningPlugin, lacks_of
 from .proof.prove import CycleProof, Proving
 from .results import CycleRecord, CycleResult
 from .workload_limits import PodOwners, WorkloadBudget
 
 TOO_SMALL: Final = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"
 _NO_LIMITS: Final = CycleLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class CyclePart:
+    """The part of a cycle that one of several replicas runs, counting its evictions in a ledger with them."""
+
+    ledger: CycleLedger
+    owns: Callable[[str], bool] | None = None
+    """The nodes of its share, by name, for Deschedule plugins that decide per node; None for all other plugins."""
+
+    def of(self, profile: DeschedulerProfile) -> DeschedulerProfile:
+        """Return a profile with the plugins that this part runs."""
+        shares = self.owns is not None
+        return replace(profile, deschedule=tuple(each for each in profile.deschedule if is_shared(each) is shares),
+                       balance=() if shares else profile.balance)
+
+    def rows(self, snapshot: Snapshot, rows: Rows) -> Rows:
+        """Return the rows of the nodes that its plugins look at."""
+        owns = self.owns
+        if owns is None:
+            return rows
+        return np.array([row for row in map(int, rows) if owns(snapshot.names[row])], dtype=np.intp)
+
+
+def is_shared(plugin: RunningPlugin) -> bool:
+    """Return whether replicas may run a Deschedule plugin each on its share of the nodes."""
+    return isinstance(plugin.instance, DecidesPerNode) and plugin.instance.decides_per_node
 
 
 def run_cycle(
@@ -41,8 +72,9 @@ def run_cycle(
     client: Client | None = None,
     background: BackgroundEvictions | None = None,
     proving: Proving | None = None,
+    part: CyclePart | None = None,
 ) -> CycleResult:
-    """Run one cycle over a snapshot, at the snapshot's time.
+    """Run one cycle, or the part of one that is this replica's, over a snapshot, at the snapshot's time.
 
     Changes of plugins besides evictions are written by the `client`; without one they fail, except in a dry run.
     `background` remembers from cycle to cycle which pods other components were requested to remove.
@@ -55,6 +87,9 @@ def run_cycle(
     if len(rows) < 2:
         return CycleResult(generation, dry_run, len(rows), error=TOO_SMALL,
                            memory=None if proving is None else proving.memory)
+    own = rows
+    if part is not None:
+        profiles, own = [part.of(profile) for profile in profiles], part.rows(snapshot, rows)
     limiter, record = EvictionLimiter(limits), CycleRecord(dry_run=dry_run)
     background = background or BackgroundEvictions()
     workloads = WorkloadBudget(limits.workloads, PodOwners(snapshot))
@@ -62,12 +97,14 @@ def run_cycle(
         limiter.done(pod.node_name, pod.namespace)
         workloads.done(pod)
     proof = None if proving is None else CycleProof(snapshot, proving)
+    # A dry run reserves nothing: each replica counts by itself.
+    shared = None if part is None or dry_run else _shared(part.ledger, snapshot, limiter, workloads, record)
     error = ""
     for point in ("deschedule", "balance"):
         for profile in profiles:
             evictor = CycleEvictor(profile, snapshot, limiter, record, client, background=background,
-                                   workloads=workloads, proof=proof)
-            error = run_plugins(profile, point, snapshot, select_rows(snapshot, rows, profile.node_selector), evictor)
+                                   workloads=workloads, proof=proof, shared=shared)
+            error = run_plugins(profile, point, snapshot, select_rows(snapshot, own, profile.node_selector), evictor)
             if error:
                 break
         if error:
@@ -78,6 +115,23 @@ def run_cycle(
         tuple(dict.fromkeys(lack for profile in profiles for lack in lacks_of(profile, snapshot.cluster))),
         tuple(record.changes), None if proof is None else proof.remembered(),
     )
+
+
+def _shared(
+    ledger: CycleLedger, snapshot: Snapshot, limiter: EvictionLimiter, workloads: WorkloadBudget, record: CycleRecord,
+) -> SharedEvictions:
+    """Return the evictions of all replicas, those before this part counted against the limits."""
+    def count(entry: LedgerEntry) -> None:
+        limiter.done(entry.node, entry.namespace)
+        record.note_elsewhere(entry.pod)
+        item = snapshot.objects("Pod").get(entry.pod)
+        metadata = {} if item is None else item["metadata"]
+        # The workloads count the pods that the snapshot shows as terminating.
+        if item is not None and metadata.get("uid") == entry.uid and not metadata.get("deletionTimestamp"):
+            workloads.done(PodInfo.of(item))
+
+    ledger.begin(count)
+    return SharedEvictions(ledger, count)
 
 
 def run_plugins(profile: DeschedulerProfile, point: str, snapshot: Snapshot, rows: Rows, evictor: CycleEvictor) -> str:

@@ -168,6 +168,10 @@ class CycleRecord:
         known = self.outcomes.pop(key, None)
         self.outcomes[key] = known if known is not None and (known.evicted or known.requested) else outcome
 
+    def note_elsewhere(self, pod: str) -> None:
+        """Note that another part of this cycle evicts the pod."""
+        self._evicted.setdefault(pod, ("", "another part of the cycle"))
+
     def evicted_by(self, pod: str) -> tuple[str, str] | None:
         """Return profile and plugin that evicted the pod in this cycle, or requested it, if any did."""
         return self._evicted.get(pod)

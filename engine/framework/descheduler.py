@@ -135,6 +135,17 @@ class Deschedule(Protocol):
 
 
 @runtime_checkable
+class DecidesPerNode(Protocol):
+    """A Deschedule plugin whose decisions about the pods of a node read that node and its pods only.
+
+    Where several replicas share a cluster, each runs it on its share of the nodes. One that compares nodes, or
+    has limits over all of them, is run by the leader alone, as all Balance plugins are.
+    """
+
+    decides_per_node: bool
+
+
+@runtime_checkable
 class Balance(Protocol):
     """Evicts pods to balance a set of nodes."""
 

@@ -146,6 +146,9 @@ ALERTS: Final = (
           AlertTerm(metric=descheduler.CYCLES, figure=Figure.RATE, compare=">", by=(INSTANCE, "result"),
                     where=(("result", "!=", "completed"),)), 600, "warning",
           "cycles of {{ $labels.instance }} are {{ $labels.result }}: its log and /status say why"),
+    Alert("KoordPolicyDeschedulerWithoutShard", AlertTerm(metric=descheduler.SHARD_HELD), 900, "warning",
+          "{{ $labels.instance }} holds the Lease of no shard: there are more replicas than `--shards`, or its log "
+          "says why"),
     Alert("KoordPolicyDeschedulerConfigurationRefused",
           AlertTerm(metric=descheduler.CONFIGURATION_REFUSED, bound=1), 300, "warning",
           "{{ $labels.instance }} goes on with its last good configuration: its /status says why"),

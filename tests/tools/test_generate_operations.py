@@ -34,6 +34,7 @@ from koordpolicy.engine.descheduler.live import metric_table as descheduler_tabl
 from koordpolicy.engine.descheduler.live.loop import CycleReport
 from koordpolicy.engine.descheduler.live.loop import LoopView as DeschedulerView
 from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations
+from koordpolicy.engine.descheduler.live.shards import ShardsView
 from koordpolicy.engine.descheduler.migration.worker import MigrationFigures
 from koordpolicy.engine.descheduler.results import CycleResult
 from koordpolicy.engine.framework.qos import Storage
@@ -151,6 +152,7 @@ def of_descheduler() -> dict[str, str]:
     operations.follow(SimpleNamespace(
         descheduler=SimpleNamespace(view=view), feed=SimpleNamespace(views={"Pod": KindView(1.0)}),
         evictions=SimpleNamespace(holds=dict), leads=lambda: True, activator=SimpleNamespace(fault=""),
+        shards=ShardsView("shard-0", 1),
         migrations=SimpleNamespace(figures=MigrationFigures(ended={("Failed", "Timeout"): 1}))),
         SimpleNamespace(status=lambda: SimpleNamespace(emptied=())), None)
     try:

@@ -34,6 +34,7 @@ class PodLifeTime:
 
     name = "PodLifeTime"
     restarts_pods = True
+    decides_per_node = True
 
     def __init__(self, args: PodLifeTimeArgs) -> None:
         self._args = args

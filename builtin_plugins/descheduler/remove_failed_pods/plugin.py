@@ -22,6 +22,7 @@ class RemoveFailedPods:
 
     name = "RemoveFailedPods"
     restarts_pods = True
+    decides_per_node = True
 
     def __init__(self, args: RemoveFailedPodsArgs) -> None:
         self._args = args

@@ -36,6 +36,7 @@ class RemovePodsHavingTooManyRestarts:
 
     name = "RemovePodsHavingTooManyRestarts"
     restarts_pods = True
+    decides_per_node = True
 
     def __init__(self, args: TooManyRestartsArgs) -> None:
         self._args = args

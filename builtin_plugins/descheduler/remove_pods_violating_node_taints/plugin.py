@@ -27,6 +27,7 @@ class RemovePodsViolatingNodeTaints:
     """
 
     name = "RemovePodsViolatingNodeTaints"
+    decides_per_node = True
 
     def __init__(self, args: NodeTaintsArgs) -> None:
         self._args = args

@@ -25,7 +25,7 @@ from koordpolicy.engine.framework.descheduler import BackgroundController
 from koordpolicy.engine.framework.handle import Client
 
 from ..background import BackgroundEvictions
-from ..framework import run_cycle
+from ..framework import CyclePart, run_cycle
 from ..profile import RunningPlugin
 from ..proof.prove import Proving
 from ..proof.verdicts import SuccessorPlacements
@@ -33,6 +33,7 @@ from ..results import CycleResult
 from .activation import ActiveProfiles, ProfileActivator
 from .freshness import stale_kinds
 from .memory import CycleMemory
+from .shards import PartKind, ShardedCycles, ShardPart
 
 _LOG: Final = logging.getLogger(__name__)
 _SECOND: Final = 1_000_000_000
@@ -115,6 +116,7 @@ class LiveDescheduler:
         observers: Sequence[ReportObserver] = (), ready: Callable[[LiveDescheduler], None] = lambda _: None,
         settle: Callable[[], None] = lambda: None,
         memory: CycleMemory | None = None, placements: SuccessorPlacements | None = None,
+        shards: ShardedCycles | None = None,
     ) -> None:
         """`leads` returns whether this process may write now, `gave_up` whether it led and must end.
 
@@ -124,7 +126,7 @@ class LiveDescheduler:
         after one cycle. No cycle looks at objects of a kind of which the API server was not heard for
         `longest_staleness_s` seconds, and no background controller. `settle` is called once a minute. `memory`
         remembers useless evictions, and `placements` places successors on snapshots of the cluster, to prove
-        evictions.
+        evictions. With `shards` several replicas run each cycle together.
         """
         self.view = LoopView()
         self.cluster = cluster
@@ -144,11 +146,17 @@ class LiveDescheduler:
         self._settle = settle
         self._memory = memory
         self._placements = placements
+        self.shards = shards
+        self._pending: tuple[ShardPart, FeedBarrier] | None = None
+        """A part of a cycle that waits until all evictions before it are seen."""
+        self._share: CycleReport | None = None
+        """The report of the leader's own share, until the rest of the cycle was run."""
         self._woken = threading.Event()
         self._stopping = False
         self._synced = False
         self._barrier: FeedBarrier | None = None
         """The barrier of this leadership; None while this process does not lead."""
+        self._led = False
         self._next_cycle: int | None = 0
         self._last_began: int | None = None
         """When the last cycle began; as `_next_cycle` of the monotonic clock."""
@@ -205,17 +213,27 @@ class LiveDescheduler:
             self._look()
             return more
         self._activate()
-        if self._next_cycle is not None and self._ticks() >= self._next_cycle:
+        if self.shards is not None:
+            self._run_part(self.shards)
+        elif self._next_cycle is not None and self._ticks() >= self._next_cycle:
             self._cycle()
             self._leaving.apply(self.cluster)
-        self._step()
+        if self._leads():
+            self._step()
         self._look()
         return more
 
+    def _acts(self) -> bool:
+        """Return whether this process leads, or has a shard."""
+        return self._leads() or (self.shards is not None and self.shards.acts())
+
     def _may_write(self) -> bool:
-        """Return whether this process leads, and has seen all evictions of the leader before it."""
-        if not self._leads():
+        """Return whether this process leads or has a shard, and has seen all evictions of the leader before it."""
+        led, self._led = self._led, self._leads()
+        if not led and self._led:
             self._barrier = None
+        if not self._acts():
+            self._barrier = self._pending = None
             if self._memory is not None:
                 self._memory.forget()
             return False
@@ -235,28 +253,64 @@ class LiveDescheduler:
     # Cycles
 
     def _cycle(self) -> None:
+        self._last_began = self._ticks()
+        self._next_cycle = self._last_began + self._interval if self._interval else None
+        self._publish(self._looked(None))
+        if self._once:
+            self.stop()
+
+    def _looked(self, part: CyclePart | None) -> CycleReport:
+        """Run a cycle, or a part of one, unless the objects are too old."""
         active = self._active
         assert active is not None
-        began, self._last_began = self._clock(), self._ticks()
-        self._next_cycle = self._last_began + self._interval if self._interval else None
+        began = self._clock()
         self._renew_view()
         started = time.monotonic()
         stale = self._stale(active.kinds)
         if stale:
             result = CycleResult(active.registry.generation, active.configuration.dry_run, 0, error="; ".join(stale))
         else:
-            result = self._run(active, began)
-        report = CycleReport(self.view.cycles + 1, began / 1e9, time.monotonic() - started, result, stale)
+            result = self._run(active, began, part)
+        return CycleReport(self.view.cycles + 1, began / 1e9, time.monotonic() - started, result, stale)
+
+    def _publish(self, report: CycleReport) -> None:
         self.view = replace(self.view, cycles=report.number, last=report)
-        if result.error:
-            _LOG.error("Error descheduling pods: %s", result.error)
+        if report.result.error:
+            _LOG.error("Error descheduling pods: %s", report.result.error)
         for observer in self._observers:
             try:
                 observer.observe(report)
             except Exception:  # a report is worth less than the cycle
                 _LOG.exception("a cycle was not reported")
-        if self._once:
-            self.stop()
+
+    def _run_part(self, shards: ShardedCycles) -> None:
+        """Run the part of a shared cycle that is due, once all evictions before it are seen."""
+        if self._pending is None:
+            due = shards.due(leads=self._leads(), interval=self._interval)
+            if due is None:
+                return
+            self._pending = due, self._feed.barrier()
+        part, barrier = self._pending
+        if not barrier.passed:
+            return
+        self._pending = None
+        if part.kind is PartKind.CUT_OFF:
+            active = self._active
+            assert active is not None
+            report = CycleReport(self.view.cycles + 1, self._clock() / 1e9, 0.0, CycleResult(
+                active.registry.generation, active.configuration.dry_run, 0, error=part.error))
+        else:
+            report = self._looked(part.part)
+            self._leaving.apply(self.cluster)
+        if self._memory is not None:
+            self._memory.forget()  # the other replicas write it, too
+        shards.finish(part, report.result.error)
+        if part.kind is not PartKind.SHARE and self._share is not None:
+            report, self._share = _joined(self._share, report), None
+        if part.last:
+            self._publish(report)
+        else:
+            self._share = report
 
     def _stale(self, kinds: frozenset[str]) -> tuple[str, ...]:
         """Return which of the kinds are too old, of those that the cluster has: what it lacks is refused plugin by
@@ -265,7 +319,7 @@ class LiveDescheduler:
         known = kinds if self.cluster.kinds is None else kinds & self.cluster.kinds
         return stale_kinds(self._feed.views, known, self._wall(), self._longest_staleness_s)
 
-    def _run(self, active: ActiveProfiles, now: int) -> CycleResult:
+    def _run(self, active: ActiveProfiles, now: int, part: CyclePart | None) -> CycleResult:
         configuration = active.configuration
         memory = None if self._memory is None else self._memory.begin()
         proving = None if memory is None and self._placements is None else Proving(self._placements, memory=memory)
@@ -273,14 +327,15 @@ class LiveDescheduler:
             result = run_cycle(
                 active.profiles, self.cluster.snapshot(now), limits=configuration.limits,
                 dry_run=configuration.dry_run, node_selector=configuration.node_selector, proving=proving,
-                generation=active.registry.generation, client=self._client, background=self._background)
+                generation=active.registry.generation, client=self._client, background=self._background,
+                part=part)
         except BaseException as error:
             must_be_survived(error)
             _LOG.exception("a cycle failed")
             return CycleResult(active.registry.generation, configuration.dry_run, 0,
                                error=f"{type(error).__name__}: {error}")
         # Else another process leads now, and writes its own.
-        if self._memory is not None and self._leads():
+        if self._memory is not None and self._acts():
             self._memory.end(result.memory, dry_run=configuration.dry_run)
         for each in result.evicted:
             if each.proof is not None and each.proof.warns:
@@ -341,19 +396,38 @@ class LiveDescheduler:
             self.view, synced=self._synced, stopping=self._stopping, nodes=len(self.cluster.names),
             pods=len(self.cluster.objects("Pod")),
             generation=0 if self._active is None else self._active.registry.generation,
-            next_cycle=None if self._next_cycle is None else (
-                self._clock() + max(self._next_cycle - self._ticks(), 0)) / 1e9, looked_at=time.monotonic())
+            next_cycle=self._next_cycle_at(), looked_at=time.monotonic())
+
+    def _next_cycle_at(self) -> float | None:
+        """Return when the next cycle is due, in seconds since the epoch; None if none is."""
+        now = self._clock()
+        if self.shards is not None:
+            opened = self.shards.view.opened
+            return max(now, opened + self._interval) / 1e9 if self._interval or not opened else None
+        return None if self._next_cycle is None else (now + max(self._next_cycle - self._ticks(), 0)) / 1e9
 
     def _idle_s(self) -> float:
         """Return the seconds until there is something to do without a wake-up."""
-        if not self._synced or self._barrier is None or not self._barrier.passed:
+        if not self._synced or self._barrier is None or not self._barrier.passed or self._pending is not None:
             return _LONGEST_WAIT_S
-        times = [self._next_cycle]
+        times = [self._next_cycle if self.shards is None else self.shards.next_look]
         for each in self._stepped.values():
             times += [each.stepped_at + _STEP_PERIOD] if each.changed else [each.due]
         due = min((each for each in times if each is not None), default=None)
         left = _LONGEST_WAIT_S if due is None else (due - self._ticks()) / 1e9
         return min(max(left, 0.001), _LONGEST_WAIT_S)
+
+
+def _joined(share: CycleReport, rest: CycleReport) -> CycleReport:
+    """Return the report of both parts of a cycle that the leader ran."""
+    first, second = share.result, rest.result
+    result = replace(
+        second, nodes=max(first.nodes, second.nodes), outcomes=(*first.outcomes, *second.outcomes),
+        failures=(*first.failures, *second.failures), node_notes=(*first.node_notes, *second.node_notes),
+        error=first.error or second.error, lacks=tuple(dict.fromkeys((*first.lacks, *second.lacks))),
+        changes=(*first.changes, *second.changes))
+    return CycleReport(rest.number, share.began, share.seconds + rest.seconds, result,
+                       tuple(dict.fromkeys((*share.stale, *rest.stale))))
 
 
 def _stepped(plugin: RunningPlugin) -> _Stepped:

@@ -41,6 +41,14 @@ HELD_BUDGETS: Final = MetricSpec(
 CONFIGURATION_REFUSED: Final = MetricSpec(
     "koord_policy_descheduler_configuration_refused", _G,
     "1 if the newest content of the configuration file, or the newest policies with it, are refused")
+SHARD_HELD: Final = MetricSpec(
+    "koord_policy_descheduler_shard_held", _G, "With `--shards`: 1 if this process holds the Lease of a shard")
+SHARD_MEMBERS: Final = MetricSpec(
+    "koord_policy_descheduler_shard_members", _G,
+    "With `--shards`: the replicas with a share of the nodes in this cycle")
+LEDGER_EVICTIONS: Final = MetricSpec(
+    "koord_policy_descheduler_ledger_evictions", _G,
+    "With `--shards`: evictions of all replicas in this cycle, those that are only reserved too")
 MIGRATION_JOBS: Final = MetricSpec(
     "koord_policy_descheduler_migration_jobs", _G,
     "Migration jobs that have not ended, by state: waiting (for arbitration), running", ("state",))
@@ -53,5 +61,6 @@ MIGRATION_STEPS: Final = MetricSpec(
 
 TABLE: Final = (
     PODS_EVICTED, LEADER, READY, GENERATION, CYCLES, CYCLE_SECONDS, LAST_CYCLE, CANDIDATES, FAILURES, STALENESS,
-    FAULTY_WATCH, HELD_BUDGETS, CONFIGURATION_REFUSED, MIGRATION_JOBS, MIGRATIONS_ENDED, MIGRATION_STEPS,
+    FAULTY_WATCH, HELD_BUDGETS, CONFIGURATION_REFUSED, SHARD_HELD, SHARD_MEMBERS, LEDGER_EVICTIONS, MIGRATION_JOBS,
+    MIGRATIONS_ENDED, MIGRATION_STEPS,
 )

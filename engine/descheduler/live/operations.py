@@ -101,6 +101,11 @@ class DeschedulerOperations:
         yield table.FAULTY_WATCH.of(*(((kind,), int(each.stale)) for kind, each in kinds.items()))
         yield table.HELD_BUDGETS.value(len(server.evictions.holds().keys() - {"*"}))
         yield table.CONFIGURATION_REFUSED.value(int(bool(self._refusal())))
+        shards = server.shards
+        if shards is not None:
+            yield table.SHARD_HELD.value(int(bool(shards.slot)))
+            yield table.SHARD_MEMBERS.value(len(shards.members))
+            yield table.LEDGER_EVICTIONS.value(shards.evictions)
         figures = server.migrations.figures
         yield table.MIGRATION_JOBS.of((("waiting",), figures.waiting), (("running",), figures.running))
         yield table.MIGRATIONS_ENDED.of(*figures.ended.items())
@@ -161,6 +166,7 @@ class DeschedulerOperations:
             "evictions": [asdict(each) for each in tuple(self._attempts)],
             "held": {name: {"reason": reason, "seconds": round(left, 1)}
                      for name, (reason, left) in server.evictions.holds().items()},
+            **({} if server.shards is None else {"shards": server.shards.to_json()}),
             "configuration": {"file": None if self._file is None else self._file.status.to_json(),
                               "fault": server.activator.fault or None},
             "cluster": views_status(feed.views, feed.lag_s, time.time()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from koordpolicy.engine.client.permissions import REVIEWS, Permission
+from koordpolicy.engine.client.permissions import REVIEWS, Permission, lease
 from koordpolicy.engine.client.resources import BY_KIND
 
 from ..profile import DeschedulerProfile
@@ -51,6 +51,24 @@ DESCHEDULER: Final = (
     *REVIEWS,
 )
 """Of the descheduler, cluster-wide, whatever its configuration is."""
+
+
+MOST_SHARDS: Final = 8
+"""The most shards; the shipped role has their Leases. Each replica has the whole cluster in memory."""
+
+
+def shard_names(lease_name: str, shards: int) -> tuple[str, ...]:
+    """Return the names of the Leases of shards, by the name of the leader's Lease."""
+    return tuple(f"{lease_name}-shard-{number}" for number in range(shards))
+
+
+def of_leases(lease_name: str, shards: int) -> tuple[Permission, ...]:
+    """Return the permissions in the namespace of the Lease: those for it, for the shards and for their ledger."""
+    if not shards:
+        return lease(lease_name)
+    return (*(each for name in (lease_name, *shard_names(lease_name, shards)) for each in lease(name)),
+            Permission("", "configmaps", ("create",), "the ledger of the replicas"),
+            Permission("", "configmaps", ("get", "patch"), "the ledger of the replicas", lease_name))
 
 
 def needed(profiles: Iterable[DeschedulerProfile], *, dry_run: bool) -> tuple[Permission, ...]:

@@ -14,18 +14,20 @@ from typing import Final
 from koordpolicy.engine.client.access_reviews import missing
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.leader_election import LeaseSettings
-from koordpolicy.engine.client.permissions import Permission, lease
+from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 from koordpolicy.engine.source import PolicyError, Problem
+
+from .permissions import of_leases
 
 _LOG: Final = logging.getLogger(__name__)
 _EVICTION: Final = "pods/eviction"
 
 
 def check_permissions(
-    connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None,
+    connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None, shards: int = 0,
 ) -> None:
-    """Ask the API server whether it grants these permissions cluster-wide, and those for the Lease.
+    """Ask the API server whether it grants these permissions cluster-wide, and those for the Lease and for shards.
 
     If it does not answer, or cannot be asked, that is logged: the requests themselves will show it.
 
@@ -33,7 +35,7 @@ def check_permissions(
         PolicyError: with a problem for each right that is missing.
     """
     try:
-        problems = asyncio.run(_problems(connection, permissions, election))
+        problems = asyncio.run(_problems(connection, permissions, election, shards))
     except (ApiError, ConnectionFailed, ValueError) as error:
         _LOG.warning("the permissions could not be checked: %s", error)
         return
@@ -42,7 +44,7 @@ def check_permissions(
 
 
 async def _problems(
-    connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None,
+    connection: Connection, permissions: Iterable[Permission], election: LeaseSettings | None, shards: int,
 ) -> list[Problem]:
     permissions = tuple(permissions)
     async with Transport(connection, user_agent="koord-policy/descheduler", rate=0) as transport:
@@ -52,7 +54,7 @@ async def _problems(
                 "the API server does not support evictions: it has no resource `pods/eviction`", code="unsupported",
                 help="use an API server of Kubernetes 1.22 or later"))
         if election is not None:
-            rights = lease(election.name)
+            rights = dict.fromkeys(of_leases(election.name, shards))
             lacking = await missing(transport, rights, namespace=election.namespace)
             found += [_problem(each, verb, election.namespace) for each, verb in lacking]
     return found

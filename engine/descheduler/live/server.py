@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings, new_identity
+from koordpolicy.engine.client.lease_slots import LeaseSlots
 from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.client.resources import BY_KIND
 from koordpolicy.engine.client.transport import RequestObserver
@@ -32,18 +34,22 @@ from koordpolicy.engine.framework.handle import Closeable
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
+from .. import ledger
 from ..config import DeschedulerConfiguration
 from ..migration.live_api import LiveMigrationApi
 from ..migration.worker import MigrationWorker
 from ..pods import budgets_of
 from ..profile import DeschedulerProfile
+from ..proof import store
 from ..proof.verdicts import SuccessorPlacements
 from .activation import ProfileActivator, reads_of
 from .client import DeschedulerClient
+from .config_map import ConfigMapKey
 from .evictions import AttemptedEviction, LiveEvictions
 from .loop import Ended, LiveDescheduler, ReportObserver
 from .memory import ConfigMapMemoryStore, CycleMemory
-from .permissions import needed
+from .permissions import needed, shard_names
+from .shards import ConfigMapLedgerStore, ShardedCycles, ShardsView
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -72,6 +78,8 @@ class DeschedulerSettings:
     """True to end after one cycle."""
     memory: tuple[str, str] | None = None
     """Namespace and name of the ConfigMap with the useless evictions; None if they are not remembered."""
+    shards: int = 0
+    """The most replicas that share the nodes; 0 if one works and the others wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,9 @@ class DeschedulerServer:
         lease = settings.lease
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
+        self._slots = None if lease is None or not settings.shards else LeaseSlots(
+            connect, [replace(lease, name=name) for name in shard_names(lease.name, settings.shards)],
+            user_agent=USER_AGENT, looks=self.leads, changed=self._wake)
         self._transports = transports = Transports.of(
             connect, USER_AGENT, rate=settings.qps, burst=settings.burst, observer=requests)
         self.recorder = EventRecorder(transports.events)
@@ -144,7 +155,7 @@ class DeschedulerServer:
                 cluster, self.activator, feed=self.feed, client=self.client, leaving=leaving, leads=self.leads,
                 gave_up=self._gave_up, clock=self.feed.now, longest_staleness_s=settings.longest_staleness_s,
                 once=settings.once, observers=observers, ready=self._begin, settle=self._settle,
-                memory=self._memory(writer), placements=self._placements)
+                memory=self._memory(writer), placements=self._placements, shards=self._shards(writer))
             self.feed.start()
         except BaseException:
             self.io.close()
@@ -159,8 +170,23 @@ class DeschedulerServer:
         if self.settings.memory is None:
             return None
         namespace, name = self.settings.memory
-        store = ConfigMapMemoryStore(self.io, self._transports.writes, writer, namespace=namespace, name=name)
-        return CycleMemory(store)
+        return CycleMemory(ConfigMapMemoryStore(ConfigMapKey(
+            self.io, self._transports.writes, writer, namespace=namespace, name=name, key=store.KEY)))
+
+    def _shards(self, writer: ClusterWriter) -> ShardedCycles | None:
+        lease, slots = self.settings.lease, self._slots
+        if lease is None or slots is None:
+            return None
+        config_map = ConfigMapKey(self.io, self._transports.writes, writer, namespace=lease.namespace,
+                                  name=lease.name, key=ledger.KEY)
+        return ShardedCycles(ConfigMapLedgerStore(config_map), lease.identity, holders=slots.holders,
+                             slot=lambda: slots.slot, clock=self.feed.now, ticks=time.monotonic_ns)
+
+    @property
+    def shards(self) -> ShardsView | None:
+        """The shards as this replica sees them; None without shards."""
+        shards = self.descheduler.shards
+        return None if shards is None else shards.view
 
     @property
     def configuration(self) -> DeschedulerConfiguration:
@@ -186,8 +212,11 @@ class DeschedulerServer:
         return self.election is None or self.election.leads()
 
     def may_write(self) -> bool:
-        """Return True while this process leads and is not about to end; for any thread."""
-        return self.leads() and not self.descheduler.stopping
+        """Return True while this process leads or has a shard, and is not about to end; for any thread."""
+        return (self.leads() or self._has_shard()) and not self.descheduler.stopping
+
+    def _has_shard(self) -> bool:
+        return self._slots is not None and bool(self._slots.slot)
 
     def stop(self) -> None:
         """Let `run` end: the eviction under way is waited for, and no other one follows."""
@@ -230,6 +259,8 @@ class DeschedulerServer:
                 end_recording(self.io, self.recorder, recording)
             return ended
         finally:
+            if self._slots is not None and not self._slots.stop(_RELEASE_S):
+                _LOG.warning("the Lease of the shard was not released in time")
             if self.election is not None and not self.election.stop(_RELEASE_S):
                 _LOG.warning("the Lease was not released in time")
             self.io.close(_CLOSE_S)
@@ -246,6 +277,8 @@ class DeschedulerServer:
         self._ready(self)
         if self.election is not None:
             self.election.start()
+        if self._slots is not None:
+            self._slots.start()
 
     def _gave_up(self) -> bool:
         return self.election is not None and self.election.state.gave_up

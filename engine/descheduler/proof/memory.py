@@ -105,6 +105,18 @@ class UselessEvictionMemory:
         watched = (*self.watched, WatchedEviction(place, pod.uid, now))
         return replace(self, watched=watched[-self.settings.most:])
 
+    def merged_with(self, other: UselessEvictionMemory) -> UselessEvictionMemory:
+        """Return the memory with what another process remembers: of each place the newer entry, all that is watched."""
+        useless = dict(self.useless)
+        for place, found in other.useless.items():
+            known = useless.get(place)
+            if known is None or (known.since, known.streak) < (found.since, found.streak):
+                useless[place] = found
+        newest = sorted(useless, key=lambda place: useless[place].since)[-self.settings.most:]
+        watched = {each.uid: each for each in (*other.watched, *self.watched)}
+        return replace(self, useless={place: useless[place] for place in newest}, watched=tuple(
+            sorted(watched.values(), key=lambda each: each.at))[-self.settings.most:])
+
     def observed(self, snapshot: Snapshot) -> UselessEvictionMemory:
         """Return the memory after a look at the cluster: watched evictions turned out useless, or useful."""
         now, memory, left = snapshot.now, self, []

@@ -18,6 +18,10 @@ LARGEST: Final = 1_000_000
 """The largest memory in bytes: a ConfigMap holds 1 MiB."""
 
 
+class StoreChangedError(OSError):
+    """Another process changed the store since it was read: read it again."""
+
+
 class MemoryStore(Protocol):
     """Keeps the memory over restarts."""
 
@@ -31,7 +35,12 @@ class MemoryStore(Protocol):
         ...
 
     def save(self, memory: UselessEvictionMemory) -> None:
-        """Replace the stored memory; raises `OSError`, and then the previous one is unchanged."""
+        """Replace the stored memory.
+
+        Raises:
+            StoreChangedError: another process wrote it since this one read or wrote it; it is unchanged.
+            OSError: it cannot be written; it is unchanged, or there is no answer.
+        """
         ...
 
 
@@ -52,27 +61,6 @@ class FileMemoryStore:
     def save(self, memory: UselessEvictionMemory) -> None:
         """Write the memory atomically."""
         write_whole(self._path, encoded(memory))
-
-
-def data_of(memory: UselessEvictionMemory) -> dict[str, str]:
-    """Return the data of a ConfigMap with the memory."""
-    return {KEY: encoded(memory).decode()}
-
-
-def memory_in(config_map: Mapping[str, Any] | None) -> UselessEvictionMemory:
-    """Return the memory of a ConfigMap; an empty one without the object or its key.
-
-    Raises:
-        PolicyError: it is damaged.
-    """
-    metadata = (config_map or {}).get("metadata") or {}
-    text = ((config_map or {}).get("data") or {}).get(KEY)
-    if text is None:
-        return UselessEvictionMemory()
-    name = f"the ConfigMap `{metadata.get('namespace', '')}/{metadata.get('name', '')}`"
-    if not isinstance(text, str):
-        raise _damaged(name, f"`{KEY}` must be a text")
-    return decoded(text.encode("utf-8", "surrogateescape"), name)
 
 
 def encoded(memory: UselessEvictionMemory) -> bytes:

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Coroutine, Mapping
-from concurrent.futures import Future
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
-from koordpolicy.engine.client.transport import ApiError, Status, Transport
-from koordpolicy.engine.client.writes import ClusterWriter
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
@@ -20,6 +15,7 @@ from koordpolicy.engine.descheduler.live.activation import ProfileActivator
 from koordpolicy.engine.descheduler.live.loop import Ended, LiveDescheduler
 from koordpolicy.engine.descheduler.live.memory import ConfigMapMemoryStore, CycleMemory
 from koordpolicy.engine.descheduler.proof.memory import UselessEvictionMemory
+from koordpolicy.engine.descheduler.proof.store import KEY
 from koordpolicy.engine.documents import load
 from koordpolicy.engine.framework.descheduler import EvictionResult, EvictOptions
 from koordpolicy.engine.framework.handle import Nothing
@@ -27,69 +23,44 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
 from ..conftest import NOW, metric, node, pod
+from .config_maps import PATH, ConfigMaps
 
-T = TypeVar("T")
 SECOND = 1_000_000_000
 FULL = UselessEvictionMemory().with_loop(("d/ReplicaSet/r", "a"), "a loop", NOW)
 
 
-class InlineIo:
-    """Runs coroutines at once."""
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        future: Future[T] = Future()
-        try:
-            future.set_result(asyncio.run(coroutine))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-class ConfigMaps:
-    """A transport to an API server that has ConfigMaps, or refuses with a code."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, dict[str, Any]] = {}
-        self.code = 0
-
-    async def request(self, method: str, path: str, *, body: bytes | None = None, **_: object) -> bytes:
-        if self.code:
-            raise ApiError(self.code, Status(message="no"))
-        given: dict[str, Any] = json.loads(body) if body else {}
-        if method == "POST":
-            path = f"{path}/{given['metadata']['name']}"
-            self.objects[path] = {}
-        if path not in self.objects:
-            raise ApiError(404, Status(message="not found"))
-        self.objects[path].setdefault("data", {}).update(given.get("data", {}))
-        return json.dumps(self.objects[path]).encode()
-
-
-def store_of(server: ConfigMaps) -> ConfigMapMemoryStore:
-    transport = cast("Transport", server)
-    return ConfigMapMemoryStore(InlineIo(), transport, ClusterWriter(transport), namespace="n", name="m")
-
-
-def test_a_config_map_is_made_read_and_changed_without_its_other_keys():
+def test_a_config_map_is_made_read_and_changed():
     server = ConfigMaps()
-    store = store_of(server)
+    store = ConfigMapMemoryStore(server.key(KEY))
     assert store.load() == UselessEvictionMemory()
     store.save(FULL)
     assert store.load() == FULL
-    path, = server.objects
-    assert path == "/api/v1/namespaces/n/configmaps/m"
-    server.objects[path]["data"]["other"] = "x"
     store.save(UselessEvictionMemory())
-    assert (store.load(), server.objects[path]["data"]["other"]) == (UselessEvictionMemory(), "x")
+    assert store.load() == UselessEvictionMemory()
 
 
-def test_refusals_of_the_server_are_errors_of_the_store():
+def test_what_another_process_remembers_is_merged_and_not_overwritten():
     server = ConfigMaps()
-    server.code = 403
-    with pytest.raises(OSError, match="403: no"):
-        store_of(server).load()
-    with pytest.raises(OSError, match="forbidden: "):
-        store_of(server).save(FULL)
+    memory = CycleMemory(ConfigMapMemoryStore(server.key(KEY)))
+    memory.begin()
+    other = ConfigMapMemoryStore(server.key(KEY))
+    other.load()
+    other.save(FULL.with_eviction(PodInfo.of(pod("web", "b", metadata={"uid": "web"})), NOW))
+    mine = UselessEvictionMemory().with_loop(("d/ReplicaSet/r", "c"), "mine", NOW)
+    memory.end(mine, dry_run=False)
+    merged = other.load()
+    assert set(merged.useless) == {("d/ReplicaSet/r", "a"), ("d/ReplicaSet/r", "c")}
+    assert ([each.uid for each in merged.watched], memory.begin()) == (["web"], merged)
+
+
+def test_a_damaged_config_map_is_replaced(caplog: pytest.LogCaptureFixture):
+    server = ConfigMaps()
+    server.write(PATH, {KEY: "{"})
+    memory = CycleMemory(ConfigMapMemoryStore(server.key(KEY)))
+    assert memory.begin() == UselessEvictionMemory()
+    assert "the ConfigMap `n/m` is no memory of evictions" in caplog.text
+    memory.end(FULL, dry_run=False)
+    assert ConfigMapMemoryStore(server.key(KEY)).load() == FULL
 
 
 class OddStore:

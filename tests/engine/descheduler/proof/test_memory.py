@@ -15,7 +15,7 @@ from koordpolicy.engine.descheduler.proof.memory import (
     UselessEvictionMemory,
     memory_of,
 )
-from koordpolicy.engine.descheduler.proof.store import KEY, LARGEST, FileMemoryStore, data_of, encoded, memory_in
+from koordpolicy.engine.descheduler.proof.store import LARGEST, FileMemoryStore, encoded
 from koordpolicy.engine.source import PolicyError
 
 from ..conftest import NOW, node, pod
@@ -119,9 +119,6 @@ def test_a_memory_survives_its_stores(tmp_path: Path):
     assert store.load() == UselessEvictionMemory()
     store.save(full())
     assert store.load() == full()
-    config_map = {"metadata": {"namespace": "n", "name": "m"}, "data": data_of(full())}
-    assert memory_in(config_map) == full()
-    assert memory_in(None) == memory_in({"data": {"other": ""}}) == UselessEvictionMemory()
 
 
 def test_a_memory_that_is_too_large_for_a_config_map_loses_its_oldest_parts():
@@ -159,6 +156,12 @@ def test_a_damaged_file_is_refused_with_advice(content: bytes, tmp_path: Path):
     assert problem.help == "remove it to begin with an empty one; cool-downs that it held are lost"
 
 
-def test_a_config_map_with_another_type_is_refused():
-    with pytest.raises(PolicyError, match=rf"ConfigMap `n/m` is no memory of evictions: `{KEY}` must be a text"):
-        memory_in({"metadata": {"namespace": "n", "name": "m"}, "data": {KEY: 1}})
+def test_two_memories_are_merged_by_place_and_the_newer_entry_counts():
+    other = ("n/ReplicaSet/other", "a")
+    mine = full().with_loop(other, "mine", NOW)
+    theirs = UselessEvictionMemory().with_loop(other, "first", NOW + 1).with_loop(other, "theirs", NOW + 2)
+    merged = mine.merged_with(theirs)
+    assert {place: (each.streak, each.message) for place, each in merged.useless.items()} == {
+        PLACE: (1, "a loop"), other: (2, "theirs")}
+    assert merged.watched == mine.watched
+    assert theirs.merged_with(mine) == merged

@@ -1,0 +1,177 @@
+"""Several processes, each with a Lease of its own out of a fixed set."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from koordpolicy.engine.client.leader_election import LeaseSettings
+from koordpolicy.engine.client.lease_slots import SlotKeeper, SlotView
+from koordpolicy.engine.client.transport import ApiError, Status, Transport
+
+
+@dataclass
+class Leases:
+    """A transport to Leases with the rules of the API server."""
+
+    specs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    code: int = 0
+    """Of the answers to all requests from now on, if it is not 0."""
+
+    async def request(self, method: str, path: str, *, body: bytes | None = None, **_: object) -> bytes:
+        await asyncio.sleep(0)
+        if self.code:
+            raise ApiError(self.code, Status(message="no"))
+        given = json.loads(body) if body else {}
+        name = given["metadata"]["name"] if given else path.rpartition("/")[2]
+        if method == "POST" and name in self.specs:
+            raise ApiError(409, Status(message="it exists"))
+        if method != "POST" and name not in self.specs:
+            raise ApiError(404, Status(message="not found"))
+        if method == "PUT" and given["metadata"]["resourceVersion"] != str(self.versions[name]):
+            raise ApiError(409, Status(message="the object has been modified"))
+        if given:
+            self.versions[name], self.specs[name] = self.versions.get(name, 0) + 1, given["spec"]
+        return json.dumps({"metadata": {"name": name, "resourceVersion": str(self.versions[name])},
+                           "spec": self.specs[name]}).encode()
+
+    def held(self, name: str, holder: str) -> None:
+        """A Lease of a process that is gone."""
+        self.versions[name] = 1
+        self.specs[name] = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": "then"}
+
+    def holders(self) -> dict[str, str]:
+        return {name: spec["holderIdentity"] for name, spec in sorted(self.specs.items())}
+
+
+class World:
+    """Processes whose sleeps move one clock, when none of them has anything to do."""
+
+    def __init__(self, slots: int = 2) -> None:
+        self.leases = Leases()
+        self.now = 1000.0
+        self._slots = slots
+        self._sleeps: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def sleep(self, seconds: float) -> None:
+        future = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleeps, (self.now + seconds, next(self._numbers), future))
+        await future
+
+    def start(self, name: str) -> SlotKeeper:
+        slots = [LeaseSettings("system", f"slot-{number}", name) for number in range(self._slots)]
+        keeper = SlotKeeper(cast("Transport", self.leases), slots, clock=lambda: self.now, sleep=self.sleep)
+        self.tasks[name] = asyncio.create_task(keeper.run())
+        return keeper
+
+    async def passes(self, seconds: float) -> None:
+        end = self.now + seconds
+        while True:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            if not self._sleeps or self._sleeps[0][0] > end:
+                break
+            self.now, _, future = heapq.heappop(self._sleeps)
+            if not future.done():
+                future.set_result(None)
+        self.now = end
+
+    async def stop(self, *names: str) -> None:
+        for name in names or tuple(self.tasks):
+            task = self.tasks.pop(name)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def play(scene: Callable[[World], Any], slots: int = 2) -> None:
+    async def run() -> None:
+        world = World(slots)
+        try:
+            await scene(world)
+        finally:
+            await world.stop()
+
+    asyncio.run(run())
+
+
+def test_each_process_holds_one_slot_and_further_ones_wait():
+    async def scene(world: World) -> None:
+        keepers = [world.start(name) for name in "abc"]
+        await world.passes(20)
+        held = world.leases.holders()
+        assert (set(held), len(set(held.values()))) == ({"slot-0", "slot-1"}, 2)
+        assert sorted(keeper.slot for keeper in keepers) == ["", "slot-0", "slot-1"]
+        assert {keeper.holders() for keeper in keepers} == {(held["slot-0"], held["slot-1"])}
+
+    play(scene)
+
+
+def test_a_slot_that_is_released_is_taken_at_the_next_look():
+    async def scene(world: World) -> None:
+        world.start("a")
+        await world.passes(10)
+        waits = world.start("b")
+        await world.passes(10)
+        assert (world.leases.holders(), waits.slot) == ({"slot-0": "a"}, "")
+        await world.stop("a")
+        assert world.leases.holders() == {"slot-0": ""}
+        await world.passes(5)
+        assert (world.leases.holders(), waits.slot, waits.holders()) == ({"slot-0": "b"}, "slot-0", ("b",))
+
+    play(scene, slots=1)
+
+
+def test_the_slot_of_a_process_that_is_gone_is_free_after_its_lease():
+    async def scene(world: World) -> None:
+        world.leases.held("slot-0", "gone")
+        keeper = world.start("a")
+        await world.passes(14)
+        assert (keeper.slot, keeper.holders()) == ("", ("gone",))
+        await world.passes(8)
+        assert (keeper.slot, keeper.holders()) == ("slot-0", ("a",))
+
+    play(scene, slots=1)
+
+
+def test_a_process_that_loses_its_slot_takes_another_one():
+    async def scene(world: World) -> None:
+        keeper = world.start("a")
+        await world.passes(5)
+        assert keeper.slot == "slot-0"
+        world.leases.held("slot-0", "thief")
+        await world.passes(10)
+        assert (keeper.slot, keeper.holders()) == ("slot-1", ("thief", "a"))
+
+    play(scene)
+
+
+def test_a_process_that_cannot_renew_its_slot_does_not_hold_it():
+    async def scene(world: World) -> None:
+        keeper = world.start("a")
+        await world.passes(5)
+        world.leases.code = 500
+        await world.passes(20)
+        assert (keeper.slot, keeper.holders()) == ("", ())
+        world.leases.code = 0
+        await world.passes(10)
+        assert keeper.slot == "slot-0"
+
+    play(scene, slots=1)
+
+
+def test_a_slot_is_held_for_the_duration_of_its_lease_after_the_last_change():
+    lease = {"spec": {"holderIdentity": "a", "renewTime": "t1", "leaseDurationSeconds": 15}}
+    view = SlotView().after(lease, 100.0, 9)
+    assert [view.is_held(now) for now in (100.0, 114.9, 115.0)] == [True, True, False]
+    assert view.after(lease, 110.0, 9) is view
+    later = view.after({"spec": {"holderIdentity": "a", "renewTime": "t2"}}, 110.0, 9)
+    assert [later.is_held(now) for now in (118.9, 119.0)] == [True, False]
+    assert not view.after(None, 110.0, 9).is_held(110.0)
