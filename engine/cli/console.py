@@ -2,8 +2,8 @@
 
 One page with views: the overview, a map of all nodes, the decision matrix of a pod, the policies with their findings,
 a playground that evaluates a policy while it is written, and the timeline of a flight recording, whose time is replayed
-under other policies. Nothing is changed anywhere: neither in the cluster nor
-in files. Without `--tokens` the console listens on this machine's own addresses only. SIGTERM or Ctrl-C ends it.
+under other policies. Nothing is changed anywhere, neither in the cluster nor in files, without `--allow-changes`.
+Without `--tokens` the console listens on this machine's own addresses only. SIGTERM or Ctrl-C ends it.
 See docs/console.md.
 """
 
@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,7 @@ from .composition import (
     warn_of_lacks,
 )
 from .ending import Ending
+from .endpoints import add_endpoints, caller_of, token_of, words_of
 from .exits import Exit, Stop, refuse_given
 from .logs import add_format_argument, start_server_logs
 from .serving import address, tls_of
@@ -43,6 +45,8 @@ from .terminal import warn, write
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from koordpolicy.engine.client.server_calls import Caller
+    from koordpolicy.engine.console.changes import ChangeRoutes
     from koordpolicy.engine.console.guard import Guard
     from koordpolicy.engine.console.past import Past
     from koordpolicy.engine.console.server import ConsoleServer, Static
@@ -59,6 +63,8 @@ examples:
   koord-policy console --recorded /var/lib/koord-policy/flight --policies policies/scheduler
   koord-policy console --cluster kube --policies crd --bind 0.0.0.0:8443 --tokens tokens.csv \\
       --tls-cert tls.crt --tls-key tls.key --host-name console.example.org
+  koord-policy console --cluster kube --policies crd --authentication-kubeconfig in-cluster --allow-changes \\
+      --endpoints dns+https://koord-policy:8888 --ca ca.crt --admin-token-file token --audit-log audit.log
 
 exit codes: 0 after SIGTERM, 2 usage, 3 the dump is invalid (policies may be: the page shows what is wrong)
 """
@@ -68,6 +74,8 @@ ADDRESS: Final = "127.0.0.1:8890"
 _SECONDS: Final = 5.0
 _REPLAY_SECONDS: Final = 300.0
 _GRACE_S: Final = 5.0
+_CHANGE_SECONDS: Final = 70.0
+"""A server answers within 60 s, and has changed nothing, or says that it is not sure."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +92,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recorded", metavar="DIR", type=Path,
                         help="a flight recording to show, also while it is written: the directory of `scheduler "
                              "--record`")
+    servers = parser.add_argument_group("running servers")
+    add_endpoints(servers, default="none")
+    servers.add_argument("--allow-changes", action="store_true",
+                         help="users who may can promote the shadow of these servers and roll them back in the view "
+                              "`Policies`. Goes with --endpoints, --admin-token-file, --audit-log, and --tokens or "
+                              "--authentication-kubeconfig")
+    servers.add_argument("--admin-token-file", metavar="FILE", type=Path,
+                         help="holds the token that the servers were given as `--admin-token-file`; it is read for "
+                              "each change")
+    servers.add_argument("--audit-log", metavar="FILE", type=Path,
+                         help="a line of JSON is appended before and after each change: who made it, from where, the "
+                              "hashes before and after, and the result on each server. Without it nothing is changed")
     group = parser.add_argument_group("serving")
     group.add_argument("--bind", metavar="HOST:PORT", type=address, default=address(ADDRESS),
                        help=f"address to listen on; port 0 chooses a free port (default: {ADDRESS})")
@@ -129,6 +149,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     options.client_ca = None
     context = tls_of(options)
     past = _past(options)
+    changes = _changes(options, guard)
     state = state_of(options, builtins, past)
     static = _static()
     start_server_logs(options.log_format)
@@ -137,7 +158,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.reload.vet import Vetter  # noqa: PLC0415
 
     server = ConsoleServer(state, guard, static, vetter=Vetter(), seconds=options.view_timeout, past=past,
-                           replay_seconds=options.replay_timeout)
+                           replay_seconds=options.replay_timeout, more=() if changes is None else (changes,))
     try:
         return asyncio.run(_serve(server, options, context))
     finally:
@@ -228,6 +249,38 @@ def _guard(options: argparse.Namespace) -> Guard:
                    f"the users with `--authentication-kubeconfig`, or listen on {ADDRESS}")
     names = options.host_name if is_loopback(host) else [host, *options.host_name]
     return Guard(hosts=names, users=users)
+
+
+def _changes(options: argparse.Namespace, guard: Guard) -> ChangeRoutes | None:
+    """Return the routes that change servers; None without `--allow-changes`."""
+    if not options.allow_changes:
+        refuse_given(options, ("admin_token_file", "audit_log"), "goes with `--allow-changes`")
+        return None
+    lacking = [f"`--{name.replace('_', '-')}`" for name in ("endpoints", "admin_token_file", "audit_log")
+               if not getattr(options, name)]
+    if lacking:
+        raise Stop(f"`--allow-changes` needs {' and '.join(lacking)}")
+    if guard.users is None:
+        raise Stop("`--allow-changes` is for users who are known: name a file of tokens with `--tokens`, or the "
+                   "cluster of the users with `--authentication-kubeconfig`")
+    from koordpolicy.engine.console.audit_file import AuditFile  # noqa: PLC0415
+    from koordpolicy.engine.console.changes import ChangeableServers, ChangeRoutes  # noqa: PLC0415
+
+    token_of(options.admin_token_file)
+    reader = caller_of(options)
+
+    def changer() -> Caller:
+        try:
+            return replace(reader, token=token_of(options.admin_token_file), seconds=_CHANGE_SECONDS)
+        except Stop as error:
+            raise ValueError(str(error)) from None
+
+    try:
+        audit = AuditFile(options.audit_log)
+    except OSError as error:
+        raise Stop(f"`--audit-log {options.audit_log}` cannot be written: {(error.strerror or str(error)).lower()}",
+                   ) from None
+    return ChangeRoutes(ChangeableServers(tuple(words_of(options.endpoints, "--endpoints")), reader, changer), audit)
 
 
 def _users(options: argparse.Namespace) -> Users | None:

@@ -19,12 +19,14 @@ DEFAULT: Final = "http://127.0.0.1:8888"
 _SHORTEST_HASH: Final = 6
 
 
-def add_endpoints(parser: argparse.ArgumentParser, *, changes: bool = False) -> None:
+def add_endpoints(
+    parser: argparse._ActionsContainer, *, changes: bool = False, default: str = DEFAULT,
+) -> None:
     """Add `--endpoints`, the token and the TLS options; `changes` says that the command changes something."""
     parser.add_argument(
         "--endpoints", "--endpoint", metavar="URL[,URL...]", action="append",
         help="the servers; may be repeated. dns+http://NAME:PORT stands for every address that the name has, as that "
-             f"of a headless service (default: {DEFAULT})")
+             f"of a headless service (default: {default})")
     parser.add_argument("--token-file", metavar="FILE", type=Path,
                         help="holds the token that the server was given as `--admin-token-file`" if changes else
                         "holds a token that may read /status, of a server that authenticates its readers")
@@ -57,11 +59,7 @@ def words_of(values: Sequence[str], option: str) -> list[str]:
 
 def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
     """Return the client of the options; raises `Stop` for files that cannot be used."""
-    token = ""
-    if options.token_file is not None:
-        token = options.token_file.read_text(encoding="utf-8").strip()
-        if not token or not token.isprintable() or not token.isascii():
-            raise Stop(f"`{options.token_file}` holds no token")
+    token = "" if options.token_file is None else token_of(options.token_file)
     if options.key is not None and options.cert is None:
         raise Stop("`--key` goes with `--cert`")
     context = None
@@ -73,6 +71,14 @@ def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
         except OSError as error:  # also ssl.SSLError, which is one
             raise Stop(f"the files of `--ca`, `--cert` and `--key` cannot be used: {error}") from None
     return Caller(token, context, seconds)
+
+
+def token_of(file: Path) -> str:
+    """Return the token in a file; raises `Stop` if it holds none, `OSError` if it cannot be read."""
+    token = file.read_text(encoding="utf-8").strip()
+    if not token or not token.isprintable() or not token.isascii():
+        raise Stop(f"`{file}` holds no token")
+    return token
 
 
 def share(text: str) -> float:

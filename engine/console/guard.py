@@ -100,7 +100,7 @@ class Guard:
 
     @property
     def users(self) -> Users | None:
-        """Who knows the users; None if no token is needed."""
+        """The users who are let in; None if no token is needed."""
         return self._users
 
     def check_address(self, request: web.Request) -> None:

@@ -447,6 +447,105 @@ export interface SearchResult {
   name: string;
 }
 
+/** The servers whose policies may be changed, and the generations that they may return to, newest first. */
+export interface ChangesView {
+  servers: ChangeableServer[];
+  generations: EarlierGeneration[];
+  decisions: number;
+  maxDifferences: number;
+}
+
+/** A server whose policies may be changed. */
+export interface ChangeableServer {
+  endpoint: string;
+  error: string;
+  generation: number | null;
+  hash: string;
+  restored: number | null;
+  shadow: string;
+  comparison: ShadowCounts | null;
+}
+
+/** The comparison of a shadow with the active policies of its server. */
+export interface ShadowCounts {
+  decisions: number;
+  same: number;
+  differs: number;
+  error: number;
+  skipped: number;
+  examples: ShadowExample[];
+}
+
+/** A decision for which the shadow would have answered otherwise. */
+export interface ShadowExample {
+  pod: string;
+  verb: string;
+  nodes: number;
+  gained: string[];
+  lost: string[];
+  why: string[];
+}
+
+/** A set of policies that servers may return to. */
+export interface EarlierGeneration {
+  hash: string;
+  since: number;
+  servers: number;
+  active: number;
+  failed: string;
+}
+
+/** The effect of a promotion or a rollback, to be confirmed. */
+export interface ChangePlan {
+  action: string;
+  to: string;
+  servers: PlannedServer[];
+  confirm: string;
+}
+
+/** The effect of a change on one server. */
+export interface PlannedServer {
+  endpoint: string;
+  state: string;
+  message: string;
+  before: string;
+  after: string;
+  path: string;
+  generation: number | null;
+  comparison: ShadowCounts | null;
+  files: FileDiff[];
+}
+
+/** The difference of one policy file. */
+export interface FileDiff {
+  file: string;
+  state: string;
+  lines: DiffLine[];
+  note: string;
+}
+
+/** A line of a difference between two texts. */
+export interface DiffLine {
+  kind: string;
+  text: string;
+}
+
+/** The result of a change; of all servers, also of those that the plan had left out. */
+export interface ChangeResult {
+  outcome: string;
+  servers: ServerResult[];
+  audit: string;
+}
+
+/** The result of a change on one server. */
+export interface ServerResult {
+  endpoint: string;
+  state: string;
+  message: string;
+  generation: number | null;
+  hash: string;
+}
+
 /** Running servers, and their figures over the last minutes. */
 export interface ServersView {
   interval: number;

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .changes import ChangePlan, ChangeResult, ChangesView
 from .evictions import EvictionsView, EvictionView
 from .map import ColourView, MapView, NodeDetails, NodePolicies
 from .model import RefusalView
@@ -29,6 +30,7 @@ VIEWS: Final = (
     PoliciesView, FileView, AuditView,
     CheckView, EvaluationView, EffectView, TestsView, CompletionView, DescriptionView,
     SearchView,
+    ChangesView, ChangePlan, ChangeResult,
     ServersView, WaitingView, RuleRatesView, Versions,
     TimelineView, MomentView, RecordedDecisionView, ReplayView,
 )

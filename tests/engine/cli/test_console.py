@@ -47,3 +47,32 @@ def test_invalid_policies_are_shown_and_valid_ones_decide(policies: Path, dump: 
     assert [Path(problem.span.name).name for problem in state.policies.problems] == ["broken.yaml"]
     assert "some policies are invalid and do not decide" in capsys.readouterr().err
     assert state.explained("shop/web-2").verdict.node == "cool"
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--audit-log", "audit.log"), "`--audit-log` goes with `--allow-changes`"),
+    (("--admin-token-file", "token"), "`--admin-token-file` goes with `--allow-changes`"),
+    (("--allow-changes",), "`--allow-changes` needs `--endpoints` and `--admin-token-file` and `--audit-log`"),
+    (("--allow-changes", "--endpoints", "http://a", "--admin-token-file", "token", "--audit-log", "audit.log"),
+     "`--allow-changes` is for users who are known: name a file of tokens with `--tokens`, or the cluster"),
+    (("--allow-changes", "--endpoints", "http://a", "--admin-token-file", "empty", "--audit-log", "audit.log",
+      "--tokens", "tokens.csv"), "`empty` holds no token"),
+    (("--allow-changes", "--endpoints", "http://a", "--admin-token-file", "token", "--audit-log", "missing/audit.log",
+      "--tokens", "tokens.csv"), "`--audit-log missing/audit.log` cannot be written: no such file or directory"),
+    (("--allow-changes", "--endpoints", "ftp://a", "--admin-token-file", "token", "--audit-log", "audit.log",
+      "--tokens", "tokens.csv"), "`--endpoints`: `ftp://a` is not a URL"),
+    (("--tokens", "tokens.csv", "--authentication-kubeconfig", "in-cluster"),
+     "`--tokens` and `--authentication-kubeconfig` are two ways to know the users: name one"),
+    (("--authorization-kubeconfig", "config"),
+     "`--authorization-kubeconfig` goes with `--authentication-kubeconfig`"),
+    (("--authentication-kubeconfig", "missing"), "`--authentication-kubeconfig` takes a kubeconfig"),
+])
+def test_changes_and_users_need_all_that_belongs_to_them(
+    run: Run, dump: Path, tmp_path: Path, monkeypatch, arguments: tuple[str, ...], message: str,
+):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("token", "0123456789abcdef"), ("empty", ""), ("tokens.csv", "0123456789abcdef,ana\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = run("console", "--cluster", dump, *arguments)
+    assert done.exit == 2
+    assert message in done.err

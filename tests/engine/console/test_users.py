@@ -27,7 +27,7 @@ from koordpolicy.engine.serving.reviews import Reviews
 TOKENS = {"ana": "a-token-of-ana-00", "ben": "a-token-of-ben-00", "eve": "a-token-of-eve-00"}
 MAY = {"ana": {"nodes", "pods", "schedulerplugins", "qosplugins", "deschedulerplugins", "policyparams"},
        "ben": {"nodes", "pods"}, "eve": set()}
-"""What each user may list; ana may update it, too."""
+"""The resources that each user may list; ana may update them, too."""
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 

@@ -1,0 +1,225 @@
+"""The requests that change the policies of running servers: promotions and rollbacks.
+
+A change is looked at first: every server says what it would do. What was shown is confirmed by its hash, and each
+server is sent the hashes before and after, so that nothing else is changed. The console's own token makes the change;
+the audit log names the user. Servers are changed one after the other; a promotion ends at the first one that fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from koordpolicy.engine.client.server_calls import Caller, EndpointAnswer
+from koordpolicy.engine.kubernetes.times import rfc3339
+from koordpolicy.engine.monitoring.addresses import UnresolvedError, addresses_of
+from koordpolicy.engine.scheduler.extender.admin import DECISIONS, MOST_DIFFERENCES
+from koordpolicy.engine.serving.daemons import Daemons
+
+from .audit_file import AuditFile
+from .change_plans import PROMOTE, ROLLBACK, UNSETTLED, changes_view, follows, outcome_of, plan_of, result_of
+from .guard import NotPermitted
+from .models.changes import ChangePlan, ChangeResult, PlannedServer, ServerResult
+from .models.model import Model
+from .rights import EVERYTHING
+from .routes import USER, Route, json_answer
+
+_COST: Final = 5.0
+_THREADS: Final = 16
+_FOLLOW_LOOKS: Final = 20
+_FOLLOW_PAUSE_S: Final = 0.25
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Change(Model, frozen=True, kw_only=True, rename="camel"):
+    """The body of a request for a change."""
+
+    action: str
+    to: str = ""
+    """The hash of the generation that a rollback activates; empty for the one before, of each server."""
+    decisions: int = DECISIONS
+    max_differences: float = MOST_DIFFERENCES
+    confirm: str = ""
+    """The hash of the plan that was shown; needed to apply it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeableServers:
+    """The servers that are changed, and how they are called."""
+
+    words: tuple[str, ...]
+    """Addresses as `addresses_of` takes them."""
+    reader: Caller
+    """Reads their status."""
+    changer: Callable[[], Caller]
+    """Returns what changes them, with the token of their `--admin-token-file`; raises `OSError` or `ValueError`."""
+
+
+class ChangeRoutes:
+    """Answers `/api/v1/changes...`. `close` ends its threads."""
+
+    def __init__(
+        self, servers: ChangeableServers, audit: AuditFile, *, now: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`now` returns seconds since the epoch."""
+        self._servers = servers
+        self._audit = audit
+        self._now = now
+        self._sleep = sleep
+        self._calls = Daemons(_THREADS, "changes")
+        self._busy = False
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes."""
+        return (
+            Route("GET", "changes", self._overview, EVERYTHING),
+            Route("POST", "changes/plan", self._plan, EVERYTHING, _COST),
+            Route("POST", "changes/apply", self._apply, EVERYTHING, _COST),
+        )
+
+    def close(self) -> None:
+        """End the threads; waits for nothing."""
+        self._calls.shutdown(wait=False, cancel_futures=True)
+
+    async def _overview(self, _: web.Request) -> web.Response:
+        endpoints = await self._endpoints()
+        return json_answer(changes_view(await self._call_all(self._servers.reader, endpoints, "/status")))
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        return json_answer(await self._planned(await _change(request)))
+
+    async def _apply(self, request: web.Request) -> web.Response:
+        change = await _change(request)
+        if not change.confirm:
+            raise ValueError("`confirm` must be the hash of the plan that was shown")
+        if self._busy:
+            raise NotPermitted(409, "another change is under way: look again when it is done")
+        self._busy = True
+        try:
+            return json_answer(await self._applied(change, request))
+        finally:
+            self._busy = False
+
+    async def _planned(self, change: Change) -> ChangePlan:
+        body = {**_body(change), "dryRun": True}
+        answers = await self._call_all(self._changer(), await self._endpoints(), f"/{change.action}", body)
+        return plan_of(change.action, change.to, answers)
+
+    async def _applied(self, change: Change, request: web.Request) -> ChangeResult:
+        plan = await self._planned(change)
+        if plan.confirm != change.confirm:
+            raise NotPermitted(409, "the servers, or what would change, are not as they were shown: nothing was "
+                               "changed, look at it again")
+        entry = {
+            "id": secrets.token_hex(8), "user": USER.get().name, "groups": USER.get().groups,
+            "address": request.remote or "", "action": plan.action, "to": plan.to, "confirm": plan.confirm}
+        await self._note(entry, "begin", [
+            {"endpoint": each.endpoint, "before": each.before, "after": each.after} for each in plan.servers
+            if each.state == "changes"])
+        results = await self._changed(change, plan)
+        outcome, audit = outcome_of([each for each in results if each.state != "unchanged"]), ""
+        _LOG.warning("%s by `%s`: %s", plan.action, USER.get().name, outcome)
+        try:
+            await self._note(entry | {"outcome": outcome}, "end", [
+                {"endpoint": each.endpoint, "state": each.state, "message": each.message,
+                 "generation": each.generation, "after": each.hash} for each in results])
+        except NotPermitted as error:
+            audit = str(error)
+        return ChangeResult(outcome=outcome, servers=results, audit=audit)
+
+    async def _changed(self, change: Change, plan: ChangePlan) -> list[ServerResult]:
+        """Change the servers of a plan, one after the other; return the result of each."""
+        results: list[ServerResult] = []
+        ended = False
+        for each in plan.servers:
+            if each.state != "changes":
+                state = "unchanged" if each.state in ("unchanged", "unconcerned") else "failed"
+                results.append(ServerResult(endpoint=each.endpoint, state=state, message=each.message,
+                                            hash=each.after if each.state == "unchanged" else ""))
+            elif ended:
+                results.append(ServerResult(endpoint=each.endpoint, state="skipped",
+                                            message="not tried, since a server before it failed"))
+            else:
+                found = await self._change_one(change, each)
+                results.append(found)
+                ended = found.state != "changed" and plan.action == PROMOTE
+        after = next((each.hash for each in results if each.state == "changed"), "")
+        if plan.action != PROMOTE or not after:
+            return results
+        looks = {"failed": _FOLLOW_LOOKS, "skipped": _FOLLOW_LOOKS, "unchanged": 1}
+        return list(await asyncio.gather(*(
+            self._followed(each, after, looks.get(each.state, 0)) for each in results)))
+
+    async def _change_one(self, change: Change, server: PlannedServer) -> ServerResult:
+        body = _body(change) | {"active": server.before}
+        body |= {"hash": server.after} if change.action == PROMOTE else {"to": server.after}
+        [answer] = await self._call_all(self._changer(), [server.endpoint], f"/{change.action}", body)
+        found = result_of(answer, server.after)
+        if found.state != "changed" and change.action == PROMOTE and answer.data.get("code") in UNSETTLED:
+            return await self._followed(found, server.after, _FOLLOW_LOOKS)
+        return found
+
+    async def _followed(self, result: ServerResult, after: str, looks: int) -> ServerResult:
+        """Return the result of a server that may read the directory that another one wrote, a moment later."""
+        for look in range(looks):
+            if look:
+                await self._sleep(_FOLLOW_PAUSE_S)
+            [answer] = await self._call_all(self._servers.reader, [result.endpoint], "/status")
+            followed = follows(answer, after)
+            if followed is not None:
+                return followed
+        return result
+
+    def _changer(self) -> Caller:
+        try:
+            return self._servers.changer()
+        except (OSError, ValueError) as error:
+            raise NotPermitted(503, f"the token for the servers cannot be read: {error}") from None
+
+    async def _note(self, entry: dict[str, Any], phase: str, servers: Sequence[dict[str, Any]]) -> None:
+        line = {"time": rfc3339(int(self._now() * 1e9)), "phase": phase, **entry, "servers": servers}
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._calls, self._audit.append, line)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            _LOG.error("the audit log `%s` cannot be written: %s", self._audit.path, why)
+            what = "nothing was changed" if phase == "begin" else "the change was made"
+            raise NotPermitted(503, f"the audit log cannot be written: {why}: {what}") from None
+
+    async def _endpoints(self) -> list[str]:
+        def resolve() -> list[str]:
+            return list(dict.fromkeys(each for word in self._servers.words for each in addresses_of(word)))
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._calls, resolve)
+        except UnresolvedError as error:
+            raise NotPermitted(503, str(error)) from None
+
+    async def _call_all(
+        self, caller: Caller, endpoints: Sequence[str], path: str, body: object = None,
+    ) -> list[EndpointAnswer]:
+        loop = asyncio.get_running_loop()
+        return list(await asyncio.gather(*(
+            loop.run_in_executor(self._calls, caller.ask, each, path, body) for each in endpoints)))
+
+
+async def _change(request: web.Request) -> Change:
+    found = msgspec.json.decode(await request.read(), type=Change)
+    if found.action not in (PROMOTE, ROLLBACK):
+        raise ValueError(f"`action` must be {PROMOTE} or {ROLLBACK}")
+    return found
+
+
+def _body(change: Change) -> dict[str, Any]:
+    if change.action == ROLLBACK:
+        return {"to": change.to}
+    return {"decisions": change.decisions, "maxDifferences": change.max_differences}
