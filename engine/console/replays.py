@@ -114,14 +114,14 @@ class ReplayJobs:
             with deadline:
                 self._compute(job)
         except OverdueError:
-            job.view = replace(job.view, phase="cancelled" if job.cancelled else "failed", error="" if job.cancelled
+            job.view = replace(job.view, phase="cancelled" if job.cancelled else "failed", failure="" if job.cancelled
                                else f"it takes more than {self._limit:g} s: choose a shorter time")
         except PolicyError as error:
-            job.view = replace(job.view, phase="failed", error=visible(error.problems[0].message),
+            job.view = replace(job.view, phase="failed", failure=visible(error.problems[0].message),
                                faults=faults(error.problems))
         except Exception:
             _LOG.exception("a replay failed")
-            job.view = replace(job.view, phase="failed", error="the console failed to replay; its log says why")
+            job.view = replace(job.view, phase="failed", failure="the console failed to replay; its log says why")
 
     def _compute(self, job: _Job) -> None:
         Deadline.poll()

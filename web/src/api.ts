@@ -1,6 +1,7 @@
 /** Requests to the server. A token is held for this tab only, and sent in a header: there are no cookies. */
 
 import type { Fault, RefusalView } from "./models.ts";
+import { pastTime } from "./route.ts";
 
 const TOKEN = "koord-policy-token";
 
@@ -33,12 +34,13 @@ async function request<T>(path: string, init: RequestInit): Promise<T> {
 }
 
 export function get<T>(view: string, query: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
-  const text = new URLSearchParams(query).toString();
+  const at = pastTime();
+  const text = new URLSearchParams(at ? { at, ...query } : query).toString();
   return request<T>(text ? `${view}?${text}` : view, signal ? { signal } : {});
 }
 
 export function post<T>(view: string, body: object, signal?: AbortSignal): Promise<T> {
-  const init: RequestInit = { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const init: RequestInit = { method: "POST", body: JSON.stringify(pastTime() ? { at: pastTime(), ...body } : body), headers: { "Content-Type": "application/json" } };
   if (signal) init.signal = signal;
   return request<T>(view, init);
 }

@@ -4,18 +4,19 @@ import { ApiError, get, setToken } from "./api.ts";
 import { debounced, h } from "./dom.ts";
 import type { SearchView, Session } from "./models.ts";
 import { Page } from "./page.ts";
-import { link, parse } from "./route.ts";
+import { OF_TIMES, link, parse, setPast } from "./route.ts";
 import { type Key, language, setLanguage, t } from "./texts.ts";
 import { mapView } from "./views/map.ts";
 import { overviewView } from "./views/overview.ts";
 import { playgroundView } from "./views/playground.ts";
 import { podView } from "./views/pod.ts";
 import { policiesView } from "./views/policies.ts";
+import { timeView } from "./views/time.ts";
 
 const VIEWS: Record<string, (page: Page) => Promise<void>> = {
-  overview: overviewView, map: mapView, pod: podView, policies: policiesView, playground: playgroundView,
+  overview: overviewView, map: mapView, pod: podView, policies: policiesView, playground: playgroundView, time: timeView,
 };
-const KEYS: Record<string, string> = { o: "overview", c: "map", p: "pod", l: "policies", y: "playground" };
+const KEYS: Record<string, string> = { o: "overview", c: "map", p: "pod", l: "policies", y: "playground", t: "time" };
 const THEME = "koord-policy-theme";
 const TARGETS: Record<string, (name: string) => string> = {
   node: (node) => link("map", { node }), pod: (key) => link("pod", { key }), policy: (name) => link("policies", { name }),
@@ -60,10 +61,15 @@ async function open(): Promise<void> {
   const main = document.getElementById("content")!;
   const route = parse(location.hash);
   const view = VIEWS[route.view] ? route.view : "map";
-  for (const each of document.querySelectorAll("#views a")) {
-    if (each.getAttribute("href") === link(view)) each.setAttribute("aria-current", "page");
+  const at = OF_TIMES.has(view) ? (route.query["at"] ?? "") : "";
+  setPast(at);
+  for (const [number, each] of Array.from(document.querySelectorAll("#views a")).entries()) {
+    const name = Object.keys(VIEWS)[number]!;
+    each.setAttribute("href", name === "time" && at ? link(name, { at }) : link(name));
+    if (name === view) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
+  pastBanner(view, route.query, at);
   const opened = (page = new Page(main, { ...route, view }));
   main.setAttribute("aria-busy", "true");
   opened.show(h("p", { class: "quiet" }, t("loading")));
@@ -74,6 +80,18 @@ async function open(): Promise<void> {
     else opened.show(h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
   }
   if (opened.current) main.removeAttribute("aria-busy");
+}
+
+/** The line above views of another time: which one, and the ways back. */
+function pastBanner(view: string, query: Record<string, string>, at: string): void {
+  document.getElementById("past")?.remove();
+  if (!at) return;
+  const { at: _, ...now } = query;
+  setPast("");
+  const back = link(view, now);
+  setPast(at);
+  document.querySelector("header")!.after(h("p", { id: "past", role: "status" }, t("asRecorded", at), " ",
+    h("a", { href: link("time", { at }) }, t("time")), " ", h("a", { href: back }, t("backToNow"))));
 }
 
 function signIn(shown: Page): void {

@@ -755,7 +755,7 @@ export interface ReplayView {
   end: number;
   draft: boolean;
   replaced: string[];
-  error: string;
+  failure: string;
   faults: Fault[];
   result: ReplayResult | null;
 }

@@ -21,6 +21,11 @@ export class Page {
     if (this.current) this.main.replaceChildren(h("div", {}, children));
   }
 
+  /** Adds an element before the first one that a selector finds in what is shown. */
+  insert(selector: string, child: Node): void {
+    if (this.current) this.main.querySelector(selector)?.before(child);
+  }
+
   /** Changes the address without opening the view again. */
   replace(view: string, query: Record<string, string>): void {
     if (!this.current) return;

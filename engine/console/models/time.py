@@ -229,6 +229,7 @@ class ReplayView(Model, frozen=True, kw_only=True, rename="camel"):
     """True if a draft of the playground is replayed, false for the console's policies."""
     replaced: list[str] = []
     """The policies that the draft replaces."""
-    error: str = ""
+    failure: str = ""
+    """The reason why there is no result."""
     faults: list[Fault] = []
     result: ReplayResult | None = None

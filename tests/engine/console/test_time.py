@@ -178,7 +178,7 @@ def test_what_was_not_recorded_is_refused_by_its_name(serve, recording):
         assert view["numbers"] == [4000, 0, 0]
         _, view = await ask("replay/start", {"start": START, "end": END, "text": READS_MORE})
         view = await finished(ask, view["number"])
-        assert (view["phase"], view["error"]) == (
+        assert (view["phase"], view["failure"]) == (
             "failed", "the recording does not contain Node.spec.providerID (read by `only-hot`)")
 
     serve(scenario, Past(recording))
@@ -245,7 +245,7 @@ def test_a_replay_ends_at_its_deadline_and_when_it_is_cancelled(state, recording
         number = hasty.start(state.policies, NOW, NOW + 60 * SECOND).number
         while (view := hasty.state(number)).phase != "failed":
             pass
-        assert view.error == "it takes more than 0 s: choose a shorter time"
+        assert view.failure == "it takes more than 0 s: choose a shorter time"
         hasty.close()
     finally:
         go_on.set()

@@ -11,7 +11,8 @@ import { faultList, nodeLink, podInput, podLink, scroll } from "../parts.ts";
 import type { Page } from "../page.ts";
 import { named, t } from "../texts.ts";
 
-const STORED = "koord-policy-draft";
+/** The key of the draft in the browser. */
+export const STORED = "koord-policy-draft";
 const QUIET = 80;
 const LISTED = 20;
 /** CodeMirror's names for kinds of words, for their icons. */

@@ -4,11 +4,14 @@ import { get } from "../api.ts";
 import { swatch } from "../chart.ts";
 import { type Child, h } from "../dom.ts";
 import { amount } from "../format.ts";
-import type { MatrixRow, ClusterOverview, PodNodeView, PodView } from "../models.ts";
+import type { MatrixRow, ClusterOverview, PodNodeView, PodView, RecordedDecisionView } from "../models.ts";
 import type { Page } from "../page.ts";
 import { classColour } from "../palette.ts";
 import { nodeLink, podLink, scroll, tree } from "../parts.ts";
+import { pastTime } from "../route.ts";
 import { t } from "../texts.ts";
+import { shown } from "../time-axis.ts";
+import { decisionText } from "./time.ts";
 
 const SHOWN = 60;
 
@@ -62,7 +65,7 @@ export async function podView(page: Page): Promise<void> {
   }
 
   async function explain(node: string): Promise<void> {
-    page.replace("pod", { key: key!, node });
+    page.replace("pod", { ...page.route.query, key: key!, node });
     for (const each of body.children) each.setAttribute("aria-selected", String((each as HTMLElement).dataset["node"] === node));
     const found = await get<PodNodeView>("pod-node", { key: key!, node });
     why.replaceChildren(
@@ -71,7 +74,7 @@ export async function podView(page: Page): Promise<void> {
   }
 
   function general(): void {
-    page.replace("pod", { key: key! });
+    page.replace("pod", { ...page.route.query, key: key!, node: "" });
     for (const each of body.children) each.setAttribute("aria-selected", "false");
     why.replaceChildren(h("h2", {}, t("why")), tree(view.explanation, ["pod", "scores"]));
   }
@@ -97,9 +100,20 @@ export async function podView(page: Page): Promise<void> {
       why),
   );
   append();
+  if (pastTime()) await asRecorded(page, key);
   const node = page.route.query["node"];
   if (node) await explain(node);
   else general();
+}
+
+/** What was decided about the pod at that time, beside what the console's policies decide. */
+async function asRecorded(page: Page, key: string): Promise<void> {
+  const found = await get<RecordedDecisionView>("recorded-decision", { key });
+  const decision = found.decision;
+  page.insert(".split", h("section", { class: "panel", id: "as-recorded", "aria-label": t("recordedDecision") }, h("h2", {}, t("recordedDecision")),
+    decision === null ? h("p", { class: "quiet" }, t("noRecordedDecision"))
+      : h("p", {}, decision.node === null ? h("strong", { class: "bad" }, `✗ ${t("noNode")}`) : h("span", { class: "good" }, "✓ ", nodeLink(decision.node)),
+        ` · ${t("decidedAt", shown(decision.time))} · ${t("byGeneration", decision.generation)} · ${decisionText(decision)}`)));
 }
 
 async function choose(page: Page): Promise<void> {

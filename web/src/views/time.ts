@@ -1,0 +1,310 @@
+/** Time: the timeline of a flight recording, one of its moments, and replays of a part of it. */
+
+import { ApiError, get, post } from "../api.ts";
+import { h } from "../dom.ts";
+import { short } from "../format.ts";
+import type {
+  MomentView, RecordedDecision, RecordedReason, ReplayResult, ReplayUse, ReplayView, TimelineView,
+} from "../models.ts";
+import type { Page } from "../page.ts";
+import { link } from "../route.ts";
+import { scroll } from "../parts.ts";
+import { type Key, named, t } from "../texts.ts";
+import { type Range, parseTime, shown, timeText } from "../time-axis.ts";
+import { type Mark, TimeChart, type TimeData } from "../time-chart.ts";
+import { STORED } from "./playground.ts";
+
+const POLL = 400;
+const GROWING = 3000;
+const LISTED = 100;
+const FIRST = 12;
+const ROWS = 240;
+const STATES: Record<string, Key> = {
+  same: "policySame", changed: "policyChanged", absentNow: "policyAbsentNow", absentThen: "policyAbsentThen",
+};
+
+export async function timeView(page: Page): Promise<void> {
+  const query = page.route.query;
+  let range: Range | null = rangeOf(query);
+  let at = parseTime(query["at"] ?? "");
+  let view = await timeline(range);
+  if (!view.recorded) {
+    page.show(h("h1", {}, t("time")), h("p", {}, t("noRecording")), h("pre", {}, "koord-policy console --recorded DIR"));
+    return;
+  }
+  const chart = new TimeChart({ label: t("timeline"), chosen: (time) => void choose(time), ranged: (next) => void zoom(next) });
+  page.closing(() => chart.close());
+  const heading = h("span", { class: "quiet" });
+  const faults = h("div");
+  const rows = h("tbody");
+  const moment = h("section", { class: "panel", "aria-live": "polite", "aria-label": t("moment"), id: "moment" });
+  const input = h("input", { size: 22, value: at === null ? "" : timeText(at), placeholder: "2026-01-31T12:00:00Z", spellcheck: "false", autocomplete: "off",
+    onchange: () => typed() });
+  const replay = replaySection(page);
+  const shownAll = h("button", { type: "button", onclick: () => void zoom(limits()) }, t("wholeTime"));
+
+  function limits(): Range {
+    return { start: view.start, end: Math.max(view.end, view.start + 1) };
+  }
+
+  function typed(): void {
+    const time = parseTime(input.value);
+    input.setAttribute("aria-invalid", String(time === null));
+    if (time !== null) void choose(time);
+  }
+
+  function address(): void {
+    page.replace("time", {
+      ...page.route.query, at: at === null ? "" : timeText(at), start: range ? timeText(range.start) : "", end: range ? timeText(range.end) : "",
+    });
+  }
+
+  function draw(): void {
+    heading.textContent = view.segmentsRead ? `${shown(view.start)} – ${shown(view.end)} UTC` : "";
+    const marks: Mark[] = view.policies.map((each) => ({ time: each.time, colour: "accent", shape: "diamond",
+      text: t("generationAt", each.generation, each.digest.slice(0, 12)) }));
+    const data: TimeData = {
+      times: view.times, width: view.width, marks, gaps: view.gaps, lanes: [
+        { title: t("podsCard"), unit: "", kind: "steps", lines: [
+          { name: t("boundPods"), values: view.bound, colour: "bar" }, { name: t("waitingPods"), values: view.waiting, colour: "bar2", dashed: true }] },
+        { title: t("decisionsAndEvictions"), unit: "", kind: "bars", lines: [
+          { name: t("placed"), values: view.placed, colour: "bar" }, { name: t("refusedPods"), values: view.refused, colour: "bar2" },
+          { name: t("evicted"), values: view.evicted, colour: "bad" }] },
+        { title: t("requestedPercent"), unit: "%", kind: "steps", top: 100, lines: [
+          { name: "cpu", values: view.cpu, colour: "bar" }, { name: "memory", values: view.memory, colour: "bar2", dashed: true }] },
+      ],
+    };
+    chart.show(data, range ?? limits(), limits(), at);
+    faults.replaceChildren(
+      view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSegments", view.segmentsRead, view.segments)),
+      ...view.gaps.map((each) => h("p", { class: "warn" }, t("gapFrom", shown(each.start), shown(each.end), each.reason))),
+      ...view.notes.map((each) => h("p", { class: "warn" }, each)));
+    rows.replaceChildren(...view.times.slice(0, ROWS).map((time, number) => h("tr", {},
+      h("td", {}, h("button", { class: "icon", type: "button", onclick: () => void choose(time) }, shown(time))),
+      [view.bound, view.waiting, view.placed, view.refused, view.evicted].map((each) => h("td", { class: "number" }, short(each[number]!))),
+      [view.cpu, view.memory].map((each) => h("td", { class: "number" }, `${short(each[number]!)} %`)))));
+  }
+
+  async function zoom(next: Range): Promise<void> {
+    const whole = limits();
+    range = next.start <= whole.start && next.end >= whole.end ? null : next;
+    address();
+    view = await timeline(range);
+    draw();
+    replay.ranged(range ?? limits());
+  }
+
+  async function choose(time: number): Promise<void> {
+    at = Math.round(Math.min(Math.max(time, view.start), Math.max(view.end, view.start)) * 1000) / 1000;
+    input.value = timeText(at);
+    chart.choose(at);
+    address();
+    const text = timeText(at);
+    try {
+      const found = await get<MomentView>("moment", { at: text });
+      if (page.current && at !== null && timeText(at) === text) moment.replaceChildren(...momentParts(found, text));
+    } catch (error) {
+      moment.replaceChildren(h("h2", {}, t("moment")), problem(error));
+    }
+  }
+
+  async function follow(): Promise<void> {
+    if (!page.current) return;
+    try {
+      const next = await timeline(range);
+      const grown = next.end !== view.end || next.segmentsRead !== view.segmentsRead || next.complete !== view.complete;
+      view = next;
+      if (grown && page.current) draw();
+    } catch {
+      // The server is away: the timeline stays as it is, and is read again.
+    }
+    timer = window.setTimeout(() => void follow(), view.complete ? GROWING : POLL);
+  }
+
+  let timer = window.setTimeout(() => void follow(), view.complete ? GROWING : POLL);
+  page.closing(() => window.clearTimeout(timer));
+  const head = (text: string, number = true): HTMLElement => h("th", number ? { class: "number" } : {}, text);
+  page.show(
+    h("h1", {}, `${t("time")} `, heading), faults,
+    h("div", { class: "tools" }, h("label", {}, t("momentUtc"), input), shownAll),
+    chart.element, h("p", { class: "quiet" }, t("timeChartHelp")),
+    h("details", {}, h("summary", {}, t("asTable")), scroll(t("timeline"), h("table", {}, h("thead", {}, h("tr", {},
+      head(t("timeUtc"), false), head(t("boundPods")), head(t("waitingPods")), head(t("placed")), head(t("refusedPods")), head(t("evicted")), head("cpu"), head("memory"))), rows))),
+    moment, replay.element);
+  moment.append(h("h2", {}, t("moment")), h("p", { class: "quiet" }, t("chooseMoment")));
+  draw();
+  replay.ranged(range ?? limits());
+  if (at !== null) await choose(at);
+}
+
+function rangeOf(query: Record<string, string>): Range | null {
+  const [start, end] = [parseTime(query["start"] ?? ""), parseTime(query["end"] ?? "")];
+  return start !== null && end !== null && end > start ? { start, end } : null;
+}
+
+function timeline(range: Range | null): Promise<TimelineView> {
+  return get<TimelineView>("timeline", range ? { start: timeText(range.start), end: timeText(range.end) } : {});
+}
+
+function problem(error: unknown): HTMLElement {
+  const faults = error instanceof ApiError ? error.faults : [];
+  return h("div", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error),
+    faults.map((each) => (each.help ? h("div", { class: "quiet" }, each.help) : null)));
+}
+
+function reasons(found: readonly RecordedReason[]): string {
+  return found.map((each) => `${each.nodes} ${each.reason}`).join(", ");
+}
+
+function momentParts(view: MomentView, at: string): HTMLElement[] {
+  const podAt = (key: string): HTMLElement => h("a", { href: link("pod", { key, at }) }, key);
+  const nodeAt = (node: string): HTMLElement => h("a", { href: link("map", { node, at }) }, node);
+  return [
+    h("h2", {}, `${t("moment")} ${shown(view.time)} UTC`),
+    h("p", {}, t("momentFacts", short(view.nodes), short(view.bound), short(view.waiting.length + view.waitingLeftOut)),
+      view.digest ? ` · ${t("generationAt", view.generation, view.digest.slice(0, 12))}` : ""),
+    view.refused ? h("div", { class: "error" }, view.refused, h("div", { class: "quiet" }, view.help))
+      : h("p", { class: "badges" }, (["map", "overview", "policies", "playground"] as const).map((each) => h("a", { class: "badge", href: link(each, { at }) }, t("viewThen", t(each))))),
+    h("div", { class: "cards" },
+      h("section", {}, h("h3", {}, t("lastDecisions")), view.decisions.length ? scroll(t("lastDecisions"), decisionTable(view.decisions.slice(0, FIRST), podAt, nodeAt)) : h("p", { class: "quiet" }, "–"),
+      view.decisions.length > FIRST ? h("details", {}, h("summary", {}, t("moreDecisions", view.decisions.length - FIRST)), scroll(t("lastDecisions"), decisionTable(view.decisions.slice(FIRST), podAt, nodeAt))) : ""),
+      h("section", {}, h("h3", {}, t("waiting")), view.waiting.length ? h("table", {}, h("tbody", {}, view.waiting.slice(0, LISTED).map((each) =>
+        h("tr", {}, h("td", {}, podAt(each.key)), h("td", {}, reasons(each.reasons) || "–"))))) : h("p", { class: "quiet" }, "–"),
+      view.waitingLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.waitingLeftOut)) : "")),
+    h("details", {}, h("summary", {}, t("policiesThen", view.policies.length)), h("dl", { class: "pairs" }, view.policies.flatMap((each) =>
+      [h("dt", {}, each.name), h("dd", { class: each.state === "same" ? "good" : "warn" }, t(STATES[each.state] ?? "policyChanged"))]))),
+  ];
+}
+
+function decisionTable(decisions: readonly RecordedDecision[], podAt: (key: string) => HTMLElement, nodeAt: (node: string) => HTMLElement): HTMLElement {
+  return h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, h("th", {}, t("timeUtc")), h("th", {}, t("pod")), h("th", {}, t("node")), h("th", {}, t("why")))),
+    h("tbody", {}, decisions.slice(0, LISTED).map((each) => h("tr", {}, h("td", { class: "number" }, shown(each.time).slice(11)), h("td", {}, podAt(each.pod)),
+      h("td", {}, each.node === null ? h("span", { class: "bad" }, "✗") : nodeAt(each.node)), h("td", {}, decisionText(each))))));
+}
+
+/** A recorded decision in words: its score and the next best node, or why there was none. */
+export function decisionText(each: RecordedDecision): string {
+  if (each.node === null) {
+    return [reasons(each.reasons), each.nominated ? t("nominatedNode", each.nominated, each.victims.join(", ")) : ""].filter(Boolean).join("; ");
+  }
+  const parts = [t("passedNodes", each.passed)];
+  if (each.score !== null) parts.push(t("scored", each.score));
+  if (each.nextNode !== null) parts.push(t("nextBest", each.nextNode, each.nextScore ?? "–"));
+  return parts.join(", ");
+}
+
+interface ReplaySection {
+  element: HTMLElement;
+  ranged: (range: Range) => void;
+}
+
+function replaySection(page: Page): ReplaySection {
+  const [from, to] = [0, 1].map(() => h("input", { size: 22, spellcheck: "false", autocomplete: "off" })) as [HTMLInputElement, HTMLInputElement];
+  const stored = localStorage.getItem(STORED) ?? "";
+  const under = h("select", {}, h("option", { value: "" }, t("activePolicies")), h("option", { value: "draft", disabled: !stored }, t("draftOfPlayground")));
+  const bar = h("progress", { max: 1, value: 0, "aria-label": t("progress"), hidden: true });
+  const state = h("span", { role: "status", class: "quiet" });
+  const result = h("div");
+  const start = h("button", { class: "primary", type: "button", onclick: () => void run() }, t("replay"));
+  const stop = h("button", { type: "button", hidden: true, onclick: () => void cancel() }, t("cancel"));
+  const chart = new TimeChart({ label: t("replayed") });
+  page.closing(() => chart.close());
+  let number = 0;
+  let typed = false;
+  for (const each of [from, to]) each.addEventListener("input", () => { typed = true; });
+
+  function ranged(range: Range): void {
+    if (typed) return;
+    from.value = timeText(range.start);
+    to.value = timeText(range.end);
+  }
+
+  async function run(): Promise<void> {
+    result.replaceChildren();
+    start.disabled = true;
+    try {
+      const draft = under.value === "draft" ? stored : "";
+      let view = await post<ReplayView>("replay/start", { start: from.value.trim(), end: to.value.trim(), text: draft });
+      number = view.number;
+      stop.hidden = bar.hidden = false;
+      while (page.current && ["queued", "reading", "replaying"].includes(view.phase)) {
+        bar.max = Math.max(view.of, 1);
+        bar.value = view.done;
+        state.textContent = view.phase === "replaying" ? t("replaying", view.done, view.of) : t("readingRecording");
+        await new Promise((resolve) => window.setTimeout(resolve, POLL));
+        view = await get<ReplayView>("replay/state", { number: String(view.number) });
+      }
+      show(view);
+    } catch (error) {
+      result.replaceChildren(problem(error));
+    }
+    stop.hidden = bar.hidden = true;
+    state.textContent = "";
+    start.disabled = false;
+  }
+
+  async function cancel(): Promise<void> {
+    await post<ReplayView>("replay/cancel", { number });
+  }
+
+  function show(view: ReplayView): void {
+    if (!view.result) {
+      result.replaceChildren(problem(view.phase === "cancelled" ? new Error(t("cancelled")) : new ApiError(200, view.failure, view.faults)));
+      return;
+    }
+    result.replaceChildren(...replayParts(view, view.result, chart));
+    const found = view.result;
+    const lane = (title: string, unit: string, of: (use: ReplayUse) => number, top?: number): TimeData["lanes"][number] => ({
+      title, unit, kind: "steps", ...(top === undefined ? {} : { top }), lines: [
+        { name: `${title}, ${t("recordedThen")}`, values: found.recordedSeries.map(of), colour: "bar" },
+        { name: `${title}, ${t("replayed")}`, values: found.series.map(of), colour: "bar2", dashed: true }] });
+    const range = { start: view.start, end: Math.max(view.end, view.start + 1) };
+    chart.show({ times: found.times, width: found.times.length > 1 ? found.times[1]! - found.times[0]! : 1, marks: evictionMarks(found), lanes: [
+      lane("cpu", "%", (use) => use.cpu, 100), lane("memory", "%", (use) => use.memory, 100), lane(t("pending"), "", (use) => use.pending)] }, range, range, null);
+  }
+
+  return { ranged, element: h("section", { class: "panel", id: "replay", "aria-label": t("replay") }, h("h2", {}, t("replayTitle")), h("p", { class: "quiet" }, t("replayHelp")),
+    h("div", { class: "tools" }, h("label", {}, t("fromUtc"), from), h("label", {}, t("untilUtc"), to), h("label", {}, t("underPolicies"), under), start, stop),
+    h("div", {}, bar, " ", state), result) };
+}
+
+function evictionMarks(found: ReplayResult): Mark[] {
+  return [...found.recordedEvictions.map((each): Mark => ({ time: each.time, colour: "bar", shape: "down", text: `${t("recordedThen")}: ${t("evicted")} ${each.pod}` })),
+    ...found.evictions.map((each): Mark => ({ time: each.time, colour: "bar2", shape: "up", text: `${t("replayed")}: ${t("evicted")} ${each.pod}` }))];
+}
+
+function podThen(each: ReplayResult["differences"][number]): HTMLElement | string {
+  const time = (each.recorded ?? each.replayed)?.time;
+  return time === undefined ? each.pod : h("a", { href: link("pod", { key: each.pod, at: timeText(time) }) }, each.pod);
+}
+
+function replayParts(view: ReplayView, found: ReplayResult, chart: TimeChart): HTMLElement[] {
+  const pair = (name: string, before: string, after: string): HTMLElement => h("tr", {}, h("td", {}, name), h("td", { class: "number" }, before), h("td", { class: "number" }, after));
+  const percent = (value: number): string => `${short(value)} %`;
+  const seconds = (value: number): string => `${short(value)} s`;
+  const when = (time: number | undefined): string => (time === undefined ? "–" : shown(time).slice(11));
+  const evictions = (title: string, list: ReplayResult["evictions"]): HTMLElement | string => (list.length ? h("details", {}, h("summary", {}, `${title} (${list.length})`),
+    h("table", {}, h("tbody", {}, list.slice(0, LISTED).map((each) => h("tr", {}, h("td", {}, when(each.time)), h("td", {}, each.pod), h("td", {}, each.node), h("td", {}, `${each.by} ${each.reason}`)))))) : "");
+  return [
+    h("p", {}, t("replayDone", found.pods, seconds(found.seconds)), " ", found.samePolicies ? t("samePolicies") : "", view.replaced.length ? ` ${t("replaces", view.replaced.join(", "))}` : ""),
+    ...found.problems.map((each) => h("p", { class: "warn" }, each)),
+    h("div", { class: "badges" }, Object.entries(found.counts).filter(([, count]) => count).map(([name, count]) =>
+      h("span", { class: `badge ${name === "never" ? "bad" : ""}` }, `${short(count)} ${named(`outcome_${name}`)}`))),
+    scroll(t("compared"), h("table", { class: "compared" }, h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { class: "number" }, t("recordedThen")), h("th", { class: "number" }, t("replayed")))),
+      h("tbody", {},
+        pair(t("cpuRequested"), percent(found.recordedUse.cpu), percent(found.use.cpu)), pair(t("memoryRequested"), percent(found.recordedUse.memory), percent(found.use.memory)),
+        pair(t("meanPending"), short(found.recordedUse.pending), short(found.use.pending)),
+        pair(t("meanWait"), seconds(found.recordedWaits.mean), seconds(found.waits.mean)), pair(t("p99Wait"), seconds(found.recordedWaits.p99), seconds(found.waits.p99)),
+        pair(t("evictions"), short(found.recordedEvictions.length), short(found.evictions.length)),
+        pair(t("decisions"), short(found.recordedDecisions), short(found.decisions))))),
+    chart.element,
+    h("h3", {}, t("differences")),
+    found.differences.length ? scroll(t("differences"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, h("th", {}, t("pod")), h("th", {}, t("difference")),
+      h("th", {}, t("recordedThen")), h("th", {}, t("replayed")), h("th", { class: "number" }, t("laterBy")), h("th", {}, t("why")))),
+    h("tbody", {}, found.differences.slice(0, LISTED).map((each) => h("tr", {}, h("td", {}, podThen(each)), h("td", {}, each.changes.map((name) => named(`outcome_${name}`)).join(", ")),
+      h("td", {}, each.recorded ? `${each.recorded.node} ${when(each.recorded.time)}` : "–"), h("td", {}, each.replayed ? `${each.replayed.node} ${when(each.replayed.time)}` : "–"),
+      h("td", { class: "number" }, each.delay ? seconds(each.delay) : ""), h("td", {}, Object.entries(each.reasons).slice(0, 3).map(([text, nodes]) => `${nodes} ${text}`).join(", "))))))) : h("p", { class: "good" }, `✓ ${t("noDifferences")}`),
+    found.differencesLeftOut + Math.max(found.differences.length - LISTED, 0) ? h("p", { class: "quiet" }, t("moreLeftOut", found.differencesLeftOut + Math.max(found.differences.length - LISTED, 0))) : h("span"),
+    h("div", {}, evictions(`${t("evictions")}, ${t("recordedThen")}`, found.recordedEvictions), evictions(`${t("evictions")}, ${t("replayed")}`, found.evictions)),
+  ];
+}
