@@ -109,6 +109,10 @@ class Cluster(ClusterState):
         """
         self._listeners += (listener,)
 
+    def unlisten(self, listener: Callable[[Event], None]) -> None:
+        """Call a listener back no more; nothing happens if it does not listen."""
+        self._listeners = tuple(each for each in self._listeners if each != listener)
+
     # Changes
 
     def upsert_all(self, objects: Iterable[Mapping[str, Any]]) -> list[Problem]:

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from koordpolicy.engine.cel.check.environment import Environment
 from koordpolicy.engine.cel.scalar.program import Program, compile  # noqa: A004 - it is what it does
 from koordpolicy.engine.cel.values.types import DOUBLE, INT
@@ -59,7 +61,7 @@ def colour(state: ConsoleState, expression: str, pod: str = "") -> ColourView:
     elif read := _OF_PODS & frozenset(program.variables):
         raise PolicyError([Problem(f"the expression reads `{min(read)}`, and no pod is chosen",
                                    Source(EXPRESSION, expression).whole(), "choose a pod", code="no-pod")])
-    return coloured(program, state.snapshot.frame(values))
+    return replace(coloured(program, state.snapshot.frame(values)), layout=state.layout)
 
 
 def coloured(program: Program, frame: Frame) -> ColourView:

@@ -50,7 +50,7 @@ def cluster_map(state: ConsoleState, grouping: str = "zone") -> MapView:
     counts = Counter(names)
     order = {name: place for place, name in enumerate(sorted(counts, key=lambda each: (not each, each)))}
     return MapView(
-        now=rfc3339(state.now), nodes=list(state.cluster.names), grouping=grouping,
+        now=rfc3339(state.now), layout=state.layout, nodes=list(state.cluster.names), grouping=grouping,
         groupings=["zone", "region", _NONE, *usable[:_MOST_GROUPINGS]],
         groups=[Group(name=name, nodes=counts[name]) for name in order], group_of=[order[name] for name in names],
         colourings=list(COLOURINGS),

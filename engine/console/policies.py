@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.compile import Compiled
 from koordpolicy.engine.documents import Document, Kind
 from koordpolicy.engine.documents.specs import ParamsSpec, PluginSpec
@@ -19,6 +20,7 @@ from koordpolicy.engine.source import Source
 
 from .models.overview import ClusterOverview, Gauge, Waiting
 from .models.policies import FileView, PoliciesView, PolicyView, RuleView
+from .models.servers import KindAge
 from .state import ConsoleState, UnknownNameError
 
 _MOST_READS: Final = 100
@@ -81,7 +83,15 @@ def overview(state: ConsoleState) -> ClusterOverview:
         waiting=[Waiting(pod=each.pod.key, node=each.node, message=shortened(each.message()))
                  for each in unplaced[:_MOST_WAITING]],
         waiting_left_out=len(cluster.pending) - min(len(unplaced), _MOST_WAITING), lacking=list(state.lacking),
+        kinds=kind_ages(state.watches(), state.now / 1e9),
     )
+
+
+def kind_ages(watches: Mapping[str, KindView], now: float) -> list[KindAge]:
+    """Return the state of the watch of each kind, those at fault and the oldest first; `now` in seconds."""
+    found = [KindAge(kind=kind, age=max(0.0, round(now - each.listed, 1)) if each.listed else None,
+                     fault=shortened(each.fault)) for kind, each in watches.items()]
+    return sorted(found, key=lambda each: (not each.fault, -(each.age or 0.0), each.kind))
 
 
 def digest_of(sources: Iterable[Source]) -> str:

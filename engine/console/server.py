@@ -5,9 +5,11 @@ Views are in the table of `views`, other requests in sets of routes such as `dra
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,7 @@ from aiohttp import web
 from koordpolicy import __version__
 from koordpolicy.engine.cel.values.deadline import OverdueError
 from koordpolicy.engine.escaping import visible
+from koordpolicy.engine.monitoring.monitor import ServerMonitor
 from koordpolicy.engine.reload.vet import Vetter
 from koordpolicy.engine.serving.reviews import Denied
 from koordpolicy.engine.source import PolicyError
@@ -31,6 +34,7 @@ from .past import Past
 from .replays import SECONDS as REPLAY_SECONDS
 from .rights import EVERYTHING, Right
 from .routes import USER, Route, RouteSet, json_answer
+from .servers import ServerRoutes
 from .state import ConsoleState, UnknownNameError
 from .time_routes import TimeRoutes
 from .view_thread import SECONDS, ViewThread
@@ -76,9 +80,9 @@ class ConsoleServer:
 
     def __init__(self, state: ConsoleState, guard: Guard, static: Static, *, vetter: Vetter | None = None,
                  seconds: float = SECONDS, past: Past | None = None, replay_seconds: float = REPLAY_SECONDS,
-                 more: Sequence[RouteSet] = ()) -> None:
+                 monitor: ServerMonitor | None = None, more: Sequence[RouteSet] = ()) -> None:
         """`vetter` None means that drafts are compiled without a process of their own, for tests. `past` is the flight
-        recording to show.
+        recording to show, `monitor` polls the running servers.
 
         `more` are further routes; they are closed with the server.
         """
@@ -87,13 +91,23 @@ class ConsoleServer:
         self._views = ViewThread(state, seconds=seconds, past=past)
         self._drafts = DraftRoutes(self._views, vetter)
         self._times = TimeRoutes(self._views, past, self._drafts.vet, limit=replay_seconds)
-        self._sets: tuple[RouteSet, ...] = (self._drafts, self._times, *more)
+        self._servers = ServerRoutes(monitor, self._views)
+        self._sets: tuple[RouteSet, ...] = (self._drafts, self._times, self._servers, *more)
         self._changing = any(Right.CHANGES in each.rights for routes in self._sets for each in routes.routes())
 
     def start(self) -> None:
-        """Start the process and the imports that drafts need, and the reading of the recording; waits for nothing."""
+        """Start the process and the imports that drafts need, the reading of the recording, and the calls of servers.
+
+        Waits for nothing.
+        """
         self._drafts.start()
         self._times.start()
+        self._servers.start()
+
+    @property
+    def views(self) -> ViewThread:
+        """The thread that owns the state."""
+        return self._views
 
     def application(self) -> web.Application:
         """Return the application."""
@@ -174,7 +188,14 @@ class ConsoleServer:
 
     async def _view(self, view: View, request: web.Request) -> web.Response:
         query = dict(request.query)
-        return await self._views.answer(lambda state: view.of(state, query), at=query.get("at", ""), times=view.times)
+        at = query.get("at", "")  # a recording may grow
+        return await self._views.answer(
+            lambda state: view.of(state, query), at=at, times=view.times, key="" if at else _key(view.name, query))
+
+
+def _key(name: str, query: Mapping[str, str]) -> str:
+    """Return the key of equal requests; rights were checked before, and change no answer."""
+    return hashlib.sha256(json.dumps([name, sorted(query.items())]).encode()).hexdigest()
 
 
 def _check_form(request: web.Request) -> None:

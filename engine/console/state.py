@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from zlib import crc32
 
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.snapshot import Snapshot
+from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.flight_recorder.fields import Fields
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings, decide
@@ -48,9 +50,10 @@ class ConsoleState:
 
     def __init__(self, cluster: Cluster, policies: PolicySet, *, now: int, name: str, settings: Settings | None = None,
                  lacking: Sequence[str] = (), fields: Fields | None = None,
-                 descheduler: DeschedulerConfiguration | None = None) -> None:
+                 descheduler: DeschedulerConfiguration | None = None,
+                 watches: Callable[[], Mapping[str, KindView]] = dict) -> None:
         """`now` is in nanoseconds since the epoch; `name` is that of the cluster's source. `fields` are those of its
-        objects, None for all.
+        objects, None for all. `watches` returns the state of the watch of each kind, of a cluster that is followed.
 
         `descheduler` is the configuration of dry descheduling cycles; None means one profile of the policies.
 
@@ -64,8 +67,9 @@ class ConsoleState:
         self.lacking = tuple(lacking)
         self._fields = fields
         self.descheduler = descheduler
+        self.watches = watches
         self.settings = settings or settings_for(policies.registry)
-        self._scheduler = Scheduler(cluster, Live(policies.registry), self.settings, clock=lambda: now)
+        self._scheduler = Scheduler(cluster, Live(policies.registry), self.settings, clock=lambda: self.now)
         self._explained: OrderedDict[str, Explained] = OrderedDict()
         self._pending: tuple[Verdict, ...] | None = None
         self._derived: dict[str, Any] = {}
@@ -142,6 +146,21 @@ class ConsoleState:
             self._derived[name] = make()
         found: T = self._derived[name]
         return found
+
+    def renew(self, now: int) -> None:
+        """Take note that the cluster has changed, or time has passed: decisions are made again, as at `now`."""
+        self.now = now
+        self._scheduler.refresh()
+        self.forget()
+
+    def close(self) -> None:
+        """End the plugins; the state is not used any more."""
+        self._scheduler.close()
+
+    @property
+    def layout(self) -> int:
+        """A number that differs, most probably, for other nodes or another order of them: for colours by row."""
+        return crc32("\0".join(self.cluster.names).encode("utf-8", "surrogatepass"))
 
     def forget(self) -> None:
         """Drop what is cached: the deadline passed while it was computed, so it may be incomplete."""

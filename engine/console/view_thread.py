@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ from koordpolicy.engine.serving.daemons import Daemons
 from .guard import NotPermitted
 from .models.model import Model
 from .past import PAST_TIMES, Past, recorded
+from .shared_answers import SharedAnswers
 from .state import ConsoleState
 
 SECONDS: Final = 5.0
@@ -31,15 +33,19 @@ class ViewThread:
         """Other threads may read its policies only."""
         self.seconds = seconds
         """The time that a view may take."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called by the thread after each change; must not block."""
         self._past = past
         self._owner = Daemons(1, "console")
+        self._shared = SharedAnswers()
 
     async def answer(
-        self, view: Callable[[ConsoleState], Model], *, times: float = 1.0, at: str = "",
+        self, view: Callable[[ConsoleState], Model], *, times: float = 1.0, at: str = "", key: str = "",
     ) -> web.Response:
         """Return a view as an answer; it may take `times` the time of others.
 
-        With `at`, a time as RFC 3339, the view is of the recorded cluster at that time.
+        With `at`, a time as RFC 3339, the view is of the recorded cluster at that time. Of views with the same `key`
+        one is computed, and shared until the state changes; without a key it is computed for this request alone.
 
         Raises:
             UnknownNameError: `at` is given, and there is no recording.
@@ -47,9 +53,6 @@ class ViewThread:
             NotPermitted: too many views wait for the thread.
             OverdueError: it takes longer.
         """
-        if len(self._owner.seconds_unfinished()) >= _MOST_QUEUED:
-            raise NotPermitted(503, "too many views are being computed: try again", **{"Retry-After": "1"})
-
         def compute() -> bytes:
             with Deadline(self.seconds * max(times, PAST_TIMES if at else 0)) as deadline:
                 state = self._state_at(at) if at else self.state
@@ -62,8 +65,32 @@ class ViewThread:
                 raise OverdueError
             return found
 
-        body = await asyncio.get_running_loop().run_in_executor(self._owner, compute)
+        def submit() -> Future[bytes]:
+            if len(self._owner.seconds_unfinished()) >= _MOST_QUEUED:
+                raise NotPermitted(503, "too many views are being computed: try again", **{"Retry-After": "1"})
+            return self._owner.submit(compute)
+
+        # A viewer who leaves must not end the computation for the others.
+        body = await asyncio.shield(asyncio.wrap_future(self._shared.get(key, submit) if key else submit()))
         return web.Response(body=body, content_type="application/json", charset="utf-8")
+
+    def change(self, change: Callable[[ConsoleState], ConsoleState | None]) -> Future[None]:
+        """Let the thread replace the state, between two views, by the result of a function, which may be the same one.
+
+        All views are computed anew afterwards, unless the function raises, or returns None as nothing has changed.
+        """
+        def run() -> None:
+            before = self.state
+            after = change(before)
+            if after is None:
+                return
+            self.state = after
+            if after is not before:
+                before.close()
+            self._shared.clear()
+            self.changed()
+
+        return self._owner.submit(run)
 
     def _state_at(self, text: str) -> ConsoleState:
         past = recorded(self._past)

@@ -46,6 +46,7 @@ export interface ClusterOverview {
   waiting: Waiting[];
   waitingLeftOut: number;
   lacking: string[];
+  kinds: KindAge[];
 }
 
 /** One resource of the whole cluster. */
@@ -64,9 +65,17 @@ export interface Waiting {
   message: string;
 }
 
+/** The state of the watch of a kind. */
+export interface KindAge {
+  kind: string;
+  age: number | null;
+  fault: string;
+}
+
 /** The nodes of the cluster map, by row; rows are sorted by name. */
 export interface MapView {
   now: string;
+  layout: number;
   nodes: string[];
   grouping: string;
   groupings: string[];
@@ -92,6 +101,7 @@ export interface Colouring {
 export interface ColourView {
   expression: string;
   type: string;
+  layout: number;
   numbers: (number | null)[];
   lowest: number | null;
   highest: number | null;
@@ -571,13 +581,6 @@ export interface ServerLine {
   kinds: KindAge[];
   refused: Fault[];
   problems: string[];
-}
-
-/** The state of the watch of a kind. */
-export interface KindAge {
-  kind: string;
-  age: number | null;
-  fault: string;
 }
 
 /** An alert of deploy/monitoring whose condition holds. */

@@ -28,6 +28,8 @@ class MapView(Model, frozen=True, kw_only=True, rename="camel"):
 
     now: str
     """The time of the snapshot, RFC 3339."""
+    layout: int
+    """A number of these nodes in this order: colours with another one are of other rows."""
     nodes: list[str]
     grouping: str
     """`zone`, `region`, `none`, or a label's key."""
@@ -47,6 +49,8 @@ class ColourView(Model, frozen=True, kw_only=True, rename="camel"):
 
     expression: str
     type: str
+    layout: int = 0
+    """The `layout` of the map that it colours."""
     numbers: list[int | float | None] = []
     lowest: int | float | None = None
     highest: int | float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .model import Model
+from .servers import KindAge
 
 
 class Waiting(Model, frozen=True, kw_only=True, rename="camel"):
@@ -45,3 +46,5 @@ class ClusterOverview(Model, frozen=True, kw_only=True, rename="camel"):
     waiting_left_out: int
     lacking: list[str]
     """Kinds that plugins read and that the dump lacks."""
+    kinds: list[KindAge] = []
+    """The watches of a cluster that is followed, those at fault and the oldest first."""

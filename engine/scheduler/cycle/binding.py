@@ -203,6 +203,10 @@ class BindingCycles:
         self._bound_late: list[BindingCycle] = []
         cluster.listen(self._note)
 
+    def close(self) -> None:
+        """Take note of no more events."""
+        self._cluster.unlisten(self._note)
+
     @property
     def idle(self) -> bool:
         """True if no binding cycle has anything to do, or to wait for."""

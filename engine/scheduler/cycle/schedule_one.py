@@ -576,6 +576,9 @@ class Scheduler:
         """Close the executor and all plugins; the scheduler accepts no more pods."""
         self._executor.close()
         self.hot_swap.close()
+        self.cluster.unlisten(self.waiting.note)
+        self._events.close()
+        self._bindings.close()
 
     def _handle(self, profile: str, plugin: str) -> Handle:
         def peers(capability: type[Any]) -> tuple[Any, ...]:

@@ -108,7 +108,8 @@ def _to_json(
     return {
         "pod": pod.key, "part": entry.part, "priority": pod.priority, "reason": reason[:_LONGEST_REASON],
         "plugins": list(plugins), "gates": _gates(pod.object), "quota": _label(pod, QUOTA_NAME_LABEL),
-        "gang": gang_of(pod), "attempts": entry.queued.attempts, "since": entry.queued.since / 1e9,
+        "gang": gang_of(pod), "attempts": entry.queued.attempts,
+        "seconds": max(0.0, round((now - entry.queued.since) / 1e9, 3)),
         "backoffSeconds": None if entry.until is None else max(0.0, round((entry.until - now) / 1e9, 3)),
         "nominatedNode": nominated_node(pod) or None,
     }

@@ -49,6 +49,10 @@ class EventHub:
         # Subscribed first: plugins process a change before the queue calls their requeue hints.
         cluster.listen(self._publish)
 
+    def close(self) -> None:
+        """Deliver no more events."""
+        self._cluster.unlisten(self._publish)
+
     def subscriber(self) -> Subscriber:
         """Return a new subscriber."""
         return Subscriber(self)

@@ -37,7 +37,8 @@ def test_the_map_groups_nodes_by_zone_or_by_a_label_with_those_without_it_last(s
 def test_a_number_colours_nodes_on_a_scale_and_an_error_leaves_them_without_a_value(state):
     expression = "usage.cpu * 100 / allocatable.cpu"
     assert colour(state, expression) == ColourView(
-        expression=expression, type="int", numbers=[25, 75, None], lowest=25, highest=75, failed=1, failure=UNMEASURED)
+        expression=expression, type="int", layout=cluster_map(state, "none").layout, numbers=[25, 75, None], lowest=25,
+        highest=75, failed=1, failure=UNMEASURED)
     assert colour(state, "1.0 / 0.0").numbers == [None, None, None]  # infinity has no JSON
     assert colour(state, "9223372036854775807").numbers == [float(2**63)] * 3  # as JavaScript reads it
 

@@ -43,7 +43,7 @@ def test_a_refused_pod_has_its_reason_and_the_plugin_that_refused_it():
             "reason": "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
                           "1 Preemption is not helpful for scheduling.",
             "plugins": ["NodeResourcesFit"], "gates": [], "quota": "team-a", "gang": "", "attempts": 1,
-            "since": NOW / 1e9, "backoffSeconds": None, "nominatedNode": None}]}
+            "seconds": 7.0, "backoffSeconds": None, "nominatedNode": None}]}
 
 
 def test_a_gated_pod_has_its_gates_and_one_that_an_event_may_help_the_rest_of_its_backoff():

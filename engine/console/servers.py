@@ -1,0 +1,317 @@
+"""The views of running servers: their state, pods that wait in them, and the use of rules; and what has changed.
+
+Servers are not trusted: of their answers only what has the expected type is taken, and no more than fits on a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from koordpolicy.engine.monitoring.monitor import MonitorView, ServerMonitor, ServerState
+from koordpolicy.engine.serving.daemons import Daemons
+
+from .guard import NotPermitted
+from .models.model import Fault, Model
+from .models.servers import (
+    AlertLine,
+    KindAge,
+    QueuedPodLine,
+    RuleRate,
+    RuleRatesView,
+    ServerChart,
+    ServerLine,
+    ServersView,
+    Versions,
+    WaitingView,
+)
+from .rights import READING, Right
+from .routes import USER, Route
+from .shared_answers import SharedAnswers
+from .view_thread import ViewThread
+
+_LONGEST_TEXT: Final = 2000
+_MOST_KINDS: Final = 100
+_MOST_PROBLEMS: Final = 50
+_MOST_ITEMS: Final = 20
+_MOST_PODS: Final = 200
+_MOST_RULES: Final = 5000
+_MOST_ALERTS: Final = 200
+_POLL_S: Final = 25.0
+MOST_POLLS: Final = 1000
+"""The maximum number of requests for changes that wait at the same time."""
+MOST_POLLS_OF_ONE: Final = 100
+"""The maximum number of them of one user at one address."""
+_SEVERITIES: Final = ("error", "warning", "note")
+
+
+def servers_view(view: MonitorView, interval: float) -> ServersView:
+    """Return the state of all servers after a round."""
+    return ServersView(
+        interval=interval, servers=[_line(each, view.at) for each in view.servers],
+        disagreeing=disagreeing(view.servers),
+        alerts=[AlertLine(name=each.alert.name, severity=each.alert.severity, summary=_text(each.summary),
+                          server=each.instance, seconds=max(0.0, round(view.at - each.since, 1)), firing=each.firing)
+                for each in view.alerts[:_MOST_ALERTS]],
+        times=[round(each.at - view.at, 1) + 0.0 for each in view.points],
+        charts=[
+            ServerChart(name=name, unit=unit, points=[
+                None if (value := getattr(each, field)) is None else round(value, 6) for each in view.points])
+            for name, unit, field in (("bound", "per-second", "bound"), ("waiting", "pods", "waiting"),
+                                      ("decision", "seconds", "decision_s"),
+                                      ("decision-p99", "seconds", "decision_p99_s"),
+                                      ("evicted", "per-minute", "evicted"))
+            if any(getattr(each, field) is not None for each in view.points)])
+
+
+def disagreeing(servers: Iterable[ServerState]) -> list[str]:
+    """Return the kinds of servers that answer and whose policies have different hashes."""
+    hashes: dict[str, set[str]] = {}
+    for each in servers:
+        if not each.error and (digest := _text(_of(each, "policies").get("digest"))):
+            hashes.setdefault(each.kind, set()).add(digest)
+    return sorted(kind for kind, found in hashes.items() if len(found) > 1)
+
+
+def waiting_view(view: MonitorView, key: str = "") -> WaitingView:
+    """Return the pods that wait in the schedulers that lead; with a key, of that pod alone."""
+    reporting = [each for each in view.servers if each.waiting and not each.error]
+    parts: dict[str, int] = {}
+    left_out = 0
+    pods: list[QueuedPodLine] = []
+    for server in reporting:
+        for part, count in _mapping(server.waiting.get("parts")).items():
+            parts[_text(part)] = parts.get(_text(part), 0) + int(_number(count))
+        left_out += int(_number(server.waiting.get("leftOut")))
+        found = [_mapping(each) for each in _list(server.waiting.get("pods"))[:_MOST_PODS]]
+        pods += [_pod(each, server.endpoint, view.at, server) for each in found if not key or each.get("pod") == key]
+    pods.sort(key=lambda each: (-each.priority, -each.seconds, each.pod))
+    return WaitingView(known=bool(reporting), parts=parts, pods=pods[:_MOST_PODS],
+                       left_out=0 if key else left_out + max(0, len(pods) - _MOST_PODS))
+
+
+def rule_rates_view(view: MonitorView, policy: str = "") -> RuleRatesView:
+    """Return the use of all rules, or of those of one policy."""
+    return RuleRatesView(
+        known=bool(view.rules), seconds=round(view.rules_s, 1),
+        rules=[RuleRate(plugin=_text(each.plugin), point=_text(each.point), rule=_text(each.rule),
+                        evaluations=round(each.evaluations), errors=round(each.errors),
+                        per_second=round(each.per_second, 3))
+               for each in view.rules if not policy or each.plugin == policy][:_MOST_RULES])
+
+
+class ServerRoutes:
+    """Answers about running servers, and the requests of pages that wait for changes."""
+
+    def __init__(self, monitor: ServerMonitor | None, views: ViewThread, *, poll: float = _POLL_S) -> None:
+        """Without a `monitor` no servers are known. A request for changes waits for `poll` seconds at most."""
+        self._monitor = monitor
+        self._views = views
+        self._poll = poll
+        self._boot = secrets.token_hex(8)
+        self._cluster = 0
+        self._threads = Daemons(1, "servers-view")
+        self._shared = SharedAnswers()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[asyncio.Future[None], str] = {}
+        views.changed = self._state_changed
+        if monitor is not None:
+            monitor.on_change(self._servers_changed)
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the routes."""
+        return (
+            Route("GET", "servers", partial(self._answer, lambda view, _: servers_view(view, self._interval)), READING),
+            Route("GET", "waiting", partial(self._answer, lambda view, query: waiting_view(view, query.get("key", ""))),
+                  frozenset({Right.PODS})),
+            Route("GET", "rule-rates", partial(self._answer, lambda view, query: rule_rates_view(
+                view, query.get("policy", ""))), frozenset({Right.POLICIES})),
+            Route("GET", "versions", self._versions, frozenset()),
+        )
+
+    def start(self) -> None:
+        """Begin to poll servers."""
+        if self._monitor is not None:
+            self._monitor.start()
+
+    def close(self) -> None:
+        """End the polling; waits for nothing."""
+        if self._monitor is not None:
+            self._monitor.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def versions(self) -> Versions:
+        """The present versions."""
+        return Versions(boot=self._boot, cluster=self._cluster, servers=self._view.version)
+
+    @property
+    def _view(self) -> MonitorView:
+        return MonitorView() if self._monitor is None else self._monitor.view
+
+    @property
+    def _interval(self) -> float:
+        return 0.0 if self._monitor is None else self._monitor.interval
+
+    async def _answer(self, make: Any, request: web.Request) -> web.Response:
+        query = dict(request.query)
+
+        def compute() -> bytes:
+            return msgspec.json.encode(make(self._view, query))
+
+        def submit() -> Future[bytes]:
+            return self._threads.submit(compute)
+
+        key = f"{request.path}?{sorted(query.items())}"
+        body = await asyncio.shield(asyncio.wrap_future(self._shared.get(key, submit)))
+        return web.Response(body=body, content_type="application/json", charset="utf-8")
+
+    async def _versions(self, request: web.Request) -> web.Response:
+        """Return the versions, once one of them is not the one of the query."""
+        self._loop = asyncio.get_running_loop()
+        known, client = dict(request.query), f"{request.remote} {USER.get().name}"
+        now = self.versions
+        if known.get("boot") == now.boot and known.get("cluster") == str(now.cluster) and (
+                known.get("servers") == str(now.servers)):
+            if len(self._waiting) >= MOST_POLLS or sum(
+                    each == client for each in self._waiting.values()) >= MOST_POLLS_OF_ONE:
+                raise NotPermitted(503, "too many pages wait for changes: try again", **{"Retry-After": "10"})
+            changed: asyncio.Future[None] = self._loop.create_future()
+            self._waiting[changed] = client
+            try:
+                await asyncio.wait((changed,), timeout=self._poll)
+            finally:
+                del self._waiting[changed]
+        return _json(self.versions)
+
+    # In other threads
+
+    def _state_changed(self) -> None:
+        self._cluster += 1
+        self._notify()
+
+    def _servers_changed(self) -> None:
+        self._shared.clear()
+        self._notify()
+
+    def _notify(self) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._release)
+
+    def _release(self) -> None:
+        for each in self._waiting:
+            if not each.done():
+                each.set_result(None)
+
+
+def _json(model: Model) -> web.Response:
+    return web.Response(body=msgspec.json.encode(model), content_type="application/json", charset="utf-8")
+
+
+def _line(state: ServerState, now: float) -> ServerLine:
+    policies, cluster = _of(state, "policies"), _of(state, "cluster")
+    watches = {kind: _mapping(each) for kind, each in list(_mapping(cluster.get("kinds")).items())[:_MOST_KINDS]}
+    kinds = [KindAge(kind=_text(kind), age=_optional(each.get("age")), fault=_text(each.get("fault")))
+             for kind, each in watches.items()]
+    refused = [_fault(_mapping(problem)) for source in _list(policies.get("sources"))
+               for problem in _list(_mapping(source).get("problems"))]
+    generation = policies.get("generation")
+    if generation is None:
+        generation = state.metrics.total("koord_policy_agent_generation")
+    problems = _problems(state)
+    if state.heard is None:
+        shown = "away" if state.error else "pending"
+    else:
+        shown = "away" if state.error else "healthy" if is_well(state) else "unhealthy"
+    nodes = cluster.get("nodes", None if state.answer is None else state.answer.data.get("nodes"))
+    return ServerLine(
+        endpoint=state.endpoint, kind=state.kind, state=shown, error=_text(state.error),
+        silent=None if state.heard is None else max(0.0, round(now - state.heard, 1)),
+        generation=None if not isinstance(generation, int | float) else int(generation),
+        hash=_text(policies.get("digest")), leading=state.leading,
+        nodes=nodes if isinstance(nodes, int) else None, restarts=state.restarts,
+        kinds=sorted(kinds, key=lambda each: (not each.fault, -(each.age or 0.0), each.kind)),
+        refused=refused[:_MOST_PROBLEMS], problems=problems[:_MOST_PROBLEMS])
+
+
+def is_well(state: ServerState) -> bool:
+    """Return whether the last answers of a server report no trouble: it is ready, and has what its sources have."""
+    if state.answer is not None and state.answer.data:
+        policies, cluster = _of(state, "policies"), _of(state, "cluster")
+        return (bool(state.answer.data.get("ready")) and bool(policies.get("healthy")) and not cluster.get("stale"))
+    ready = state.metrics.total("koord_policy_agent_ready")
+    return ready is None or bool(ready)
+
+
+def _problems(state: ServerState) -> list[str]:
+    data: Mapping[str, Any] = {} if state.answer is None else state.answer.data
+    policies = _mapping(data.get("policies"))
+    found = [*_list(policies.get("warnings")), *_list(data.get("fault")), *_list(data.get("trouble"))]
+    found += [warning for source in _list(policies.get("sources")) for warning in _list(
+        _mapping(source).get("warnings"))]
+    configuration = _mapping(data.get("configuration"))
+    found += [configuration["fault"]] if configuration.get("fault") else []
+    if state.heard is not None and data and not data.get("ready") and "policies" not in data:
+        found.append("policies and cluster are not loaded yet")
+    if state.metrics.left_out:
+        found.append(f"{state.metrics.left_out} series of its metrics are not read")
+    return [_text(each) for each in found]
+
+
+def _pod(found: Mapping[str, Any], endpoint: str, now: float, server: ServerState) -> QueuedPodLine:
+    backoff = _optional(found.get("backoffSeconds"))
+    age = max(0.0, now - (server.heard or now))
+    return QueuedPodLine(
+        pod=_text(found.get("pod")), server=endpoint, part=_text(found.get("part")), reason=_text(found.get("reason")),
+        plugins=_texts(found.get("plugins")), gates=_texts(found.get("gates")), quota=_text(found.get("quota")),
+        gang=_text(found.get("gang")), priority=int(_number(found.get("priority"))),
+        attempts=int(_number(found.get("attempts"))), seconds=round(_number(found.get("seconds")) + age, 1),
+        backoff_seconds=None if backoff is None else max(0.0, round(backoff - age, 1)),
+        nominated=_text(found.get("nominatedNode")))
+
+
+def _fault(problem: Mapping[str, Any]) -> Fault:
+    severity = _text(problem.get("severity"))
+    return Fault(
+        severity=severity if severity in _SEVERITIES else "error", code=_text(problem.get("code")),
+        message=_text(problem.get("message")), help=_text(problem.get("help")), file=_text(problem.get("file")),
+        **{name: int(_number(problem.get(key))) for name, key in (
+            ("line", "line"), ("column", "column"), ("end_line", "endLine"), ("end_column", "endColumn"))})
+
+
+def _of(state: ServerState, key: str) -> Mapping[str, Any]:
+    return {} if state.answer is None else _mapping(state.answer.data.get(key))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _text(value: object) -> str:
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> list[str]:
+    return [_text(each) for each in _list(value)[:_MOST_ITEMS]]
+
+
+def _number(value: object) -> float:
+    return _optional(value) or 0.0
+
+
+def _optional(value: object) -> float | None:
+    """Return a number, or None for all else; also for one that JSON does not have."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and abs(value) < 1e15 else None  # type: ignore[arg-type]
