@@ -52,7 +52,7 @@ def sources_of(paths: Iterable[str | Path]) -> dict[str, ApiSource]:
     return found
 
 
-def _follower_of(sources: Iterable[ApiSource], context: str | None) -> PolicyFollower:
+def follower_of(sources: Iterable[ApiSource], context: str | None) -> PolicyFollower:
     """Return a started follower of these sources, in the cluster of a kubeconfig's context (see `load_connection`)."""
     from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - for a live cluster only
     from koordpolicy.engine.reload.follow import PolicyFollower  # noqa: PLC0415
@@ -72,7 +72,7 @@ def listed(paths: Iterable[str | Path], context: str | None) -> Mapping[str, Ver
     sources = sources_of(paths)
     if not sources:
         return {}
-    follower = _follower_of(sources.values(), context)
+    follower = follower_of(sources.values(), context)
     try:
         follower.wait()
         readings = {path: source.read() for path, source in sources.items()}
@@ -100,7 +100,7 @@ class ClusterPolicies:
         from koordpolicy.engine.reload.api_source import ObjectSource  # noqa: PLC0415 - as above
         from koordpolicy.engine.reload.object_status import StatusWriter  # noqa: PLC0415
 
-        self._follower = _follower_of(sources, context)
+        self._follower = follower_of(sources, context)
         self._lease_name = lease_name
         objects = next((each for each in self._follower.sources if isinstance(each, ObjectSource)), None)
         self._writer = None if objects is None else StatusWriter(

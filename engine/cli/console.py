@@ -17,24 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from koordpolicy.engine.documents import Documents, files_of, load, read_file
-from koordpolicy.engine.source import PolicyError, Problem
-
-from . import cluster_policies, delegation
-from .composition import (
-    add_choice,
-    add_cluster,
-    add_policies,
-    all_lacks,
-    cluster_of,
-    context_of,
-    descheduler_configuration,
-    discovered_plugins,
-    moment_of,
-    need_policies_path,
-    settings_of,
-    warn_of_lacks,
-)
+from . import delegation
+from .composition import add_choice, add_cluster, add_policies
+from .console_state import sources_of
 from .ending import Ending
 from .endpoints import add_endpoints, caller_of, token_of, words_of
 from .exits import Exit, Stop, refuse_given
@@ -47,12 +32,12 @@ if TYPE_CHECKING:
 
     from koordpolicy.engine.client.server_calls import Caller
     from koordpolicy.engine.console.changes import ChangeRoutes
+    from koordpolicy.engine.console.following import ClusterFollowing, PolicyFollowing
     from koordpolicy.engine.console.guard import Guard
     from koordpolicy.engine.console.past import Past
     from koordpolicy.engine.console.server import ConsoleServer, Static
-    from koordpolicy.engine.console.state import ConsoleState
     from koordpolicy.engine.console.users import Users
-    from koordpolicy.engine.source import Source
+    from koordpolicy.engine.monitoring.monitor import ServerMonitor
 
     from . import Builtins
 
@@ -80,7 +65,7 @@ _CHANGE_SECONDS: Final = 70.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    add_cluster(parser, required=False, live="which is read once (default: the end of `--recorded`)")
+    add_cluster(parser, required=False, live="which is followed (default: the end of `--recorded`)")
     add_policies(parser)
     add_choice(parser)
     parser.add_argument("--descheduler-config", metavar="FILE", type=Path,
@@ -94,6 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "--record`")
     servers = parser.add_argument_group("running servers")
     add_endpoints(servers, default="none")
+    servers.add_argument("--endpoints-interval", metavar="SECONDS", type=_seconds,
+                         help="call the servers this often, whatever the number of viewers (default: 5)")
     servers.add_argument("--allow-changes", action="store_true",
                          help="users who may can promote the shadow of these servers and roll them back in the view "
                               "`Policies`. Goes with --endpoints, --admin-token-file, --audit-log, and --tokens or "
@@ -150,19 +137,41 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     context = tls_of(options)
     past = _past(options)
     changes = _changes(options, guard)
-    state = state_of(options, builtins, past)
+    sources = sources_of(options, builtins, past)
     static = _static()
     start_server_logs(options.log_format)
 
     from koordpolicy.engine.console.server import ConsoleServer  # noqa: PLC0415 - after what may be wrong
     from koordpolicy.engine.reload.vet import Vetter  # noqa: PLC0415
 
-    server = ConsoleServer(state, guard, static, vetter=Vetter(), seconds=options.view_timeout, past=past,
-                           replay_seconds=options.replay_timeout, more=() if changes is None else (changes,))
+    vetter = Vetter()
+    server = ConsoleServer(sources.state, guard, static, vetter=vetter, seconds=options.view_timeout, past=past,
+                           replay_seconds=options.replay_timeout, monitor=_monitor(options),
+                           more=() if changes is None else (changes,))
+    following = sources.follow(server.views, vetter)
     try:
-        return asyncio.run(_serve(server, options, context))
+        return asyncio.run(_serve(server, following, options, context))
     finally:
         server.close()
+        for each in following:
+            each.close()
+
+
+def _monitor(options: argparse.Namespace) -> ServerMonitor | None:
+    """Return what polls the servers of `--endpoints`; None without any."""
+    if not options.endpoints:
+        refuse_given(options, ("endpoints_interval", "token_file", "ca", "cert", "key"), "goes with `--endpoints`")
+        return None
+    from koordpolicy.engine.monitoring.monitor import (  # noqa: PLC0415
+        INTERVAL_S,
+        LONGEST_ANSWER,
+        TIMEOUT_S,
+        ServerMonitor,
+    )
+
+    caller = replace(caller_of(options, seconds=TIMEOUT_S), largest=LONGEST_ANSWER)
+    return ServerMonitor(words_of(options.endpoints, "--endpoints"), caller,
+                         interval=options.endpoints_interval or INTERVAL_S)
 
 
 def _past(options: argparse.Namespace) -> Past | None:
@@ -177,66 +186,6 @@ def _past(options: argparse.Namespace) -> Past | None:
     from koordpolicy.engine.console.past import Past  # noqa: PLC0415 - `--help` does not wait
 
     return Past(options.recorded)
-
-
-def state_of(options: argparse.Namespace, builtins: Builtins, past: Past | None = None) -> ConsoleState:
-    """Return the cluster and the policies of the options. Invalid policies are part of it, and do not decide.
-
-    Without `--cluster` it is the end of the recording, or the time of `--now` in it.
-    """
-    from koordpolicy.engine.console.policy_set import PolicySet  # noqa: PLC0415 - `--help` does not wait
-    from koordpolicy.engine.console.state import ConsoleState  # noqa: PLC0415
-
-    from .lint import lint_settings  # noqa: PLC0415 - as above
-
-    descheduler = None
-    if options.descheduler_config is not None:
-        descheduler = descheduler_configuration(options.descheduler_config, "--descheduler-config")
-    loaded, sources = _policies(options.policies, context_of(options.cluster))
-    policies = PolicySet.of(loaded, sources, discovered_plugins(builtins), lint_settings(options.lint_settings))
-    if any(each.severity == 0 for each in policies.problems):
-        warn("warning: some policies are invalid and do not decide: the page shows them under `Policies`")
-    if options.cluster is None:
-        assert past is not None
-        return past.last_state(policies, _time_of(options.now, past))
-    cluster = cluster_of(options.cluster)
-    settings = settings_of(options, policies.registry, cluster)
-    lacks = all_lacks(settings, policies.registry, cluster)
-    warn_of_lacks(lacks)
-    return ConsoleState(cluster, policies, now=moment_of(options.now, options.cluster, cluster), name=options.cluster,
-                        settings=settings, descheduler=descheduler,
-                        lacking=tuple(dict.fromkeys(kind for each in lacks for kind in each.kinds)))
-
-
-def _time_of(text: str | None, past: Past) -> int | None:
-    try:
-        return None if text is None else past.time_of(text)
-    except ValueError as error:
-        raise Stop(f"`--now`: {error}") from None
-
-
-def _policies(paths: Sequence[str], context: str | None) -> tuple[Documents, list[Source]]:
-    """Return the documents of all paths, and the files."""
-    loaded, sources = Documents(), []
-    listed = cluster_policies.listed(paths, context)
-    for path in paths:
-        problems: list[Problem] = []
-        found: list[Source] = []
-        if (version := listed.get(str(path))) is not None and cluster_policies.in_cluster(path):
-            problems += version.problems
-            found += version.files.values()
-        else:
-            need_policies_path(path)
-            for file in files_of(Path(path), problems):
-                try:
-                    found.append(read_file(file))
-                except PolicyError as error:
-                    problems += error.problems
-        documents = load(found, source_name=str(path))
-        loaded += Documents(problems=tuple(problems))
-        loaded += documents
-        sources += found
-    return loaded, sources
 
 
 def _guard(options: argparse.Namespace) -> Guard:
@@ -310,19 +259,24 @@ def _static() -> Static:
                    "release") from None
 
 
-async def _serve(server: ConsoleServer, options: argparse.Namespace, context: object) -> int:
+async def _serve(
+    server: ConsoleServer, following: Sequence[ClusterFollowing | PolicyFollowing], options: argparse.Namespace,
+    context: object,
+) -> int:
     from koordpolicy.engine.serving.listeners import serving  # noqa: PLC0415
 
     stop = asyncio.Event()
     ending = Ending(stop, _GRACE_S)
-    for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, ending)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending)
     host, port = options.bind
     try:
         async with serving(server.application(), host, port, context) as url:  # type: ignore[arg-type]
             write(f"the console is at {url}/")
             sys.stdout.flush()
             server.start()
+            for each in following:
+                each.start()
             if options.open:
                 _open(f"{url}/")
             await stop.wait()

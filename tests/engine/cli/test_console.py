@@ -9,6 +9,7 @@ import pytest
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import console
+from koordpolicy.engine.cli.console_state import sources_of
 
 from .conftest import Run
 
@@ -42,7 +43,7 @@ def options(*arguments: object) -> Namespace:
 
 def test_invalid_policies_are_shown_and_valid_ones_decide(policies: Path, dump: Path, capsys):
     (policies / "broken.yaml").write_text("kind: [", encoding="utf-8")
-    state = console.state_of(options("--cluster", dump, "--policies", policies), builtins)
+    state = sources_of(options("--cluster", dump, "--policies", policies), builtins).state
     assert [plugin.name for plugin in state.policies.plugins] == ["keep-off-hot-nodes"]
     assert [Path(problem.span.name).name for problem in state.policies.problems] == ["broken.yaml"]
     assert "some policies are invalid and do not decide" in capsys.readouterr().err
