@@ -142,7 +142,7 @@ class Course:
         """Wait until the newest publication of a source is active."""
         self.until(lambda: self.live.force.get(source) == self._number[source], what, seconds)
 
-    def told(self, place: int, what: str = "a problem told", seconds: float = SOON) -> None:
+    def reported(self, place: int, what: str = "a problem reported", seconds: float = SOON) -> None:
         """Wait until a source has problems, and see that what ran goes on."""
         before = dict(self.live.force)
         self.until(lambda: bool(self.reloader.status().sources[place].problems), what, seconds)
@@ -178,7 +178,7 @@ class Course:
         for what in self.random.sample(sorted(INVALID), 3):
             files = documents("mount", 0, 2) | {"wrong.yaml": INVALID[what]}
             self.mount.write(files)
-            self.told(0)
+            self.reported(0)
             self.publish_mount(2)
             self.until_active("mount")
             self.healthy()
@@ -201,7 +201,7 @@ class Course:
         self.until_active("folder")
         (self.folder / "itself.yaml").symlink_to("itself.yaml")
         (self.folder / "nowhere.yaml").symlink_to("nothing.yaml")
-        self.told(1)
+        self.reported(1)
         for name in ("round", "itself.yaml", "nowhere.yaml"):
             (self.folder / name).unlink()
         empty(self.folder / "deep")
@@ -214,7 +214,7 @@ class Course:
         for name in (file, "folder"):
             self.disk.denied.add(name)
             self.publish_folder()
-            self.told(1, seconds=SOON + _REHASH)
+            self.reported(1, seconds=SOON + _REHASH)
             self.disk.denied.clear()
             (self.folder / file).chmod(0o644)
             self.until_active("folder", seconds=SOON + _REHASH)
@@ -230,7 +230,7 @@ class Course:
         self.publish_mount(4)
         self.until_active("mount")
         self.until(
-            lambda: any("cannot be kept" in text for text in self.reloader.status().warnings), "a full disk told",
+            lambda: any("cannot be kept" in text for text in self.reloader.status().warnings), "a full disk reported",
         )
         if {path: saved.version.digest for path, saved in store.load(mounts).items()} != before:
             raise Broken("a full disk spoilt the last good set")
@@ -261,7 +261,7 @@ class Course:
         """The volume goes away and comes back."""
         before = dict(self.live.force)
         self.mount.unmount()
-        self.until(lambda: self.reloader.status().sources[0].unmounted, "an unmount told")
+        self.until(lambda: self.reloader.status().sources[0].unmounted, "an unmount reported")
         self.drive.pass_time(3)
         if self.live.force != before:
             raise Broken(f"an unmount took policies out of force: {before} to {self.live.force}")
@@ -284,7 +284,7 @@ class Course:
         """A directory with more files than may be is refused, and the others move on."""
         for number in range(self._crowd):
             (self.crowd / f"{number:05}.yaml").write_bytes(b"{}")
-        self.told(2, "too many files told", BULK)
+        self.reported(2, "too many files reported", BULK)
         self.publish_mount(3)
         self.until_active("mount", "a change active beside too many files")
         empty(self.crowd)
