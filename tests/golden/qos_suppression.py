@@ -19,6 +19,7 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     Topology,
     choose_best_effort_cpus,
     choose_cpus,
+    owned_cpus,
     parse_cpuset,
     read_topology,
     recover_cpus,
@@ -47,7 +48,7 @@ def _topology_object(case: Case) -> dict[str, Any]:
 
 def _topology(case: Case) -> Topology:
     rows = (_node(case).get("topology") or {}).get("processors") or []
-    found = read_topology(_topology_object(case), case.get("pods") or [], _processors(rows))
+    found = read_topology(_topology_object(case), map(owned_cpus, case.get("pods") or []), _processors(rows))
     policy = (case.get("inputs") or {}).get("kubelet_cpu_manager_policy")
     if policy is None:
         return found

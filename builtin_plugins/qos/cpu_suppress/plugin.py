@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from koordpolicy.engine.agent.cpuset import parse_cpuset
+from koordpolicy.engine.agent.pod_facts import PodFacts
 from koordpolicy.engine.agent.qos_manager.node_slo import SLOSection, node_name, node_slo
 from koordpolicy.engine.agent.qos_manager.rounds import read_interval
 from koordpolicy.engine.agent.qos_manager.suppression import (
@@ -19,6 +20,7 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     Writes,
     best_effort_cpus,
     choose_best_effort_cpus,
+    owned_cpus,
     read_annotation,
     recover_cpus,
     recover_quota,
@@ -140,6 +142,8 @@ class BECPUSuppress:
     def __init__(self, args: Mapping[str, Any], handle: Any = None) -> None:
         self._args = BECPUSuppressArgs.of(args)
         self._managed = self._args.cpu_manager or _MANAGER_GATE in getattr(handle, "feature_gates", ())
+        self._counting = PodFacts(lambda pod: pod_counts(pod.object))
+        self._cpus = PodFacts(lambda pod: owned_cpus(pod.object))
         self.status: dict[tuple[str, str], str] = {}
         """`using` or `recovered` by (node, `cpuset` or `cfsQuota`); absent if it was never changed."""
 
@@ -157,7 +161,7 @@ class BECPUSuppress:
             return self._recover(readings, "disabled in the NodeSLO")
         if not readings.pods:
             return ()
-        amount, cores, values = _measure(readings, section)
+        amount, cores, values = _measure(readings, section, self._counting)
         capacity = values["capacity"]
         if section.text("cpuSuppressPolicy") == "cfsQuota":
             writes = set_quota(amount, readings.files, capacity)
@@ -166,7 +170,7 @@ class BECPUSuppress:
                 *_adjustments("suppressCPU", readings, _reason(amount, section, cores), values, writes),
                 *self._give_back_cpus(readings, "the CFS quota is in use instead"),
             )
-        topology = topology_of(readings)
+        topology = topology_of(readings, self._cpus.of(readings.pods))
         cpus = choose_best_effort_cpus(amount, best_effort_cpus(readings.files), topology)
         writes = set_cpus(cpus, readings.files, topology) if cpus else ()
         self._set(readings, "cpuset", "using")
@@ -184,7 +188,7 @@ class BECPUSuppress:
             return (Finding("state", "disabled in the NodeSLO: `resourceUsedThresholdWithBE.enable` is false"),)
         if not readings.pods:
             return (Finding("state", "there are no pods on the node"),)
-        amount, cores, values = _measure(readings, section)
+        amount, cores, values = _measure(readings, section, self._counting)
         quota = section.text("cpuSuppressPolicy") == "cfsQuota"
         file = QUOTA_FILE if quota else CPUSET_FILE
         least = section.whole("cpuSuppressMinPercent")
@@ -215,7 +219,7 @@ class BECPUSuppress:
 
     def _give_back_cpus(self, readings: Readings, reason: str, *, managed: bool = False) -> tuple[Adjustment, ...]:
         skipped = _pinned_directories(readings) if managed else frozenset()
-        writes = recover_cpus(readings.files, topology_of(readings), except_for=skipped)
+        writes = recover_cpus(readings.files, topology_of(readings, self._cpus.of(readings.pods)), except_for=skipped)
         self._set(readings, "cpuset", "recovered")
         return _adjustments("suppressCPU", readings, reason, {}, writes, recovers=True)
 
@@ -246,11 +250,13 @@ def _section(readings: Readings) -> SLOSection:
     return section
 
 
-def _measure(readings: Readings, section: SLOSection) -> tuple[int, UsageSplit, dict[str, Any]]:
+def _measure(
+    readings: Readings, section: SLOSection, counting: PodFacts[bool],
+) -> tuple[int, UsageSplit, dict[str, Any]]:
     used = readings.node_usage("cpu") / 1000
     pods = [
-        (cores, pod_counts(pod.object))
-        for pod in readings.pods if (cores := _pod_cores(readings, pod)) is not None
+        (cores, counts) for pod, counts in zip(readings.pods, counting.of(readings.pods), strict=True)
+        if (cores := _pod_cores(readings, pod)) is not None
     ]
     applications = []
     for each in node_slo(readings).each("hostApplications"):

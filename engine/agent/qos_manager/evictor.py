@@ -26,6 +26,7 @@ from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteSt
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.qos import Adjustment, Evictions
 
+from ..pod_facts import PodFacts
 from .evictions import LEAVING_FOR, eviction_id
 
 _LOG: Final = logging.getLogger(__name__)
@@ -129,6 +130,7 @@ class PodEvictor:
         """Of all below."""
         self._tokens_full_at = clock()
         self._backoff = EvictionBackoff(LEAVING_FOR / 1e9)
+        self._mirrors = PodFacts(lambda pod: eviction_id(pod) if _is_mirror(pod) else None)
 
     @property
     def evictions(self) -> Evictions:
@@ -143,8 +145,8 @@ class PodEvictor:
             if everyone:
                 return Evictions(leaving, {eviction_id(pod): everyone for pod in pods})
             refused = {uid: hold.reason for uid, hold in backoff.refusals(now).items()}
-            refused |= {eviction_id(pod): "its kubelet would start it again: it is a static pod"
-                        for pod in pods if _is_mirror(pod)}
+            refused |= {mirror: "its kubelet would start it again: it is a static pod"
+                        for mirror in self._mirrors.of(pods) if mirror is not None}
             protected: dict[str, str] = {}
             if backoff.protects:
                 for pod in pods:

@@ -110,11 +110,19 @@ class Topology:
         return frozenset(each.cpu for each in self.processors) - self.reserved - self.system_exclusive - exclusive
 
 
+def owned_cpus(pod: Mapping[str, Any]) -> Mapping[int, str]:
+    """Return the CPUs that are allocated to a pod by its resource status, with its QoS class (the label's value)."""
+    try:
+        return dict.fromkeys(_annotated_cpus(pod, RESOURCE_STATUS_ANNOTATION, "cpuset"), raw_qos_class(pod))
+    except EvaluationError:
+        return {}  # as in koordlet, a pod whose status cannot be read has no CPUs of its own
+
+
 def read_topology(
-    resource_topology: Mapping[str, Any], pods: Iterable[Mapping[str, Any]],
+    resource_topology: Mapping[str, Any], owned: Iterable[Mapping[int, str]],
     processors: Sequence[Processor] | None = None,
 ) -> Topology:
-    """Read the CPUs and their allocation from a NodeResourceTopology's annotations and the pods' resource status.
+    """Read the CPUs and their allocation from a NodeResourceTopology's annotations and the CPUs that pods own.
 
     Without `processors` they are those of the CPU topology annotation. Raises `EvaluationError` if an annotation of the
     NodeResourceTopology is malformed.
@@ -124,11 +132,8 @@ def read_topology(
     if system.get("cpusetExclusive", True):
         exclusive = _annotated_cpus(resource_topology, SYSTEM_QOS_RESOURCE_ANNOTATION, "cpuset")
     owners: dict[int, str] = {}
-    for pod in pods:
-        try:
-            owners |= dict.fromkeys(_annotated_cpus(pod, RESOURCE_STATUS_ANNOTATION, "cpuset"), raw_qos_class(pod))
-        except EvaluationError:
-            continue  # as in koordlet, a pod whose status cannot be read has no CPUs of its own
+    for each in owned:
+        owners |= each
     return Topology(
         processors=read_processors(resource_topology) if processors is None else tuple(processors),
         reserved=_annotated_cpus(resource_topology, NODE_RESERVATION_ANNOTATION, "reservedCPUs"),
@@ -162,15 +167,17 @@ def read_processors(resource_topology: Mapping[str, Any]) -> tuple[Processor, ..
     )
 
 
-def topology_of(readings: Readings) -> Topology:
-    """Return the CPUs of a node and their allocation.
+def topology_of(readings: Readings, owned: Iterable[Mapping[int, str]] | None = None) -> Topology:
+    """Return the CPUs of a node and their allocation. `owned` are the `owned_cpus` of its pods, if they are known.
 
     The processors are those of the CPU topology annotation, or without one, those of the machine. Raises
     `EvaluationError` if an annotation is malformed.
     """
     resource_topology = readings.object("NodeResourceTopology") or {}
     processors = read_processors(resource_topology) or readings.host.processors
-    return read_topology(resource_topology, [pod.object for pod in readings.pods], processors)
+    if owned is None:
+        owned = (owned_cpus(pod.object) for pod in readings.pods)
+    return read_topology(resource_topology, owned, processors)
 
 
 def best_effort_cpus(files: Mapping[str, str]) -> frozenset[int]:

@@ -10,6 +10,7 @@ from koordpolicy.engine.agent.qos_manager.suppression import (
     choose_best_effort_cpus,
     choose_cpus,
     format_cpuset,
+    owned_cpus,
     parse_cpuset,
     read_topology,
     recover_cpus,
@@ -149,4 +150,4 @@ def test_without_any_cpu_for_best_effort_pods_nothing_is_recovered():
 def test_a_pod_whose_status_cannot_be_read_has_no_cpus_of_its_own():
     pod = {"metadata": {"labels": {"koordinator.sh/qosClass": "LSE"},
                         "annotations": {"scheduling.koordinator.sh/resource-status": "{"}}}
-    assert read_topology({}, [pod], EIGHT).best_effort() == frozenset(range(8))
+    assert read_topology({}, [owned_cpus(pod)], EIGHT).best_effort() == frozenset(range(8))
