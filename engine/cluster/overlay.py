@@ -74,16 +74,15 @@ def rows_that_differ(state: ClusterState, overridden: Mapping[int, NodeRow], pat
     return np.array(sorted(some), np.intp)
 
 
-def pod_changes(state: ClusterState, overridden: Mapping[int, NodeRow]) -> Iterator[tuple[int, PodInfo, int]]:
-    """Yield the pods that an overlay adds to or removes from its base: the row, the pod, and 1 or -1."""
-    for index, row in overridden.items():
-        before = state.rows[index].pods
-        for key, pod in row.pods.items():
-            if before.get(key) is not pod:
-                yield index, pod, 1
-        for key, pod in before.items():
-            if row.pods.get(key) is not pod:
-                yield index, pod, -1
+def pod_changes(row: NodeRow, base: NodeRow) -> Iterator[tuple[PodInfo, int]]:
+    """Yield the pods that an overridden row adds to its base, with 1, and those that it lacks, with -1."""
+    before = base.pods
+    for key, pod in row.pods.items():
+        if before.get(key) is not pod:
+            yield pod, 1
+    for key, pod in before.items():
+        if row.pods.get(key) is not pod:
+            yield pod, -1
 
 
 def _always(row: NodeRow, base: NodeRow) -> bool:  # noqa: ARG001 - whatever they are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -94,19 +94,24 @@ class Snapshot:
     def allocatable(self, resource: str) -> Integers:
         """Return a resource's allocatable amounts, int64[nodes], 0 where it is absent."""
         column = self._cluster.allocatable_amounts(resource).values
-        return self._with_overridden(column, lambda row: row.allocatable[resource]) if self._overridden else column
+        if not self._overridden:
+            return column
+        return self._with_overridden(("allocatable", resource), column, lambda row: row.allocatable[resource])
 
     def requested(self, resource: str) -> Integers:
         """Return the sums of the pods' requests, int64[nodes], 0 where nothing is requested."""
         column = self._cluster.requested_amounts(resource).values
-        return self._with_overridden(column, lambda row: row.requested[resource]) if self._overridden else column
+        if not self._overridden:
+            return column
+        return self._with_overridden(("requested", resource), column, lambda row: row.requested[resource])
 
     def nonzero_requested(self, resource: str) -> Integers:
         """Return `requested` as scores count it (see `PodInfo.nonzero`): Kubernetes' NonZeroRequested of all nodes."""
         place = _NONZERO.get(resource)
         if place is None:
             return self.requested(resource)
-        return self._with_overridden(self._cluster.nonzero_amounts(place).values, lambda row: row.nonzero[place])
+        column = self._cluster.nonzero_amounts(place).values
+        return self._with_overridden(("nonzero", resource), column, lambda row: row.nonzero[place])
 
     def gathered(self, values: NDArray[_Number], rows: Rows) -> NDArray[_Number]:
         """Return `values[..., rows]` of a cached array, cached itself. Read-only."""
@@ -123,7 +128,7 @@ class Snapshot:
     @property
     def pod_count(self) -> Integers:
         """The numbers of pods per node, int64[nodes]."""
-        return self._with_overridden(self._cluster.pod_counts.values, lambda row: len(row.pods))
+        return self._with_overridden("pods", self._cluster.pod_counts.values, lambda row: len(row.pods))
 
     def usage(self, resource: str, statistic: str = "") -> Numbers:
         """Return the measured usage; absent without a metric of the resource, or if the metric expired."""
@@ -167,12 +172,13 @@ class Snapshot:
             found = cache[key] = NodeFrame(self, {})
         return found
 
-    def _with_overridden(self, column: Integers, value: Callable[[NodeRow], int]) -> Integers:
+    def _with_overridden(self, key: Hashable, column: Integers, value: Callable[[NodeRow], int]) -> Integers:
         if not self._overridden:
             return column
-        copy = column.copy()
-        for index, row in self._overridden.items():
-            copy[index] = value(row)
+        copy: Integers | None = self.overlay_cache.get(key)
+        if copy is None:
+            copy = self.overlay_cache[key] = column.copy()
+            copy[list(self._overridden)] = [value(row) for row in self._overridden.values()]
         return copy
 
     def _nothing(self) -> Numbers:
@@ -212,7 +218,13 @@ class Snapshot:
 
     def pod_changes(self) -> Iterator[tuple[int, PodInfo, int]]:
         """Yield the pods that an overlay adds to or removes from its base: the row, the pod, and 1 or -1."""
-        return pod_changes(self._cluster, self._overridden)
+        for index, row in self._overridden.items():
+            cache = self.cache_of_row(index)
+            found: list[tuple[PodInfo, int]] | None = cache.get(pod_changes)
+            if found is None:
+                found = cache[pod_changes] = list(pod_changes(row, self._cluster.rows[index]))
+            for pod, change in found:
+                yield index, pod, change
 
     def is_fresh(self, row: int) -> bool:
         """Return whether the node has a metric that counts at `now`."""

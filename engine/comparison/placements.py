@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -41,26 +42,24 @@ class SchedulerPlacements:
         verdict = decide(profile, pod, snapshot, candidates=others, preempts=False)
         if verdict.node is None:
             return Landing(name, reasons=_reasons(verdict))
-        best = self._best(verdict)
-        chosen, tied = verdict.node, best
-        if len(best) > _MOST_TIED:
-            # The chance of any one node is small, so also that of `home`.
-            chosen, tied = next(each for each in best if each != home), ()
-        return Landing(
-            name, chosen, tied, len(verdict.passed), _reasons(verdict) if len(verdict.passed) == 1 else {},
-            _preferences(verdict, home),
-        )
+        tied = self._tied(verdict)
+        if len(tied) <= _MOST_TIED:
+            landing = Landing(name, verdict.node, tuple(verdict.names[each] for each in tied), len(verdict.passed),
+                              _reasons(verdict) if len(verdict.passed) == 1 else {})
+            return replace(landing, preferred_by=_preferences(verdict, row)) if landing.may_be(home) else landing
+        # The chance of any one node is small, so also that of `home`.
+        return Landing(name, verdict.names[next(each for each in tied if each != row)], passed=len(verdict.passed))
 
     def close(self) -> None:
         """Close the scheduler."""
         self._scheduler.close()
 
-    def _best(self, verdict: Verdict) -> tuple[str, ...]:
-        """Return the nodes of which the scheduler chooses one at random; empty if its choice is certain."""
+    def _tied(self, verdict: Verdict) -> list[int]:
+        """Return the rows of which the scheduler chooses one at random; empty if its choice is certain."""
         if self._scheduler.settings.tie_break == "first" or verdict.totals is None:
-            return ()
-        best = verdict.passed[verdict.totals == verdict.totals.max()]
-        return tuple(str(verdict.names[row]) for row in best.tolist()) if len(best) > 1 else ()
+            return []
+        best: list[int] = verdict.passed[verdict.totals == verdict.totals.max()].tolist()
+        return best if len(best) > 1 else []
 
 
 def _reasons(verdict: Verdict) -> dict[str, int]:
@@ -74,12 +73,11 @@ def _reasons(verdict: Verdict) -> dict[str, int]:
     }
 
 
-def _preferences(verdict: Verdict, home: str) -> tuple[Preference, ...]:
-    """Return the scorers that prefer `home` to the best of the other nodes, the strongest first."""
+def _preferences(verdict: Verdict, row: int) -> tuple[Preference, ...]:
+    """Return the scorers that prefer the node at a row to the best of the others, the strongest first."""
     totals = verdict.totals
-    if totals is None or home not in verdict.names:
+    if totals is None:
         return ()
-    row = verdict.names.index(home)
     others = np.flatnonzero(verdict.passed != row)
     if len(others) in (0, len(verdict.passed)):
         return ()

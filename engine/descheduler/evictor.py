@@ -137,6 +137,7 @@ class CycleEvictor:
         )
         self._passing = _Passing(self._filters, self._lacks)
         self._passing_now = _Passing(self._pre_filters, self._lacks)
+        self._unchosen = EvictionChoice(None, profile.grace_period_s)
         self._choosers = tuple(
             each for each in profile.filters if isinstance(each.instance, ChoosesEviction) and _counts(each)
         )
@@ -258,6 +259,8 @@ class CycleEvictor:
 
     def _choice(self, pod: PodInfo, rule: str) -> EvictionChoice | None:
         """Return how the filters choose to evict the pod, or None after a failure of one, which keeps the pod."""
+        if not self._choosers:
+            return self._unchosen
         found = _NO_CHOICE
         for each in self._choosers:
             try:

@@ -2,13 +2,14 @@
 
 Each size is measured in a process of its own, whose peak memory is a figure too. Times are processor time, divided by
 that of the calibration loop measured between the cycles: it took 5.5 ms on the machine of docs/benchmarks.md, so that
-one second is 180 of it. `KOORD_POLICY_DESCHEDULER_BENCH` chooses what is measured, such as `sizes=5000 rival=0`;
-`rival` is the number of nodes on which Kubernetes' own descheduler is measured too (`descheduler_rival`).
+one second is 180 of it. Garbage is collected as in a live descheduler. With proofs a cycle evicts at most `_PROVED`
+pods: to prove an eviction, the successors of those before it in the cycle are placed again.
+`KOORD_POLICY_DESCHEDULER_BENCH` chooses what is measured, such as `sizes=5000 rival=0`; `rival` is the number of nodes
+on which Kubernetes' own descheduler is measured too (`descheduler_rival`).
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import resource
@@ -16,13 +17,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
+from koordpolicy.builtin_plugins.scheduler import PLUGINS as SCHEDULER_PLUGINS
 from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.comparison.placements import SchedulerPlacements
 from koordpolicy.engine.descheduler.framework import run_cycle
+from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.profile import DeschedulerProfile, DeschedulerProfileSpec, build_profiles
-from koordpolicy.engine.framework.registry import Registry
+from koordpolicy.engine.descheduler.proof.prove import ProofBudget, Proving
+from koordpolicy.engine.framework.points import Proof
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
+from koordpolicy.engine.scheduler.profiles import configuration
+from koordpolicy.engine.serving.garbage_collection import ShortCollections
+from koordpolicy.engine.source import Source
 
 from .calibration import calibrate
 from .descheduler_cluster import BALANCE, DESCHEDULE, EVICTOR_ARGS, NOW, PLUGIN_ARGS, node_metrics, nodes, pods
@@ -30,7 +41,13 @@ from .figure import Figure
 
 _PER_NODE: Final = 30
 _TURNS: Final = 5
+_PROVED: Final = 25
 _SECOND: Final = 180.0
+_SCHEDULER: Final = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{schedulerName: default-scheduler}]
+"""
 _BOUNDS: Final = {5_000: _SECOND, 50_000: 10 * _SECOND}
 _LOAD_ARGS: Final[dict[str, Any]] = {
     "lowThresholds": {"cpu": 20, "memory": 20}, "highThresholds": {"cpu": 45, "memory": 45},
@@ -52,9 +69,11 @@ def main() -> Iterator[Figure]:
             yield Figure(f"{title}: candidates per cycle", found["candidates"], "pods")
             yield Figure(f"{title}: memory, peak", found["memory"], "MiB")
         if size <= 5_000:
-            title = f"{size:,} nodes, {size * _PER_NODE:,} pods, random"
-            found = _in_process(size, "load")
-            yield Figure(f"{title}: cycle of LowNodeLoad / loop", found["later"], "times")
+            title = f"{size:,} nodes, {size * _PER_NODE:,} pods"
+            found = _in_process(size, "proof")
+            yield Figure(f"{title}, orderly: cycle, {_PROVED} proved evictions / loop", found["later"], "times",
+                         _BOUNDS.get(size))
+            yield Figure(f"{title}, random: cycle of LowNodeLoad / loop", _in_process(size, "load")["later"], "times")
     if int(settings["rival"]):
         from .descheduler_rival import compared  # noqa: PLC0415 - needs Go and a control plane
 
@@ -70,25 +89,30 @@ def _in_process(size: int, which: str) -> dict[str, float]:
 
 
 def profiles(which: str) -> tuple[DeschedulerProfile, ...]:
-    """Return a profile with the eight plugins, or for `load` with LowNodeLoad, both with DefaultEvictor."""
+    """Return a profile with the eight plugins, or for `load` with LowNodeLoad, both with DefaultEvictor; for `proof`
+    their evictions are proved.
+    """
     if which == "load":
         spec = DeschedulerProfileSpec("bench", balance=("LowNodeLoad",), filter=("DefaultEvictor",), args={
             "LowNodeLoad": _LOAD_ARGS, "DefaultEvictor": EVICTOR_ARGS})
     else:
         spec = DeschedulerProfileSpec("bench", deschedule=DESCHEDULE, balance=BALANCE, filter=("DefaultEvictor",),
                                       args={**PLUGIN_ARGS, "DefaultEvictor": EVICTOR_ARGS})
+    if which == "proof":
+        spec = replace(spec, proof=dict.fromkeys((*DESCHEDULE, *BALANCE), Proof.ENFORCE))
     return build_profiles([spec], Registry.of(PLUGINS, generation=1), dry_run=True)
 
 
 def measured(size: int, which: str) -> dict[str, float]:
-    """Return the figures of one process, for a cluster that is `orderly` or `random`, or for LowNodeLoad: `load`."""
-    placed = list(pods(size, size * _PER_NODE, is_orderly=which == "orderly"))
+    """Return the figures of one process: an `orderly` or `random` cluster, LowNodeLoad (`load`), or with `proof`."""
+    placed = list(pods(size, size * _PER_NODE, is_orderly=which in ("orderly", "proof")))
     cluster = Cluster([*nodes(size), *placed, *(node_metrics(placed) if which == "load" else ())])
     changed = placed[::100]
     del placed
     built = profiles(which)
-    gc.collect()
-    gc.freeze()
+    limits = CycleLimits(total=_PROVED if which == "proof" else None)
+    proving = _proving(cluster) if which == "proof" else None
+    collections = ShortCollections()
     loops, cycles, candidates = [calibrate()], [], 0
     for turn in range(_TURNS + 1):
         now = NOW + turn * 60 * 10**9
@@ -96,12 +120,15 @@ def measured(size: int, which: str) -> dict[str, float]:
             for pod in changed:
                 ready = {"type": "Ready", "status": str(turn % 2 == 0)}
                 cluster.upsert({**pod, "status": {**pod["status"], "conditions": [ready]}})
+        collections.settle()
         began = time.process_time()
-        result = run_cycle(built, cluster.snapshot(now))
+        result = run_cycle(built, cluster.snapshot(now), limits=limits, proving=proving)
         cycles.append(time.process_time() - began)
         assert not result.failures, result.failures[0]
         assert not result.error, result.error
         candidates = len(result.outcomes)
+        if proving is not None:
+            assert all(each.proof is not None and not each.proof.warns for each in result.evicted), "not all are proved"
         del result
         loops += [calibrate() for _ in range(5)]
     assert candidates
@@ -109,6 +136,15 @@ def measured(size: int, which: str) -> dict[str, float]:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"first": cycles[0] / loop, "later": later / loop, "seconds": later, "candidates": candidates,
             "memory": memory}
+
+
+def _proving(cluster: Cluster) -> Proving:
+    """Return proofs by kube-scheduler's default profile, of as many placements as the evictions need."""
+    registry = Registry.of(SCHEDULER_PLUGINS, generation=1)
+    found = configuration.read(Source("scheduler.yaml", _SCHEDULER), registry)
+    settings = Settings(found.profiles, tie_break="random")
+    placements = SchedulerPlacements(Scheduler(cluster, Live(registry), settings, clock=lambda: NOW))
+    return Proving(placements, ProofBudget(seconds=600))
 
 
 if __name__ == "__main__":

@@ -108,6 +108,8 @@ class CycleProof:
         self._loops: dict[Place, str] = {}
         self._made: list[PodInfo] = []
         self._snapshot = snapshot
+        self._without = snapshot
+        """Without the evicted pods. Overlays of it share what is cached about its nodes."""
         self._placements = proving.placements
         self._spent = _Spent(proving)
         self._evicted: tuple[_Evicted, ...] = ()
@@ -143,6 +145,8 @@ class CycleProof:
             self._evicted = self._proved[1]
         else:
             self._evicted += (_Evicted(candidate, None, None),)
+        if self._placements is not None:
+            self._without = without_pods(self._without, [pod])
         if made:
             self._made.append(pod)
 
@@ -196,7 +200,7 @@ class CycleProof:
         Returns the overlay, the evicted pods with their nodes, the landing of the new one, and the first earlier pod
         that would come back to the node which the new one leaves.
         """
-        overlay = without_pods(self._snapshot, [each.candidate.pod for each in (*self._evicted, new)])
+        overlay = without_pods(self._without, [new.candidate.pod])
         planned: list[_Evicted] = []
         landing: Landing | None = None
         disturbed: tuple[PodInfo, Landing] | None = None

@@ -50,10 +50,15 @@ def successor_of(pod: PodInfo, now: int) -> PodInfo:
 
 
 def without_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
-    """Return an overlay without these pods of its nodes, as it would be measured then."""
+    """Return an overlay without these pods of its nodes, as it would be measured then.
+
+    Pods that take no room are left out: finished ones, and those of unknown nodes.
+    """
     leaving: dict[str, list[PodInfo]] = {}
     for pod in pods:
-        leaving.setdefault(pod.node_name, []).append(pod)
+        row = snapshot.index.get(pod.node_name)
+        if row is not None and pod.key in snapshot.row(row).pods:
+            leaving.setdefault(pod.node_name, []).append(pod)
     return snapshot.overlay({
         node: NodeChange(
             remove=[pod.key for pod in of_node], metric=_less(snapshot.row(snapshot.index[node]).metric, of_node),

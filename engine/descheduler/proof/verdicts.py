@@ -64,7 +64,7 @@ class Landing:
     reasons: Mapping[str, int] = field(default_factory=dict)
     """The reasons of refusals with their numbers of nodes."""
     preferred_by: tuple[Preference, ...] = ()
-    """The scorers that prefer the node which the pod leaves, if that node takes it."""
+    """The scorers that prefer the node which the pod leaves, if it may come back there."""
 
     def may_be(self, node: str) -> bool:
         """Return whether the pod would run on the node, or may, by the luck of a tie-break."""

@@ -34,3 +34,22 @@ def test_a_row_of_an_overlay_differs_at_what_its_change_may_change(change, paths
     found = {path for path in ("node", "allocatable", "nodeMetric", "objects", "requested")
              if overlay.overridden_at(frozenset({(path,)})).tolist() == [1]}
     assert found == paths
+
+
+def test_overlays_know_the_pods_and_the_amounts_that_their_changes_left():
+    snapshot = Cluster([node("a"), node("b"), pod("p", on="a", cpu="2"), pod("q", on="b", cpu="1")]).snapshot()
+    first = snapshot.overlay({"a": NodeChange(remove=["shop/p"], add=[info("x", cpu="3")])})
+
+    def changes(overlay):
+        return sorted((row, each.name, change) for row, each, change in overlay.pod_changes())
+
+    def amounts(overlay):
+        return [overlay.requested("cpu").tolist(), overlay.pod_count.tolist()]
+
+    assert (changes(first), amounts(first)) == ([(0, "p", -1), (0, "x", 1)], [[3000, 1000], [1, 1]])
+    second = first.overlay({"b": NodeChange(add=[info("y", cpu="4")])})
+    third = second.overlay({"a": NodeChange(remove=["shop/x"])})
+    assert (changes(second), amounts(second)) == ([(0, "p", -1), (0, "x", 1), (1, "y", 1)], [[3000, 5000], [1, 2]])
+    assert (changes(third), amounts(third)) == ([(0, "p", -1), (1, "y", 1)], [[0, 5000], [0, 2]])
+    assert (changes(first), amounts(first)) == ([(0, "p", -1), (0, "x", 1)], [[3000, 1000], [1, 1]])
+    assert amounts(snapshot) == [[2000, 1000], [1, 1]]

@@ -183,3 +183,13 @@ def test_a_successor_is_new_and_has_no_results_of_scheduling():
         "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "r"}], "annotations": {"team": "red"},
     }
     assert (new.node_name, new.object["status"]) == ("", {"phase": "Pending"})
+
+
+def test_a_finished_pod_that_is_evicted_first_makes_no_room_and_is_no_fault():
+    found = Cluster([node("a"), node("b"), node("c"), pod("x", "b")])
+    snapshot, alive = found.snapshot(NOW), found.pod("d/x")
+    done = PodInfo.of(pod("done", "a", phase="Succeeded"))
+    assert alive is not None
+    candidates = [ProofCandidate(each, "drain", restarts=True) for each in (done, alive)]
+    proofs = prove_evictions(snapshot, Proving(EmptiestNode()), candidates)
+    assert [each.result.value for each in proofs if each is not None] == ["helps", "helps"]
