@@ -67,6 +67,20 @@ const ENGLISH = {
   outcome_onlyReplayed: "placed in the replay only", outcome_neither: "placed in neither",
   asRecorded: "The cluster as recorded at {0}, under the console's policies.", backToNow: "Back to now",
   recordedDecision: "As recorded", noRecordedDecision: "No decision about this pod is recorded before this time.", decidedAt: "decided at {0}", byGeneration: "by generation {0}", moreDecisions: "{0} earlier ones",
+  changeTitle: "Change running servers", changeServers: "Servers and their versions", changeServer: "Server", changeActive: "Active", changeShadow: "In the shadow",
+  changeCompared: "Compared", changeGeneration: "generation {0}", changeRestored: "generation {0} was brought back, until the directory changes",
+  changeCounts: "{0} decisions compared, {1} differ, {2} failed, {3} skipped", changePromote: "Promote the shadow",
+  changePromoteHint: "Writes the policies of the shadow into the directory of the active ones.", changeDecisions: "compared at least", changeDiffer: "differ at most, in %",
+  changeShowPromotion: "Show what a promotion would change", changeRollback: "Roll back",
+  changeRollbackHint: "Activates an earlier generation again, until the directory changes.", changeTo: "to the generation", changeBefore: "the one before, on each server",
+  changeOn: "on {0} of {1} servers", changeShowRollback: "Show what a rollback would change", changePlanPromote: "A promotion would change",
+  changePlanRollback: "A rollback would change", changeWrites: "in {0}", changeExamples: "{0} decisions that differ", changeNoFiles: "No file differs.",
+  changeConfirmHint: "The hash {0} stands for all that is shown above. If anything of it is different by then, nothing is changed.",
+  changeDoPromote: "Promote on {0} of {1} servers: {2}", changeDoRollback: "Roll back {0} of {1} servers: {2}", changeCancel: "Cancel",
+  changeNothing: "Nothing would be changed.", changeResult: "Result of the change",
+  outcome_complete: "All servers were changed", outcome_partial: "Only some servers were changed", outcome_none: "No server was changed",
+  state_changes: "changes", state_unchanged: "stays as it is", state_unconcerned: "not concerned", state_refused: "refused", state_changed: "changed", state_failed: "failed",
+  state_unknown: "not known", state_skipped: "not tried", file_added: "added", file_removed: "removed", file_replaced: "changed",
 };
 
 export type Key = keyof typeof ENGLISH;
@@ -138,6 +152,20 @@ const CHINESE: Record<Key, string> = {
   outcome_onlyReplayed: "仅在重放中放置", outcome_neither: "两者均未放置",
   asRecorded: "{0} 时记录的集群，使用控制台的策略。", backToNow: "回到现在",
   recordedDecision: "当时的记录", noRecordedDecision: "此时刻之前没有关于该 Pod 的决策记录。", decidedAt: "决策于 {0}", byGeneration: "第 {0} 代策略", moreDecisions: "更早的 {0} 个",
+  changeTitle: "更改运行中的服务器", changeServers: "服务器及其版本", changeServer: "服务器", changeActive: "生效", changeShadow: "影子",
+  changeCompared: "已比较", changeGeneration: "第 {0} 代", changeRestored: "已恢复第 {0} 代，直到目录变化",
+  changeCounts: "已比较 {0} 个决策，{1} 个不同，{2} 个失败，{3} 个跳过", changePromote: "提升影子策略",
+  changePromoteHint: "把影子中的策略写入生效策略的目录。", changeDecisions: "至少比较", changeDiffer: "最多不同（%）",
+  changeShowPromotion: "显示提升将带来的更改", changeRollback: "回滚",
+  changeRollbackHint: "重新启用较早的一代，直到目录变化。", changeTo: "回到", changeBefore: "各服务器的前一代",
+  changeOn: "{1} 台服务器中 {0} 台有", changeShowRollback: "显示回滚将带来的更改", changePlanPromote: "提升将更改",
+  changePlanRollback: "回滚将更改", changeWrites: "写入 {0}", changeExamples: "{0} 个不同的决策", changeNoFiles: "没有文件不同。",
+  changeConfirmHint: "哈希 {0} 代表以上显示的全部内容。届时若有任何不同，则不作更改。",
+  changeDoPromote: "在 {1} 台服务器中的 {0} 台上提升：{2}", changeDoRollback: "回滚 {1} 台服务器中的 {0} 台：{2}", changeCancel: "取消",
+  changeNothing: "不会有任何更改。", changeResult: "更改结果",
+  outcome_complete: "所有服务器均已更改", outcome_partial: "只有部分服务器已更改", outcome_none: "没有服务器被更改",
+  state_changes: "将更改", state_unchanged: "保持不变", state_unconcerned: "不涉及", state_refused: "被拒绝", state_changed: "已更改", state_failed: "失败",
+  state_unknown: "未知", state_skipped: "未尝试", file_added: "新增", file_removed: "删除", file_replaced: "更改",
 };
 
 const LANGUAGES = { en: ENGLISH as Record<Key, string>, zh: CHINESE };

@@ -7,6 +7,7 @@ import type { Page } from "../page.ts";
 import { faultList, scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { t } from "../texts.ts";
+import { changesPanel } from "./changes.ts";
 
 export async function policiesView(page: Page): Promise<void> {
   const view = await get<PoliciesView>("policies");
@@ -16,7 +17,7 @@ export async function policiesView(page: Page): Promise<void> {
     href: link("policies", { name: each.name, kind: each.kind }), "aria-current": each === policy ? "true" : null,
   }, each.name, badge(view.faults, each), h("br"), h("small", {}, each.kind)))));
   const detail = h("div");
-  page.show(h("h1", {}, t("policies")),
+  page.show(h("h1", {}, t("policies")), changesPanel(page),
     h("div", { class: "policies" }, h("nav", { "aria-label": t("policies"), class: "panel" }, list), detail));
   const chosen = list.querySelector<HTMLElement>("[aria-current]");
   if (chosen) list.scrollTop = chosen.offsetTop - list.offsetTop - list.clientHeight / 2;

@@ -1,0 +1,141 @@
+/** Changes to running servers: promotions of their shadow, and rollbacks. What would change is shown before it is confirmed. */
+
+import { get, post } from "../api.ts";
+import { type Child, h } from "../dom.ts";
+import type { ChangeableServer, ChangePlan, ChangeResult, ChangesView, DiffLine, EarlierGeneration, FileDiff, PlannedServer, ServerResult, Session, ShadowCounts } from "../models.ts";
+import type { Page } from "../page.ts";
+import { scroll } from "../parts.ts";
+import { type Key, t } from "../texts.ts";
+
+type Change = { action: "promote" | "rollback"; to?: string; decisions?: number; maxDifferences?: number };
+
+const MARKS: Record<string, string> = { added: "+", removed: "-", same: " ", place: "" };
+const COLOURS: Record<string, string> = { changes: "good", changed: "good", complete: "good", refused: "bad", failed: "bad", unknown: "bad", none: "bad", partial: "bad", skipped: "warn" };
+
+/** A panel for users who may change servers; for others, and where nothing can be changed, it stays empty. */
+export function changesPanel(page: Page): HTMLElement {
+  const holder = h("div", { class: "changes" });
+  void (async (): Promise<void> => {
+    try {
+      const session = await get<Session>("session");
+      if (page.current && session.mayChange) await overview(holder);
+    } catch (error) {
+      holder.replaceChildren(failure(error));
+    }
+  })();
+  return holder;
+}
+
+async function overview(holder: HTMLElement): Promise<void> {
+  const view = await get<ChangesView>("changes");
+  const outlet = h("div");
+  const decisions = h("input", { type: "number", min: 1, step: 1, value: view.decisions, size: 8, required: true });
+  const differing = h("input", { type: "number", min: 0, max: 100, step: "any", value: view.maxDifferences * 100, size: 6, required: true });
+  const target = h("select", {}, h("option", { value: "" }, t("changeBefore")), view.generations.filter((each) => each.active < view.servers.length)
+    .map((each) => h("option", { value: each.hash }, generation(each, view.servers.length))));
+  const show = (name: Key, change: () => Change): HTMLElement => h("button", { type: "button", onclick: (event: Event) => {
+    if ([decisions, differing].every((input) => input.reportValidity())) void plan(holder, outlet, event.currentTarget as HTMLButtonElement, change());
+  } }, t(name));
+  holder.replaceChildren(h("section", { class: "panel", "aria-label": t("changeTitle") }, h("h2", {}, t("changeTitle")),
+    scroll(t("changeServers"), h("table", {}, h("thead", {}, h("tr", {}, (["changeServer", "changeActive", "changeShadow", "changeCompared"] as Key[]).map((each) => h("th", {}, t(each))))),
+      h("tbody", {}, view.servers.map(serverRow)))),
+    h("h3", {}, t("changePromote")), h("p", { class: "quiet" }, t("changePromoteHint")),
+    h("div", { class: "tools" }, h("label", {}, t("changeDecisions"), decisions), h("label", {}, t("changeDiffer"), differing),
+      show("changeShowPromotion", () => ({ action: "promote", decisions: decisions.valueAsNumber, maxDifferences: differing.valueAsNumber / 100 }))),
+    h("h3", {}, t("changeRollback")), h("p", { class: "quiet" }, t("changeRollbackHint")),
+    h("div", { class: "tools" }, h("label", {}, t("changeTo"), target), show("changeShowRollback", () => ({ action: "rollback", to: target.value }))),
+    outlet));
+}
+
+function serverRow(server: ChangeableServer): HTMLElement {
+  return h("tr", {}, h("td", {}, server.endpoint), h("td", {}, server.error ? h("span", { class: "bad" }, server.error)
+    : [h("code", {}, server.hash), ` ${t("changeGeneration", server.generation ?? "")}`, server.restored === null ? "" : h("div", { class: "warn" }, t("changeRestored", server.restored))]),
+  h("td", {}, server.shadow ? h("code", {}, server.shadow) : ""), h("td", {}, server.comparison ? counts(server.comparison) : ""));
+}
+
+function generation(each: EarlierGeneration, servers: number): string {
+  const since = new Date(each.since * 1000).toLocaleString();
+  return [each.hash, since, t("changeOn", each.servers, servers), each.failed].filter(Boolean).join(" · ");
+}
+
+function counts(found: ShadowCounts): string {
+  return t("changeCounts", found.decisions, found.differs, found.error, found.skipped);
+}
+
+async function plan(holder: HTMLElement, outlet: HTMLElement, opener: HTMLButtonElement, change: Change): Promise<void> {
+  outlet.replaceChildren(h("p", { role: "status" }, t("loading")));
+  opener.disabled = true;
+  try {
+    const found = await post<ChangePlan>("changes/plan", change);
+    const changed = found.servers.filter((each) => each.state === "changes").length;
+    const heading = h("h3", { tabindex: -1 }, t(change.action === "promote" ? "changePlanPromote" : "changePlanRollback"));
+    const cancel = (): void => { outlet.replaceChildren(); opener.focus(); };
+    const confirm = found.confirm ? h("button", { class: "primary", type: "button", onclick: () => void apply(holder, outlet, confirm as HTMLButtonElement, { ...change, confirm: found.confirm }) },
+      t(change.action === "promote" ? "changeDoPromote" : "changeDoRollback", changed, found.servers.length, found.confirm.slice(0, 12))) : null;
+    outlet.replaceChildren(heading, ...found.servers.map(planned),
+      found.confirm ? h("p", {}, t("changeConfirmHint", found.confirm.slice(0, 12))) : h("p", { class: "error" }, t("changeNothing")),
+      h("div", { class: "tools" }, confirm, h("button", { type: "button", onclick: cancel }, t("changeCancel"))));
+    heading.focus();
+  } catch (error) {
+    outlet.replaceChildren(failure(error));
+  } finally {
+    opener.disabled = false;
+  }
+}
+
+function planned(server: PlannedServer): HTMLElement {
+  return h("section", { class: "panel", "aria-label": server.endpoint }, h("h4", {}, server.endpoint, " ", mark(server.state)),
+    server.message ? h("p", {}, server.message) : null,
+    server.before && server.after && server.before !== server.after ? h("p", {}, h("code", {}, server.before), " → ", h("code", {}, server.after),
+      server.generation === null ? "" : ` ${t("changeGeneration", server.generation)}`, server.path ? ` ${t("changeWrites", server.path)}` : "") : null,
+    server.comparison ? h("p", {}, counts(server.comparison)) : null,
+    server.comparison?.examples.length ? h("details", {}, h("summary", {}, t("changeExamples", server.comparison.examples.length)), h("ul", {}, server.comparison.examples.map((each) =>
+      h("li", {}, `${each.pod} (${each.verb}): `, [each.lost.length ? `− ${each.lost.join(", ")}` : "", each.gained.length ? `+ ${each.gained.join(", ")}` : "", ...each.why].filter(Boolean).join("; "))))) : null,
+    ...server.files.map(difference),
+    server.state === "changes" && !server.files.length ? h("p", { class: "quiet" }, t("changeNoFiles")) : null);
+}
+
+function difference(file: FileDiff): HTMLElement {
+  return h("details", { open: true }, h("summary", {}, `${file.file} (${t(`file_${file.state}` as Key)})`), file.note ? h("p", { class: "quiet" }, file.note) : null,
+    file.lines.length ? scroll(file.file, h("pre", { class: "diff" }, file.lines.map(diffLine))) : null);
+}
+
+function diffLine(line: DiffLine): HTMLElement {
+  return h("span", { class: line.kind }, `${MARKS[line.kind] ?? ""}${line.text}\n`);
+}
+
+async function apply(holder: HTMLElement, outlet: HTMLElement, button: HTMLButtonElement, change: Change & { confirm: string }): Promise<void> {
+  button.disabled = true;
+  let shown: HTMLElement;
+  try {
+    shown = result(await post<ChangeResult>("changes/apply", change));
+  } catch (error) {
+    outlet.replaceChildren(failure(error));
+    return;
+  }
+  try {
+    await overview(holder); // the versions that are active now
+  } finally {
+    holder.append(shown);
+    shown.focus();
+  }
+}
+
+function result(found: ChangeResult): HTMLElement {
+  const children: Child[] = [h("h3", {}, t(`outcome_${found.outcome}` as Key)), h("ul", {}, found.servers.map(resultLine))];
+  if (found.audit) children.push(h("p", { class: "error" }, found.audit));
+  return h("section", { class: "panel", tabindex: -1, role: found.outcome === "complete" && !found.audit ? "status" : "alert", "aria-label": t("changeResult") }, children);
+}
+
+function resultLine(server: ServerResult): HTMLElement {
+  return h("li", {}, `${server.endpoint} `, mark(server.state), server.hash ? [" ", h("code", {}, server.hash)] : "",
+    server.generation === null ? "" : ` ${t("changeGeneration", server.generation)}`, server.message ? ` ${server.message}` : "");
+}
+
+function mark(state: string): HTMLElement {
+  return h("span", { class: `mark ${COLOURS[state] ?? "quiet"}` }, t(`state_${state}` as Key));
+}
+
+function failure(error: unknown): HTMLElement {
+  return h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error)));
+}
