@@ -60,8 +60,9 @@ def explain_eviction(request: ExplainEvictionRequest) -> tuple[bool, Finding]:
     pod, snapshot = request.pod, request.snapshot
     result = request.result or CycleResult(0, dry_run=True, nodes=0)
     for _ in range(max(request.cycles, 1) if request.result is None else 0):
-        result = run_cycle(request.profiles, snapshot, limits=request.limits, node_selector=request.node_selector,
-                           proving=request.proving)
+        # Each of them plans evictions on a snapshot of its own: to the next one they have not happened.
+        result = run_cycle(request.profiles, snapshot.overlay({}), limits=request.limits,
+                           node_selector=request.node_selector, proving=request.proving)
     evicted = [each for each in result.evicted if each.pod == pod.key]
     kind = " ".join(filter(None, (pod.priority_band, pod.qos_class)))
     where = f"on {pod.node_name}" if pod.node_name else "on no node"
@@ -124,7 +125,7 @@ def _profile(request: ExplainEvictionRequest, profile: DeschedulerProfile, resul
                 look = _Look(request, profile, result, rows)
                 found.append(_plugin(look, running, point))
     yield heading(f"profile {profile.name}", found or (_said("idle", "no plugin is active in it"),), kind="profile")
-    vetoes = tuple(_vetoes(profile, pod, snapshot))
+    vetoes = tuple(_vetoes(profile, pod, snapshot.overlay({})))
     yield heading("who may veto it", vetoes, kind="vetoes")
 
 

@@ -95,7 +95,8 @@ def run_cycle(
     workloads = WorkloadBudget(limits.workloads, PodOwners(snapshot))
     for pod in background.pods(snapshot):
         limiter.done(pod.node_name, pod.namespace)
-        workloads.done(pod)
+        if not pod.object["metadata"].get("deletionTimestamp"):
+            workloads.done(pod)  # they count those that terminate already
     proof = None if proving is None else CycleProof(snapshot, proving)
     # A dry run reserves nothing: each replica counts by itself.
     shared = None if part is None or dry_run else _shared(part.ledger, snapshot, limiter, workloads, record)

@@ -140,7 +140,8 @@ class MigrationController:
         if self.settings.dry_run:
             return None
         refusal = self.eviction_filter(pod, snapshot)
-        if refusal is None and self.limiter.exceeded(pod.object, snapshot.now):
+        now = snapshot.now if self._client is None else self._client.migrations.ticks()
+        if refusal is None and self.limiter.exceeded(pod.object, now):
             refusal = Refusal("objectLimiters", "its workload or its namespace had its evictions for now")
         return refusal
 

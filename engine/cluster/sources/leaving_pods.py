@@ -47,11 +47,13 @@ class LeavingPods:
         self._new.pop(uid, None)
 
     def apply(self, cluster: Cluster) -> None:
-        """Let the cluster show the pods of `add_later` as being deleted, unless they are gone or replaced."""
-        for uid, pod in self._new.items():
+        """Let the cluster show the pods of `add_later` as being deleted; forget those that are gone or replaced."""
+        for uid, pod in tuple(self._new.items()):
             metadata = pod["metadata"]
             known = cluster.object("Pod", f"{metadata.get('namespace') or 'default'}/{metadata['name']}")
-            if known is not None and _uid_of(known) == uid and uid in self._since:
+            if known is None or _uid_of(known) != uid:
+                self.drop(uid)
+            elif uid in self._since:
                 cluster.upsert(marked(known, self._since[uid]))
         self._new.clear()
 
@@ -71,9 +73,11 @@ class LeavingPods:
         return marked(item, since)
 
     def note(self, event: Event) -> None:
-        """Forget a pod that is gone; for `Cluster.listen`."""
-        if self._since and event.kind == "Pod" and event.new is None and event.old is not None:
-            self.drop(_uid_of(event.old))
+        """Forget a pod that is gone, or replaced by one of its name; for `Cluster.listen`."""
+        if self._since and event.kind == "Pod" and event.old is not None:
+            uid = _uid_of(event.old)
+            if event.new is None or _uid_of(event.new) != uid:
+                self.drop(uid)
 
 
 def marked(item: Json, since: str) -> dict[str, Any]:

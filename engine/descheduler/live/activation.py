@@ -67,13 +67,18 @@ class ProfileActivator:
         """The policies and the configuration that were tried last."""
 
     def check(self, registry: Registry, configuration: DeschedulerConfiguration) -> tuple[DeschedulerProfile, ...]:
-        """Return the profiles as they would be made, with plugins of their own.
+        """Return the profiles as they would be made; their plugins are closed already.
 
         Raises:
             PolicyError: they cannot be made.
         """
-        return build_profiles(configuration.profiles, registry, dry_run=configuration.dry_run,
-                              snapshot=self._snapshot, client=self._client)
+        instances = Instances(self._handle)
+        try:
+            with instances.adopting(registry) as adoption:
+                return build_profiles(configuration.profiles, registry, dry_run=configuration.dry_run,
+                                      snapshot=self._snapshot, client=self._client, make=adoption.get)
+        finally:
+            instances.close()
 
     def activate(self, active: ActiveProfiles | None) -> ActiveProfiles:
         """Return the profiles of the newest policies and configuration, or those before if they are still the newest.

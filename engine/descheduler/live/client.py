@@ -8,13 +8,13 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final
 
 from koordpolicy.engine.client.io_thread import IoThread
-from koordpolicy.engine.client.object_patches import NotLeadingError, ObjectPatches, reference_of
-from koordpolicy.engine.client.writes import ClusterWriter
+from koordpolicy.engine.client.object_patches import NotLeadingError, ObjectPatches, WriteFailedError, reference_of
+from koordpolicy.engine.client.writes import ClusterWriter, WriteStatus
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult, EvictOptions
 
 from ..migration.worker import MigrationWorker
-from .evictions import EvictionRequest, LiveEvictions
+from .evictions import EvictionRequest, LiveEvictions, Silence
 
 _PATCH_S: Final = 10.0
 
@@ -25,11 +25,15 @@ class DeschedulerClient:
     def __init__(
         self, io: IoThread, writer: ClusterWriter, evictions: LiveEvictions, *, clock: Callable[[], int],
         migrations: MigrationWorker, identity: str, may_write: Callable[[], bool] = lambda: True,
+        silence: Silence | None = None, patch_s: float = _PATCH_S,
     ) -> None:
         """`writer` belongs to the loop of `io`; `clock` returns the time in nanoseconds since the epoch.
 
-        `identity` is the name of this process in the jobs of `migrations`.
+        `identity` is the name of this process in the jobs of `migrations`. `silence` is that of `evictions`; a patch
+        is waited for `patch_s` seconds.
         """
+        self._silence = silence or Silence()
+        self._patch_s = patch_s
         self.migrations = migrations
         self.identity = identity
         self.io = io
@@ -51,15 +55,26 @@ class DeschedulerClient:
             reports_failure=options.reports_failure))
 
     def patch(self, original: Mapping[str, Any], modified: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Change an object by the difference, and return it as the server has it then; raises `OSError`."""
+        """Change an object by the difference, and return it as the server has it then; raises `OSError`.
+
+        Nothing is sent while the last writes had no answer: a plugin may change many objects in a cycle.
+        """
         if not self._may_write():
             raise NotLeadingError("this process does not lead any more")
+        hold = self._silence.hold()
+        if hold is not None:
+            raise OSError(hold.reason)
         writing = self.io.submit(self._patches.patch(reference_of(original), original, modified))
         try:
-            answer = writing.result(_PATCH_S)
+            answer = writing.result(self._patch_s)
         except FutureTimeoutError:
             writing.cancel()
-            raise OSError(f"the API server has not answered within {_PATCH_S:g} s") from None
+            self._silence.note(answered=False)
+            raise OSError(f"the API server has not answered within {self._patch_s:g} s") from None
+        except WriteFailedError as error:
+            self._silence.note(answered=error.status not in (WriteStatus.UNKNOWN, WriteStatus.UNREACHABLE))
+            raise
+        self._silence.note(answered=True)
         return json.loads(answer) if answer else None
 
     def bind(self, pod: PodInfo, node: str) -> None:

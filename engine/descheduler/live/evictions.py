@@ -39,6 +39,8 @@ PAUSE_S: Final = 15.0
 FAILED_REASON: Final = "EvictionFailed"
 """The reason of the event of a refused eviction; Kubernetes descheduler's (`evictionFailureEventNotification`)."""
 _SUCCESS: Final = "success"
+GONE: Final = "gone"
+"""The result of an eviction that found the pod gone or replaced: nothing was evicted."""
 LEAVING: Final = "leaving"
 """The rule of the refusal of a pod whose eviction was requested before."""
 NOT_LEADING: Final = "not-leading"
@@ -77,10 +79,33 @@ class AttemptedEviction:
     strategy: str
     mode: EvictionMode
     result: str
-    """`success`, or what refused it: `pdb-blocked`, `leaving`."""
+    """`success`, `requested`, or why it was not evicted: `pdb-blocked`, `leaving`, `gone`."""
     message: str = ""
     sent: bool = True
     """False if a back-off, or that the pod leaves already, made a request unnecessary."""
+
+
+class Silence:
+    """The pause of all writes after several in a row had no answer: each takes its whole time limit.
+
+    Belongs to the descheduler's thread; `hold` may be called from any.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._unanswered = 0
+        self._hold: Hold | None = None
+
+    def note(self, *, answered: bool) -> None:
+        """Note a write that had an answer, or none."""
+        self._unanswered = 0 if answered else self._unanswered + 1
+        if self._unanswered >= UNANSWERED:
+            self._hold = Hold(self._clock() + PAUSE_S, "the last writes had no answer", WriteStatus.UNKNOWN, PAUSE_S)
+
+    def hold(self) -> Hold | None:
+        """Return the pause, or None if writes may be sent."""
+        hold = self._hold
+        return hold if hold is not None and self._clock() < hold.until else None
 
 
 class LiveEvictions:
@@ -92,10 +117,12 @@ class LiveEvictions:
         may_write: Callable[[], bool] = lambda: True, observers: Sequence[Callable[[AttemptedEviction], object]] = (),
         clock: Callable[[], float] = time.monotonic, now: Callable[[], int] = time.time_ns,
         request_s: float = REQUEST_S, left: Callable[[Mapping[str, Any]], object] = lambda _: None,
+        silence: Silence | None = None,
     ) -> None:
         """`writer` belongs to the loop of `io`. `budgets` returns the names of the PodDisruptionBudgets that select a
         pod, None if they are not known. `may_write` is called before each request, `left` with each pod that leaves
         from now on. `clock` measures back-offs in seconds, `now` returns the time in nanoseconds since the epoch.
+        `silence` is shared with other writes to the same API server.
         """
         self._io = io
         self._writer = writer
@@ -109,17 +136,14 @@ class LiveEvictions:
         self._backoff = EvictionBackoff()
         self._faults = RepeatedFaults(clock=clock)
         self._left = left
-        self._unanswered = 0
-        self._silence: Hold | None = None
-        """The pause of all evictions after several in a row had no answer."""
+        self._silence = silence or Silence(clock)
 
     def holds(self) -> Mapping[str, tuple[str, float]]:
         """Return the budgets that hold pods back, by `namespace/name`, with the reason and the seconds that are left;
         under `*` what holds back every eviction.
         """
         now = self._clock()
-        silence = self._silence
-        pause = silence if silence is not None and now < silence.until else self._backoff.pause(now)
+        pause = self._silence.hold() or self._backoff.pause(now)
         held = dict(self._backoff.budgets(now)) | ({} if pause is None else {"*": pause})
         return {name: (hold.reason, hold.until - now) for name, hold in held.items()}
 
@@ -140,9 +164,7 @@ class LiveEvictions:
         result = self._send(request)
         now = self._clock()
         unknown = result.status is WriteStatus.UNKNOWN
-        self._unanswered = self._unanswered + 1 if unknown else 0
-        if self._unanswered >= UNANSWERED:
-            self._silence = Hold(now + PAUSE_S, "the last evictions had no answer", result.status, PAUSE_S)
+        self._silence.note(answered=not unknown)
         if _is_moved(request, result):
             self._backoff.cancel(pod.uid)
             self._report(request, "requested", result.message)
@@ -153,7 +175,10 @@ class LiveEvictions:
             return EvictionResult.REQUESTED
         effect = self._backoff.note(pod, result, now)
         if effect is EvictionEffect.LEFT:
-            self._succeeded(request, gone=result.status is not WriteStatus.DONE)
+            if result.status is not WriteStatus.DONE:
+                self._report(request, GONE, "it was gone already")
+                raise EvictionRefusedError("it was gone already", GONE)
+            self._succeeded(request)
             return EvictionResult.EVICTED
         hold = self._hold(request, pod, now)
         raise self._refused(request, result.status.value, result.message or result.status.value,
@@ -178,8 +203,9 @@ class LiveEvictions:
 
     def _hold(self, request: EvictionRequest, pod: Evictee, now: float) -> Hold | None:
         """Return what holds the pod back; budgets hold no deletion."""
-        if self._silence is not None and now < self._silence.until:
-            return self._silence
+        silence = self._silence.hold()
+        if silence is not None:
+            return silence
         if request.mode is EvictionMode.EVICTION:
             return self._backoff.hold(pod, now)
         return self._backoff.refusals(now).get(pod.uid) or self._backoff.pause(now)
@@ -208,14 +234,12 @@ class LiveEvictions:
             case _:
                 return await self._writer.evict(pod, more=request.delete_options)
 
-    def _succeeded(self, request: EvictionRequest, *, gone: bool = False) -> None:
-        if not gone:
-            if request.mode is not EvictionMode.SOFT_EVICTION:
-                self._left(request.pod)
-            by = f"pod evicted by {request.strategy}"
-            self._record(request, "Normal", REASON,
-                         request.note or (f"{by}: {request.reason}" if request.reason else by))
-        self._report(request, _SUCCESS, "it was gone already" if gone else "")
+    def _succeeded(self, request: EvictionRequest) -> None:
+        if request.mode is not EvictionMode.SOFT_EVICTION:
+            self._left(request.pod)
+        by = f"pod evicted by {request.strategy}"
+        self._record(request, "Normal", REASON, request.note or (f"{by}: {request.reason}" if request.reason else by))
+        self._report(request, _SUCCESS, "")
 
     def _record(self, request: EvictionRequest, kind: str, reason: str, note: str) -> None:
         if self._events is None:
@@ -242,7 +266,7 @@ class LiveEvictions:
         if result == _SUCCESS:
             _LOG.info("%s: %s of %s/%s on %s: %s", attempt.strategy, attempt.mode, attempt.namespace, attempt.name,
                       attempt.node, request.reason)
-        elif self._faults.is_due(f"{result}: {message}", attempt.name):
+        elif result != GONE and self._faults.is_due(f"{result}: {message}", attempt.name):
             _LOG.warning("%s: %s/%s is not evicted (%s): %s", attempt.strategy, attempt.namespace, attempt.name,
                          result, message)
         for observer in self._observers:

@@ -12,7 +12,7 @@ _G: Final = MetricType.GAUGE
 PODS_EVICTED: Final = MetricSpec(
     "descheduler_pods_evicted", _G,
     "Evictions by result: success, requested, dry-run, or what refused it (pdb-blocked, pdb-stale, multi-pdb, "
-    "throttled, forbidden, conflict, leaving, and others); a counter by koord-descheduler's name",
+    "throttled, forbidden, conflict, leaving, gone, and others); a counter by koord-descheduler's name",
     ("result", "strategy", "namespace", "node"))
 LEADER: Final = MetricSpec("koord_policy_descheduler_leader", _G, "1 if this process holds the Lease, or needs none")
 READY: Final = MetricSpec("koord_policy_descheduler_ready", _G, "1 once all kinds are listed and policies are active")

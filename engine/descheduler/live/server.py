@@ -45,7 +45,7 @@ from ..proof.verdicts import SuccessorPlacements
 from .activation import ProfileActivator, reads_of
 from .client import DeschedulerClient
 from .config_map import ConfigMapKey
-from .evictions import AttemptedEviction, LiveEvictions
+from .evictions import AttemptedEviction, LiveEvictions, Silence
 from .loop import Ended, LiveDescheduler, ReportObserver
 from .memory import ConfigMapMemoryStore, CycleMemory
 from .permissions import needed, shard_names
@@ -130,15 +130,17 @@ class DeschedulerServer:
         writer, clock = ClusterWriter(transports.writes), transports.watches.server_clock.nanoseconds
         cluster = Cluster()
         leaving = LeavingPods(clock)
+        silence = Silence()
         self.evictions = LiveEvictions(
             self.io, writer, events=self.recorder, budgets=lambda pod: budgets_of(pod, cluster),
-            may_write=self.may_write, observers=on_attempt, now=clock, left=leaving.add_later)
+            may_write=self.may_write, observers=on_attempt, now=clock, left=leaving.add_later,
+            silence=silence)
         cluster.listen(self._note_budget)
         self.migrations = MigrationWorker(LiveMigrationApi(
             self.io, transports.writes, self.recorder, self.evictions, may_write=self.may_write))
         self.client = DeschedulerClient(
             self.io, writer, self.evictions, clock=clock, migrations=self.migrations,
-            identity=new_identity() if lease is None else lease.identity, may_write=self.may_write)
+            identity=new_identity() if lease is None else lease.identity, may_write=self.may_write, silence=silence)
         self.activator = ProfileActivator(live, configuration, snapshot=lambda: cluster.snapshot(clock()),
                                           client=self.client)
         self._checked = self.activator.check(live.registry, configuration())

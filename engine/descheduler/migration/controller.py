@@ -191,6 +191,11 @@ def _create(write: CreateReservation, job: Json, api: MigrationApi) -> None:
 class ControllerView(MigrationView, Protocol):
     """The cluster as the controller sees it: the objects of one step, and all jobs and reservations."""
 
+    @property
+    def ticks(self) -> int:
+        """The time by a clock that is never set, in ns, for intervals."""
+        ...
+
     def jobs(self) -> Iterable[Json]:
         """Return all jobs."""
         ...
@@ -257,7 +262,7 @@ class MigrationJobController:
         return jobs.name_of(step.job) if self._apply(step).failed is not None else ""
 
     def _apply(self, step: MigrationStep, now: int | None = None) -> Applied:
-        """Make the writes of a step; evictions only if there is a token at the time `now`.
+        """Make the writes of a step; evictions only if there is a token at the ticks `now`.
 
         After a refused update the job is read, so that the next step begins with what it is.
         """
@@ -278,8 +283,8 @@ class MigrationJobController:
         """Take one step of a job; return the ns after which the next one is due, None if only a change makes it due."""
         name = jobs.name_of(job)
         retry = self._retries.get(name)
-        if retry is not None and view.now < retry.due:
-            return retry.due - view.now
+        if retry is not None and view.ticks < retry.due:
+            return retry.due - view.ticks
         try:
             step = reconcile_step(job, view, self.settings)
             ref = jobs.pod_ref(job)
@@ -288,10 +293,10 @@ class MigrationJobController:
             must_be_survived(error)
             retry_after = error.retry_after if isinstance(error, RequestFailed) else 0
             fault = f"it cannot be looked at: {error or type(error).__name__}"
-            return self._failed(name, view.now, fault, retry_after)
-        done = self._apply(step, view.now)
+            return self._failed(name, view.ticks, fault, retry_after)
+        done = self._apply(step, view.ticks)
         if done.evicted and pod is not None:
-            self.limiter.track(pod, workloads, view.now)
+            self.limiter.track(pod, workloads, view.ticks)
         if done.failed is None:
             self._retries.pop(name, None)
             return step.requeue_after
@@ -299,7 +304,7 @@ class MigrationJobController:
             self._apply(reservation_failed(done.job if done.job is not step.job else job, done.error, view.now))
         elif isinstance(done.failed, EvictPod):
             self.api.record(eviction_failed(job, done.error))
-        return self._failed(name, view.now, f"{type(done.failed).__name__}: {done.error}", done.retry_after,
+        return self._failed(name, view.ticks, f"{type(done.failed).__name__}: {done.error}", done.retry_after,
                             of_eviction=isinstance(done.failed, EvictPod))
 
     def _failed(self, name: str, now: int, fault: str, retry_after: int, *, of_eviction: bool = False) -> int:

@@ -20,7 +20,7 @@ from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResul
 from koordpolicy.engine.framework.handle import EvictionRefusedError
 from koordpolicy.engine.source import PolicyError
 
-from ..live.evictions import LEAVING, EvictionRequest
+from ..live.evictions import GONE, LEAVING, EvictionRequest
 from . import jobs, reservations
 from .controller import AlreadyExists, RequestFailed
 from .settings import SECOND
@@ -161,6 +161,8 @@ class LiveMigrationApi:
                 eviction.pod, EvictionMode(eviction.policy), eviction.reason, eviction.trigger, CONTROLLER, ACTION,
                 f'Pod evicted from node "{eviction.node}" by the reason "{eviction.reason}"', eviction.delete_options))
         except EvictionRefusedError as refused:
+            if refused.rule == GONE:
+                return
             # One without an answer may have been carried out, and others may have requested the same.
             if refused.rule not in (LEAVING, WriteStatus.UNKNOWN.value) or not _leaves(
                     self.pod(eviction.namespace, eviction.name), eviction.uid):

@@ -24,7 +24,7 @@ class _Bucket:
 class ObjectLimiter:
     """Counts evictions by workload and namespace; a bucket of tokens per object.
 
-    It begins empty after a restart, as Koordinator's does. Times are in ns.
+    It begins empty after a restart, as Koordinator's does. Times are in ns, of one clock that is never set.
     """
 
     def __init__(self, settings: MigrationSettings) -> None:

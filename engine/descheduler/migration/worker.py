@@ -87,8 +87,14 @@ class MigrationWorker:
     another one goes on from the objects of the cluster.
     """
 
-    def __init__(self, api: LiveApi, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` is in seconds."""
+    def __init__(
+        self, api: LiveApi, *, clock: Callable[[], float] = time.monotonic,
+        ticks: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """`clock` measures the time of a step in seconds, `ticks` all other intervals in ns: the time of snapshots is
+        the API server's, which may be set.
+        """
+        self.ticks = ticks
         self.figures = MigrationFigures()
         self.written = WrittenJobs()
         self._api = api
@@ -100,7 +106,7 @@ class MigrationWorker:
         self._shown_version = -1
         self._budgets_version = -1
         self._due: dict[str, int] = {}
-        """When each job that has not ended is to be looked at, by name, in ns; 0 for as soon as possible."""
+        """When each job that has not ended is to be looked at, by name, in ticks; 0 for as soon as possible."""
         self._waiting: set[str] = set()
         """The names of jobs that wait for arbitration."""
         self._references: dict[str, dict[_Key, Json | None]] = {}
@@ -118,11 +124,11 @@ class MigrationWorker:
         if self._policy is None:
             self._policy = policy
             self._controller = MigrationJobController(self._api, policy.settings, policy.limiter, self.written)
-        now: int = snapshot.now
+        now = self.ticks()
         if self._policy is not policy or self._controller is None:
-            return now + INTERVAL
+            return snapshot.now + INTERVAL
         end = self._clock() + budget_s
-        view = LiveMigrationView(snapshot, self.written, policy.limiter, self._api)
+        view = LiveMigrationView(snapshot, self.written, policy.limiter, self._api, now)
         self._look(self._controller, snapshot)
         if now >= self._next_scavenging:
             self._next_scavenging = now + INTERVAL
@@ -130,13 +136,14 @@ class MigrationWorker:
         if self._waiting and now >= self._next_arbitration:
             self._arbitrate(self._controller, policy, view, snapshot)
             self._next_arbitration = now + policy.settings.arbitration_interval
-        while self._step(self._controller, view, snapshot) and self._clock() < end:
+        while self._step(self._controller, view, snapshot, now) and self._clock() < end:
             pass
         self.figures = MigrationFigures(
             len(self._waiting), len(self._due.keys() - self._waiting), dict(self._ended), self._steps,
             self._controller.failures)
         due = min((self._next_scavenging, *self._due.values()))
-        return max(min(due, self._next_arbitration) if self._waiting else due, now)
+        due = min(due, self._next_arbitration) if self._waiting else due
+        return snapshot.now + max(due - now, 0)
 
     def release(self, policy: MigrationPolicy) -> None:
         """Let another policy govern the jobs, if this one does."""
@@ -209,10 +216,12 @@ class MigrationWorker:
                 self._follow(job, snapshot)
                 self._count_if_ended(job)
 
-    def _step(self, controller: MigrationJobController, view: LiveMigrationView, snapshot: Snapshot) -> bool:
+    def _step(
+        self, controller: MigrationJobController, view: LiveMigrationView, snapshot: Snapshot, now: int,
+    ) -> bool:
         """Take one step of the job that is due longest; return False if none is due."""
         name = min(self._due, key=self._due.__getitem__, default="")
-        if not name or self._due[name] > snapshot.now:
+        if not name or self._due[name] > now:
             return False
         job = self._newest(name, snapshot)
         if job is None:
@@ -226,10 +235,10 @@ class MigrationWorker:
             return True
         self._follow(after, snapshot)
         if name in self._due:
-            due, end = _NEVER if wait is None else snapshot.now + wait, _end_of(after)
+            due, end = _NEVER if wait is None else now + wait, now + _left_of(after, snapshot.now)
             # After its end a job goes on only because it could not be ended: it waits like any other, or it would be
             # the one that is due longest for ever.
-            self._due[name] = due if end <= snapshot.now and wait is not None else min(due, end)
+            self._due[name] = due if end <= now and wait is not None else min(due, end)
         self._count_if_ended(after)
         return True
 
@@ -265,7 +274,7 @@ class MigrationWorker:
             self._ended[jobs.phase_of(job), str((job.get("status") or {}).get("reason") or "")] += 1
 
 
-def _end_of(job: Json) -> int:
-    """Return the time at which the job times out, in ns."""
+def _left_of(job: Json, now: int) -> int:
+    """Return the time until the job times out, in ns; negative after that. `now` is the API server's time."""
     ttl = jobs.ttl_of(job)
-    return jobs.created_at(job) + ttl if ttl > 0 else _NEVER
+    return jobs.created_at(job) + ttl - now if ttl > 0 else _NEVER

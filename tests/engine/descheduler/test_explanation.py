@@ -70,6 +70,18 @@ def told(
     return evicted, found.as_text().splitlines()
 
 
+def test_the_planned_migration_of_the_dry_run_is_no_reason_to_stay():
+    owned = pod("web", "hot")
+    owned["metadata"]["uid"] = "web"
+    profile = DeschedulerProfileSpec(
+        "p", evict=("MigrationController",), filter=("MigrationController",),
+        args={"MigrationController": {"defaultJobMode": "EvictDirectly"}})
+    for cycles in (1, 3):
+        evicted, lines = told([*OBJECTS[:4], owned], profile=profile, cycles=cycles)
+        assert evicted, lines
+        assert lines[-2:] == ["who may veto it", "  allows      MigrationController"]
+
+
 def test_a_pod_that_goes_says_by_whom_and_why():
     evicted, lines = told()
     assert evicted

@@ -8,6 +8,7 @@ from koordpolicy.engine.descheduler.framework import TOO_SMALL, aggregate, run_c
 from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.own_facts import IN_PROGRESS, REQUEST_ONLY
 from koordpolicy.engine.descheduler.profile import DeschedulerProfileSpec, build_profiles
+from koordpolicy.engine.descheduler.workload_limits import WorkloadLimits
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.plugin import EvictionChoice, EvictionMode, EvictionResult, Framework, Point, python_plugin
 
@@ -178,6 +179,18 @@ def test_a_pod_whose_eviction_is_in_progress_counts_from_the_start_of_the_cycle(
     server, result = serve(spec, objects=[*OBJECTS, moving], limits=CycleLimits(per_node=1))
     assert [each for each, _ in server.calls] == ["web"]
     assert [each.pod for each in result.requested] == ["d/v"]
+
+
+def test_a_pod_that_moves_in_background_and_terminates_counts_once_against_the_limits_of_its_workload():
+    owner = [{"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
+    moving = pod("v", "b", metadata={"annotations": {REQUEST_ONLY: "", IN_PROGRESS: ""}, "ownerReferences": owner,
+                                     "deletionTimestamp": "2026-01-01T11:00:00Z"})
+    other = pod("web", "a", metadata={"ownerReferences": owner})
+    spec = DeschedulerProfileSpec("p", deschedule=("Everyone",), evict=("Server",))
+    objects = [node("a"), node("b"), moving, other]
+    for most, found in ((1, []), (2, ["web"])):
+        server, _ = serve(spec, objects=objects, limits=CycleLimits(workloads=WorkloadLimits(per_owner=most)))
+        assert [each for each, _ in server.calls] == found
 
 
 def test_a_requested_eviction_is_forgotten_after_ten_minutes_and_when_its_pod_is_another_one():

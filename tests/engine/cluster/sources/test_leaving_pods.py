@@ -31,6 +31,22 @@ def test_the_cluster_shows_a_pod_as_leaving_until_the_server_says_since_when():
     assert (leaving.revise(final), len(leaving)) == (final, 0)
 
 
+def test_a_pod_that_was_gone_before_it_is_noted_is_forgotten():
+    cluster, leaving = Cluster(), LeavingPods(lambda: NOW)
+    leaving.add_later(pod())
+    leaving.apply(cluster)
+    assert len(leaving) == 0
+
+
+def test_a_pod_that_is_replaced_in_one_change_is_forgotten():
+    cluster, leaving = Cluster([pod()]), LeavingPods(lambda: NOW)
+    cluster.listen(leaving.note)
+    leaving.add_later(pod())
+    leaving.apply(cluster)
+    cluster.upsert(pod("2"))
+    assert (len(leaving), shown(cluster)) == (0, None)
+
+
 def test_a_pod_that_is_gone_or_replaced_is_forgotten():
     cluster, leaving = Cluster([pod()]), LeavingPods(lambda: NOW)
     cluster.listen(leaving.note)

@@ -23,6 +23,7 @@ class Balances:
         if args.get("faulty"):
             raise ValueError("faulty arguments")
         self.closed = False
+        MADE.append(self)
 
     def balance(self, snapshot: Any, rows: Any, evictor: Any) -> None:
         pass
@@ -37,6 +38,8 @@ class Balances:
         self.closed = True
 
 
+MADE: list[Balances] = []
+"""All that were made."""
 POINTS = [Point.BALANCE, Point.EVICTION_FILTER]
 
 
@@ -107,3 +110,18 @@ def test_what_is_checked_is_made_apart_and_raises():
     dry = replace(configured("First"), dry_run=True)
     assert {"Node", "Pod", "PodDisruptionBudget"} <= reads_of(
         scene.activator.check(scene.live.registry, dry)).keys()
+
+
+def test_what_is_checked_is_closed_also_if_it_cannot_be_made():
+    scene = Scene()
+    MADE.clear()
+    scene.activator.check(scene.live.registry, scene.configuration)
+    assert [each.closed for each in MADE] == [True, True]
+    MADE.clear()
+    faulty = configured("First", "Second")
+    profile, = faulty.profiles
+    with pytest.raises(PolicyError, match="faulty arguments"):
+        scene.activator.check(scene.live.registry, replace(faulty, profiles=(
+            replace(profile, args={**profile.args, "Second": {"faulty": True}}),)))
+    assert [each.closed for each in MADE] == [True]
+    assert not any(each.closed for each in scene.again().values())

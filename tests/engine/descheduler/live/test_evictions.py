@@ -16,12 +16,14 @@ from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.io_thread import IoThread
 from koordpolicy.engine.client.transport import Transport
 from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
-from koordpolicy.engine.descheduler.live.evictions import AttemptedEviction, EvictionRequest, LiveEvictions
+from koordpolicy.engine.descheduler.live.client import DeschedulerClient
+from koordpolicy.engine.descheduler.live.evictions import AttemptedEviction, EvictionRequest, LiveEvictions, Silence
 from koordpolicy.engine.framework.descheduler import EvictionMode, EvictionResult
 from koordpolicy.engine.framework.handle import EvictionRefusedError
 
 from ...client.fake_api_server import FakeApiServer, json_answer, refusal, text_answer
 
+NOWHERE = Transport(Connection("http://127.0.0.1:9"))
 NOW = 1_767_268_800_000_000_000
 FINE = json_answer({"kind": "Status", "status": "Success"}, 201)
 VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -165,11 +167,12 @@ def test_a_refusal_is_an_event_where_the_profile_says_so():
     json_answer(refusal(404, "NotFound", 'pods "web-1" not found'), 404),
     json_answer(refusal(409, "Conflict", "Precondition failed: UID in precondition: a, UID in object meta: b"), 409),
 ], ids=["gone", "replaced"])
-def test_a_pod_that_is_gone_or_replaced_counts_as_evicted_without_an_event(answer: Any):
+def test_a_pod_that_is_gone_or_replaced_is_no_success_and_not_evicted_again(answer: Any):
     with world(answer) as it:
-        assert it.evict() == EvictionResult.EVICTED
+        assert [it.evict(), it.evict()] == ["gone", "leaving"]
         assert (it.events, it.left) == ([], [])
-        assert it.attempts[0].message == "it was gone already"
+        assert [(each.result, each.message, each.sent) for each in it.attempts] == [
+            ("gone", "it was gone already", True), ("leaving", "its eviction was requested before", False)]
 
 
 def test_the_other_pods_of_a_budget_that_refused_are_refused_with_its_reason():
@@ -242,6 +245,38 @@ def test_a_refusal_says_when_to_try_again_and_a_budget_that_permits_evictions_en
         assert it.evict() == EvictionResult.EVICTED
 
 
+def test_patches_without_an_answer_hold_back_all_writes_for_a_while():
+    now, silence = [0.0], Silence(lambda: now[0])
+    io = Unanswering()
+    evictions = LiveEvictions(io, ClusterWriter(NOWHERE), clock=lambda: now[0], silence=silence)
+    client = DeschedulerClient(
+        io, ClusterWriter(NOWHERE), evictions, clock=lambda: NOW, migrations=None, identity="me", silence=silence,
+        patch_s=0.0)
+    node = {"kind": "Node", "metadata": {"name": "a"}, "spec": {}}
+    said = []
+    for _ in range(5):
+        with pytest.raises(OSError, match=r"answer") as caught:
+            client.patch(node, {**node, "spec": {"unschedulable": True}})
+        said.append(str(caught.value))
+    assert said == [*["the API server has not answered within 0 s"] * 3, *["the last writes had no answer"] * 2]
+    assert (io.sent, evictions.holds()) == (3, {"*": ("the last writes had no answer", 15.0)})
+    now[0] = 15.0
+    with pytest.raises(OSError, match="has not answered"):
+        client.patch(node, {**node, "spec": {"unschedulable": True}})
+    assert io.sent == 4
+
+
+class Unanswering:
+    """Runs no request, so that none has an answer."""
+
+    sent = 0
+
+    def submit(self, coroutine: Any) -> Future[Any]:
+        coroutine.close()
+        self.sent += 1
+        return Future()
+
+
 class Silent:
     """Runs no request, and gives the results of a test in its place."""
 
@@ -258,7 +293,7 @@ class Silent:
 def test_three_evictions_without_an_answer_hold_back_all_for_a_while():
     unknown, now = WriteStatus.UNKNOWN, [0.0]
     io = Silent(unknown, unknown, WriteStatus.DONE, unknown, unknown, unknown, WriteStatus.DONE)
-    evictions = LiveEvictions(io, ClusterWriter(Transport(Connection("http://127.0.0.1:9"))), clock=lambda: now[0])
+    evictions = LiveEvictions(io, ClusterWriter(NOWHERE), clock=lambda: now[0])
 
     def evict(name: str, mode: EvictionMode = EvictionMode.EVICTION) -> Any:
         try:
@@ -270,6 +305,6 @@ def test_three_evictions_without_an_answer_hold_back_all_for_a_while():
         *[("unknown", True, 0.0)] * 2, EvictionResult.EVICTED, *[("unknown", True, 0.0)] * 2, ("unknown", True, 15.0)]
     now[0] = 5.0
     assert (evict("g"), evict("g", EvictionMode.DELETE)) == (("unknown", False, 10.0),) * 2
-    assert evictions.holds() == {"*": ("the last evictions had no answer", 10.0)}
+    assert evictions.holds() == {"*": ("the last writes had no answer", 10.0)}
     now[0] = 15.0
     assert (evict("g"), io.results, evictions.holds()) == (EvictionResult.EVICTED, [], {})

@@ -58,6 +58,10 @@ class FakeApi:
         self.limiter = ObjectLimiter(settings or MigrationSettings())
         self._version = 0
 
+    @property
+    def ticks(self) -> int:
+        return self.now
+
     # The requests
 
     def job(self, name: str) -> Json | None:

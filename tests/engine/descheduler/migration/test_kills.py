@@ -64,7 +64,7 @@ class Cluster:
     def start(self) -> None:
         self.starts += 1
         self.policy = Policy(self.mode, f"instance-{self.starts}")
-        self.worker = MigrationWorker(self.api, clock=lambda: 0.0)
+        self.worker = MigrationWorker(self.api, clock=lambda: 0.0, ticks=lambda: self.api.now)
         self.shown = Shown()
         self.show()
 

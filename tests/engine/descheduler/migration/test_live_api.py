@@ -118,6 +118,7 @@ def test_another_job_of_the_name_is_not_taken_for_the_own_one(live: Live) -> Non
 @pytest.mark.parametrize(("rule", "stored", "refused"), [
     ("", pod(), False), ("pdb-blocked", pod(), True), ("unknown", pod(), True),
     ("leaving", pod(uid="successor"), False),
+    ("gone", pod(uid="successor"), False),
     ("unknown", {**pod(), "metadata": {**pod()["metadata"], "deletionTimestamp": "2026-01-01T12:00:00Z"}}, False),
 ])
 def test_an_eviction_succeeds_if_the_pod_leaves(live: Live, rule: str, stored: Any, refused: bool) -> None:

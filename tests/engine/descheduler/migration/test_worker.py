@@ -15,6 +15,7 @@ from koordpolicy.engine.descheduler.migration import jobs
 from koordpolicy.engine.descheduler.migration.controller import RequestFailed
 from koordpolicy.engine.descheduler.migration.settings import SECOND
 from koordpolicy.engine.descheduler.migration.worker import MigrationFigures, MigrationWorker
+from koordpolicy.engine.descheduler.migration.workloads import SnapshotWorkloads
 from koordpolicy.engine.descheduler.migration.written_jobs import WrittenJobs
 from koordpolicy.engine.framework.descheduler import EvictionChoice, EvictionMode, EvictionResult, EvictOptions
 from koordpolicy.engine.framework.handle import EvictionRefusedError
@@ -32,7 +33,8 @@ class Client:
 
     def __init__(self) -> None:
         self.api = FakeApi()
-        self.migrations = MigrationWorker(self.api, clock=lambda: 0.0)
+        self.skew = 0
+        self.migrations = MigrationWorker(self.api, clock=lambda: 0.0, ticks=lambda: self.api.now - self.skew)
         self.identity = "me"
         self.cluster = Cluster([pod(), SET])
         self.api.add_pod(pod())
@@ -125,6 +127,25 @@ def test_the_first_policy_governs_all_jobs_until_it_is_closed() -> None:
     first.close()
     second.background_step(client.snapshot())
     assert client.api.calls[:2] == ["create job", "update job"]
+
+
+def test_a_clock_that_is_set_delays_no_arbitration_no_scavenging_and_no_limit() -> None:
+    client = Client()
+    plugin = client.plugin(objectLimiters={"workload": {"duration": "1m", "maxMigrating": 1}}, arbitrationArgs={
+        "interval": "10s"}, defaultJobMode="EvictDirectly")
+    assert plugin.background_step(client.snapshot()) == START + MINUTE
+    plugin.limiter.track(pod(), SnapshotWorkloads(client.snapshot()), client.migrations.ticks())
+    # The API server's clock is set back by an hour, while 70 s pass.
+    client.skew = -60 * MINUTE
+    client.api.now += client.skew + 70 * SECOND
+    client.api.create_job(jobs.new_job(pod(), plugin.settings, name="old", reason="hot", trigger="LowNodeLoad"))
+    client.api.stored_jobs["old"]["metadata"]["creationTimestamp"] = jobs.rfc3339(client.api.now - 60 * MINUTE)
+    client.show()
+    assert not plugin.limiter.exceeded(pod(), client.migrations.ticks())
+    due = plugin.background_step(client.snapshot())
+    assert client.api.calls[:4] == ["create job", "delete reservation", "delete job", "update job"]
+    assert due is not None
+    assert client.api.now <= due <= client.api.now + MINUTE
 
 
 def test_a_job_that_timed_out_is_counted_and_not_looked_at_again() -> None:
