@@ -1,4 +1,4 @@
-"""Help while a draft is written: completion, and descriptions of what is at a place."""
+"""Help while a draft is written: completion, descriptions of what is at a place, and renaming."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Final
 from koordpolicy.engine.authoring.hover import described
 from koordpolicy.engine.authoring.policy_text import PolicyText
 from koordpolicy.engine.authoring.proposals import proposals
+from koordpolicy.engine.authoring.symbols import name_at, renamed
 from koordpolicy.engine.documents import Kind, YamlNode, node_of
 from koordpolicy.engine.source import Source
 
-from .models.playground import Completion, CompletionView, DescriptionView
+from .models.playground import Completion, CompletionView, DescriptionView, RenameView, TextRange
 from .policy_set import DRAFT, PolicySet
 
 _WORD: Final = re.compile(r"\w*\Z")
@@ -34,6 +35,19 @@ def describe(policies: PolicySet, text: str, offset: int) -> DescriptionView:
     with its type.
     """
     return DescriptionView(markdown=described(_text(text), offset, _shared(policies), policies.discovered.functions))
+
+
+def rename(text: str, offset: int, name: str) -> RenameView:
+    """Return the places at which the variable, aggregate or param at an offset of a draft gets another name.
+
+    Raises:
+        PolicyError: `name` cannot be a name or is declared already, or the old one is declared in another document.
+    """
+    found = name_at(_text(text), offset)
+    if found is None:
+        return RenameView(old="", places=[])
+    spans = renamed(found, name, _text(text).documents)
+    return RenameView(old=found.name, places=[TextRange(start=each.start, end=each.end) for each in spans])
 
 
 def _text(text: str) -> PolicyText:

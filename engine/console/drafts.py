@@ -44,6 +44,8 @@ class Draft(Model, frozen=True, kw_only=True, rename="camel"):
     """The policy file that it was opened from, and that it replaces; empty for a new one."""
     pod: str = ""
     offset: int = 0
+    name: str = ""
+    """The new name of what is at the offset, for a renaming."""
     budgets: dict[str, str] = msgspec.field(default_factory=dict)
     at: str = ""
     """A time of the recording at which the draft is evaluated, RFC 3339; empty for the console's cluster."""
@@ -74,6 +76,7 @@ class DraftRoutes:
             Route("POST", "draft/tests", self._tests),
             Route("POST", "draft/complete", self._complete),
             Route("POST", "draft/describe", self._describe),
+            Route("POST", "draft/rename", self._rename),
         )
 
     def close(self) -> None:
@@ -130,6 +133,12 @@ class DraftRoutes:
 
         draft = await _draft(request)
         return await self._views.answer(lambda state: describe(state.policies, draft.text, draft.offset))
+
+    async def _rename(self, request: web.Request) -> web.Response:
+        from .authoring import rename  # noqa: PLC0415 - as above
+
+        draft = await _draft(request)
+        return await self._views.answer(lambda _: rename(draft.text, draft.offset, draft.name))
 
     async def vet(self, text: str, file: str = "") -> None:
         """Raise `PolicyError` if the worker process does not survive a draft, which replaces a policy file.

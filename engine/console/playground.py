@@ -26,16 +26,26 @@ from koordpolicy.engine.framework.registry import Plugin, Registry
 from koordpolicy.engine.framework.scheduler import CycleState
 from koordpolicy.engine.lint import LintConfiguration, check, whole_of
 from koordpolicy.engine.scheduler.documents.plugin import DocumentScheduler
-from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source
+from koordpolicy.engine.source import PolicyError, Problem, Problems, Source
 from koordpolicy.engine.testing.cases import run_case
-from koordpolicy.engine.testing.coverage import EVALUATED, ExpressionCoverage, percent
+from koordpolicy.engine.testing.coverage import EVALUATED, ExpressionCoverage, Goal, percent
 from koordpolicy.engine.testing.instruments import places, programs_of
 from koordpolicy.engine.testing.results import CaseResult
 from koordpolicy.engine.testing.suites import Suite, cases_of
 
 from .colours import coloured
-from .faults import fault, faults
-from .models.playground import BudgetView, CaseView, CheckView, EffectView, EvaluationView, Miss, TestsView, Verdicts
+from .faults import faults
+from .models.playground import (
+    BudgetView,
+    CaseView,
+    CheckView,
+    CoverageLine,
+    EffectView,
+    EvaluationView,
+    Miss,
+    TestsView,
+    Verdicts,
+)
 from .policy_set import PolicySet, draft_of
 from .state import ConsoleState, settings_for
 
@@ -158,17 +168,24 @@ def run_tests(policies: PolicySet, text: str, file: str = "") -> TestsView:
         Deadline.poll()
         results.append(run_case(suite, case, coverage))
     reports = [each for each in coverage.reports(found, []) if each.document in own]
-    missed = [
-        fault(Problem(f"not evaluated: {goal.text}" if goal.outcome == EVALUATED else
-                      f"never {goal.outcome}: {goal.text}", goal.span, severity=Severity.NOTE, code="coverage"))
-        for report in reports for each in report.expressions for goal in each.missed
-    ]
+    lines: dict[int, list[Goal]] = {}
+    for report in reports:
+        for covered in report.expressions:
+            for goal in covered.goals:
+                lines.setdefault(goal.span.place[1], []).append(goal)
     return TestsView(
         cases=[CaseView(suite=each.suite, name=each.name, line=each.line, passed=each.passed, misses=[
             Miss(about=miss.about, expected=miss.expected, got=miss.got,
                  line=miss.span.place[1] if miss.span is not None else 0) for miss in each.mismatches])
             for each in results],
-        missed=missed, coverage=percent(reports) if reports else 100.0)
+        lines=[CoverageLine(line=line, seen=sum(goal.seen for goal in goals), goals=len(goals),
+                            missed=[_missed(goal) for goal in goals if not goal.seen])
+               for line, goals in sorted(lines.items())],
+        coverage=percent(reports) if reports else 100.0)
+
+
+def _missed(goal: Goal) -> str:
+    return f"not evaluated: {goal.text}" if goal.outcome == EVALUATED else f"never {goal.outcome}: {goal.text}"
 
 
 @dataclass(frozen=True)

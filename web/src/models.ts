@@ -406,7 +406,7 @@ export interface BudgetView {
 /** The results of a draft's PolicyTests, with coverage: the lines with an outcome that no case has shown. */
 export interface TestsView {
   cases: CaseView[];
-  missed: Fault[];
+  lines: CoverageLine[];
   coverage: number;
 }
 
@@ -427,6 +427,14 @@ export interface Miss {
   line: number;
 }
 
+/** The outcomes of conditions at one line of a draft. */
+export interface CoverageLine {
+  line: number;
+  seen: number;
+  goals: number;
+  missed: string[];
+}
+
 /** The words that may follow at an offset; `start` is the offset of the word that they replace. */
 export interface CompletionView {
   start: number;
@@ -444,6 +452,18 @@ export interface Completion {
 /** The description of what is at an offset, as Markdown; empty if there is nothing to say. */
 export interface DescriptionView {
   markdown: string;
+}
+
+/** The places of a draft at which a name is replaced; none if there is no name of the draft at the offset. */
+export interface RenameView {
+  old: string;
+  places: TextRange[];
+}
+
+/** A part of a draft; offsets are in code points. */
+export interface TextRange {
+  start: number;
+  end: number;
 }
 
 /** The first results of a search, best first. */

@@ -12,7 +12,15 @@ from .evictions import EvictionsView, EvictionView
 from .map import ColourView, MapView, NodeDetails, NodePolicies
 from .model import RefusalView
 from .overview import ClusterOverview
-from .playground import CheckView, CompletionView, DescriptionView, EffectView, EvaluationView, TestsView
+from .playground import (
+    CheckView,
+    CompletionView,
+    DescriptionView,
+    EffectView,
+    EvaluationView,
+    RenameView,
+    TestsView,
+)
 from .pod import PodNodeView, PodView
 from .policies import AuditView, FileView, PoliciesView
 from .search import SearchView
@@ -28,7 +36,7 @@ VIEWS: Final = (
     PodView, PodNodeView,
     EvictionsView, EvictionView,
     PoliciesView, FileView, AuditView,
-    CheckView, EvaluationView, EffectView, TestsView, CompletionView, DescriptionView,
+    CheckView, EvaluationView, EffectView, TestsView, CompletionView, DescriptionView, RenameView,
     SearchView,
     ChangesView, ChangePlan, ChangeResult,
     ServersView, WaitingView, RuleRatesView, Versions,

@@ -78,11 +78,24 @@ class CaseView(Model, frozen=True, kw_only=True, rename="camel"):
     misses: list[Miss] = []
 
 
+class CoverageLine(Model, frozen=True, kw_only=True, rename="camel"):
+    """The outcomes of conditions at one line of a draft."""
+
+    line: int
+    seen: int
+    """The number of outcomes that a case has shown."""
+    goals: int
+    """The number of outcomes that there are."""
+    missed: list[str]
+    """The others, as text."""
+
+
 class TestsView(Model, frozen=True, kw_only=True, rename="camel"):
     """The results of a draft's PolicyTests, with coverage: the lines with an outcome that no case has shown."""
 
     cases: list[CaseView]
-    missed: list[Fault]
+    lines: list[CoverageLine]
+    """The lines with conditions, in their order."""
     coverage: float
     """Percent of the outcomes of conditions that the cases have shown."""
 
@@ -108,3 +121,17 @@ class DescriptionView(Model, frozen=True, kw_only=True, rename="camel"):
     """The description of what is at an offset, as Markdown; empty if there is nothing to say."""
 
     markdown: str
+
+
+class TextRange(Model, frozen=True, kw_only=True, rename="camel"):
+    """A part of a draft; offsets are in code points."""
+
+    start: int
+    end: int
+
+
+class RenameView(Model, frozen=True, kw_only=True, rename="camel"):
+    """The places of a draft at which a name is replaced; none if there is no name of the draft at the offset."""
+
+    old: str
+    places: list[TextRange]

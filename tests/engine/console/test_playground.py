@@ -9,7 +9,7 @@ import pytest
 
 from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.console import playground
-from koordpolicy.engine.console.authoring import complete, describe
+from koordpolicy.engine.console.authoring import complete, describe, rename
 from koordpolicy.engine.console.faults import faults_of
 from koordpolicy.engine.console.models.playground import Verdicts
 from koordpolicy.engine.lint.configuration import load as settings
@@ -102,7 +102,11 @@ def test_the_effect_of_a_draft_is_compared_with_its_budgets_and_changes_nothing(
 def test_tests_of_a_draft_run_with_coverage(state):
     view = playground.run_tests(state.policies, HOT + TEST)
     assert [(case.name, case.passed) for case in view.cases] == [("a cool node passes", True)]
-    assert {(fault.code, fault.line) for fault in view.missed} >= {("coverage", 12)}
+    assert [(each.line, each.seen, each.goals, each.missed) for each in view.lines] == [
+        (9, 1, 1, []), (12, 1, 2, ["never false: variables.cpu < params.percent"]),
+        (13, 0, 1, ["not evaluated: 'cpu at ' + string(variables.cpu) + '%'"]),
+        (15, 0, 1, ["not evaluated: math.greatest(0, 100 - variables.cpu)"]),
+    ]
     assert 0 < view.coverage < 100
     failing = TEST.replace("{cool: pass}", "{cool: {fail: below-watermark}}")
     [case] = playground.run_tests(state.policies, HOT + failing).cases
@@ -127,6 +131,25 @@ def test_completion_offers_what_the_place_sees(state):
     assert [item.label for item in complete(state.policies, HOT, at(HOT, "variables.cpu")).items] == ["cpu"]
     assert complete(state.policies, "", 0).start == 0
     assert complete(state.policies, "a: [", 4).items == []
+
+
+def test_a_variable_and_a_param_are_renamed_in_the_policy_and_its_tests():
+    text = HOT + TEST.replace("pod: web,", "pod: web, params: {percent: 50},")
+
+    def after(place: int, name: str) -> str:
+        found = rename(text, place, name)
+        parts = text
+        for each in reversed(sorted(found.places, key=lambda each: each.start)):
+            parts = parts[:each.start] + name + parts[each.end:]
+        return parts
+
+    assert after(at(text, "variables.cp"), "load") == (
+        text.replace("variables.cpu", "variables.load").replace("{name: cpu,", "{name: load,"))
+    most = text.replace("percent:", "most:").replace("params.percent", "params.most")
+    assert after(at(text, "{perc"), "most") == most
+    assert rename(text, 0, "most").places == []
+    with pytest.raises(PolicyError, match="`1st` is not a name"):
+        rename(text, at(text, "variables.cp"), "1st")
 
 
 def test_a_part_of_an_expression_is_described_with_its_type(state):

@@ -112,10 +112,11 @@ def test_views_are_json_with_every_name_as_it_is(serve):
 
 def test_drafts_are_checked_evaluated_compared_tested_and_completed(serve):
     async def scenario(ask: Ask) -> None:
-        draft = {"text": HOT + TEST, "pod": "shop/web-2", "offset": HOT.index("usage.cpu")}
-        paths = ("check", "evaluate", "tests", "complete", "describe", "effect")
+        draft = {"text": HOT + TEST, "pod": "shop/web-2", "offset": HOT.index("usage.cpu"),
+                 "name": "load"}
+        paths = ("check", "evaluate", "tests", "complete", "describe", "effect", "rename")
         answers = [await ask(f"/api/v1/draft/{path}", draft) for path in paths]
-        assert [status for status, _, _ in answers] == [200] * 6
+        assert [status for status, _, _ in answers] == [200] * 7
         assert answers[0][1]["tests"] == 1
         assert answers[1][1]["colours"]["numbers"] == [25, 75, None]
         status, found, _ = await ask("/api/v1/draft/evaluate", draft | {"text": HOT.replace("usage.cpu", "usage.x")})
