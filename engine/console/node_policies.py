@@ -1,4 +1,4 @@
-"""The opinion of each policy about one node: of scheduling for pending pods, of descheduling and QoS by one dry cycle."""
+"""The opinion of each policy about one node: about pending pods, and in a dry cycle of descheduling and QoS."""
 
 from __future__ import annotations
 

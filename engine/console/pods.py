@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+import operator
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -17,6 +21,7 @@ from .state import ConsoleState
 
 _TRIALS: Final = 20
 _MOST_FOUND: Final = 30
+_MOST_NEAR: Final = 5
 
 
 def pod_view(state: ConsoleState, key: str) -> PodView:
@@ -70,7 +75,19 @@ def search(state: ConsoleState, text: str) -> SearchView:
     for kind, _ in names:
         shown += sorted(each for each in found if each[1] == kind)[: _MOST_FOUND // len(names)]
     shown.sort(key=lambda each: each[0])
-    return SearchView(found=[SearchResult(kind=kind, name=name) for _, kind, name in shown])
+    near = [] if shown or not wanted else _near(wanted, names)
+    return SearchView(found=[SearchResult(kind=kind, name=name) for _, kind, name in shown], near=near)
+
+
+def _near(wanted: str, names: Iterable[tuple[str, Iterable[str]]]) -> list[SearchResult]:
+    """Return the names that have the longest beginning in common with a text, at least half of it."""
+    found: list[tuple[int, str, str]] = []
+    for kind, known in names:
+        for name in known:
+            shared = sum(1 for _ in takewhile(bool, map(operator.eq, wanted, name.lower())))
+            if 2 * shared >= len(wanted):
+                found.append((-shared, kind, name))
+    return [SearchResult(kind=kind, name=name) for _, kind, name in heapq.nsmallest(_MOST_NEAR, found)]
 
 
 def _column(active: Active, *, refused: int = 0) -> PluginColumn:

@@ -6,11 +6,11 @@ import { yaml } from "@codemirror/lang-yaml";
 import { HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
 import { type Diagnostic, lintGutter, setDiagnostics } from "@codemirror/lint";
 import { highlightSelectionMatches, searchKeymap } from "@codemirror/search";
-import { EditorSelection, EditorState } from "@codemirror/state";
-import { EditorView, drawSelection, highlightActiveLine, highlightActiveLineGutter, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
+import { EditorSelection, EditorState, type Extension, RangeSet, StateEffect, StateField } from "@codemirror/state";
+import { EditorView, GutterMarker, drawSelection, gutter, highlightActiveLine, highlightActiveLineGutter, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { offsetAt } from "./format.ts";
-import type { Fault } from "./models.ts";
+import type { CoverageLine, Fault, TextRange } from "./models.ts";
 
 export interface EditorOptions {
   readOnly?: boolean;
@@ -20,14 +20,24 @@ export interface EditorOptions {
   describe?: (text: string, offset: number) => Promise<string>;
   changed?: (text: string) => void;
   moved?: (offset: number) => void;
+  saved?: () => void;
+  /** Called for F2, with the offset of the cursor. */
+  rename?: (offset: number) => void;
+  /** Returns the text beside a line whose outcomes tests have shown in part; for an editor with such a margin. */
+  covered?: (line: CoverageLine) => string;
 }
 
 export interface Editor {
   text(): string;
   replace(text: string): void;
   mark(faults: readonly Fault[]): void;
+  /** Shows the coverage of lines in the margin, until it is shown anew. */
+  cover(lines: readonly CoverageLine[]): void;
+  /** Replaces parts, whose offsets are in code points, as one step of the history. */
+  replaceAll(parts: readonly TextRange[], text: string): void;
   reveal(line: number, column: number, focus?: boolean): void;
   offset(): number;
+  focus(): void;
   close(): void;
 }
 
@@ -63,8 +73,11 @@ export function openEditor(parent: HTMLElement, text: string, options: EditorOpt
       extensions: [
         EditorView.cspNonce.of(nonce), lineNumbers(), highlightActiveLine(), highlightActiveLineGutter(), drawSelection(), highlightSelectionMatches(),
         yaml(), syntaxHighlighting(COLOURS), THEME, lintGutter(), editing, EditorView.contentAttributes.of({ "aria-label": options.label }),
+        keymap.of([
+          { key: "Mod-s", preventDefault: true, run: () => { options.saved?.(); return Boolean(options.saved); } },
+          { key: "F2", run: (at) => { options.rename?.(at.state.selection.main.head); return Boolean(options.rename); } }]),
         keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...completionKeymap]),
-        options.describe ? hovering(options.describe) : [],
+        options.describe ? hovering(options.describe) : [], options.covered ? margin(options.covered) : [],
         EditorView.updateListener.of((update) => {
           if (update.docChanged) options.changed?.(update.state.doc.toString());
           else if (update.selectionSet) options.moved?.(update.state.selection.main.head);
@@ -77,6 +90,12 @@ export function openEditor(parent: HTMLElement, text: string, options: EditorOpt
     text: () => view.state.doc.toString(),
     replace: (next) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next } }),
     mark: (faults) => view.dispatch(setDiagnostics(view.state, diagnostics(view.state.doc.toString(), faults))),
+    cover: (lines) => view.dispatch({ effects: COVER.of(lines) }),
+    replaceAll: (parts, next) => {
+      const code = Array.from(view.state.doc.toString());
+      const units = (offset: number): number => code.slice(0, offset).join("").length;
+      view.dispatch({ changes: parts.map((each) => ({ from: units(each.start), to: units(each.end), insert: next })) });
+    },
     reveal: (line, column, focus = true) => {
       const place = Math.min(offsetAt(view.state.doc.toString(), Math.max(line, 1), column), view.state.doc.length);
       if (focus) {
@@ -88,8 +107,52 @@ export function openEditor(parent: HTMLElement, text: string, options: EditorOpt
       }
     },
     offset: () => view.state.selection.main.head,
+    focus: () => view.focus(),
     close: () => view.destroy(),
   };
+}
+
+const COVER = StateEffect.define<readonly CoverageLine[]>();
+
+class CoverageMark extends GutterMarker {
+  private readonly line: CoverageLine;
+  private readonly text: string;
+
+  constructor(line: CoverageLine, text: string) {
+    super();
+    this.line = line;
+    this.text = text;
+  }
+
+  override eq(other: CoverageMark): boolean {
+    return this.line === other.line;
+  }
+
+  override toDOM(): HTMLElement {
+    const dom = document.createElement("span");
+    const { seen, goals } = this.line;
+    dom.className = seen === goals ? "good" : seen ? "warn" : "bad";
+    dom.textContent = seen === goals ? "✓" : seen ? "◐" : "○";
+    dom.title = [this.text, ...this.line.missed].join("\n");
+    return dom;
+  }
+}
+
+/** A margin with the coverage of lines, which moves with them. */
+function margin(covered: (line: CoverageLine) => string): Extension {
+  const marks = StateField.define<RangeSet<GutterMarker>>({
+    create: () => RangeSet.empty,
+    update: (before, transaction) => {
+      let found = before.map(transaction.changes);
+      for (const effect of transaction.effects) {
+        if (!effect.is(COVER)) continue;
+        const lines = effect.value.filter((each) => each.line <= transaction.state.doc.lines);
+        found = RangeSet.of(lines.map((each) => new CoverageMark(each, covered(each)).range(transaction.state.doc.line(each.line).from)), true);
+      }
+      return found;
+    },
+  });
+  return [marks, gutter({ class: "cm-coverage", markers: (view) => view.state.field(marks) })];
 }
 
 function hovering(describe: (text: string, offset: number) => Promise<string>) {

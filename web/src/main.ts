@@ -5,6 +5,7 @@ import { debounced, h } from "./dom.ts";
 import type { SearchView, Session } from "./models.ts";
 import { Page } from "./page.ts";
 import { OF_TIMES, link, parse, setPast } from "./route.ts";
+import { nearest } from "./similar.ts";
 import { type Key, language, setLanguage, t } from "./texts.ts";
 import { mapView } from "./views/map.ts";
 import { overviewView } from "./views/overview.ts";
@@ -60,7 +61,7 @@ async function open(): Promise<void> {
   page?.close();
   const main = document.getElementById("content")!;
   const route = parse(location.hash);
-  const view = VIEWS[route.view] ? route.view : "map";
+  const view = Object.hasOwn(VIEWS, route.view) ? route.view : "";
   const at = OF_TIMES.has(view) ? (route.query["at"] ?? "") : "";
   setPast(at);
   for (const [number, each] of Array.from(document.querySelectorAll("#views a")).entries()) {
@@ -74,10 +75,15 @@ async function open(): Promise<void> {
   main.setAttribute("aria-busy", "true");
   opened.show(h("p", { class: "quiet" }, t("loading")));
   try {
-    await VIEWS[view]!(opened);
+    if (view) await VIEWS[view]!(opened);
+    else opened.show(...unknownView(route.view));
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) signIn(opened);
-    else opened.show(h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
+    else {
+      opened.show(h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
+      const name = route.query["key"] ?? route.query["node"];
+      if (error instanceof ApiError && error.status === 404 && name) await suggest(opened, name);
+    }
   }
   if (opened.current) main.removeAttribute("aria-busy");
 }
@@ -92,6 +98,21 @@ function pastBanner(view: string, query: Record<string, string>, at: string): vo
   setPast(at);
   document.querySelector("header")!.after(h("p", { id: "past", role: "status" }, t("asRecorded", at), " ",
     h("a", { href: link("time", { at }) }, t("time")), " ", h("a", { href: back }, t("backToNow"))));
+}
+
+function unknownView(name: string): HTMLElement[] {
+  const near = nearest(name, Object.keys(VIEWS));
+  return [h("h1", {}, t("noView", name)), h("p", { class: "error", role: "alert" }, near ? h("span", {}, t("didYouMean"), " ",
+    h("a", { href: link(near) }, t(near as Key))) : t("choose"))];
+}
+
+/** Adds links to names that are similar to one that is not known. */
+async function suggest(shown: Page, name: string): Promise<void> {
+  const view = await get<SearchView>("search", { text: name });
+  const similar = view.found.length ? view.found : view.near;
+  if (!similar.length) return;
+  shown.add(h("p", {}, t("similar")), h("ul", {}, similar.map((each) => h("li", {}, h("a", { href: TARGETS[each.kind]!(each.name) }, each.name),
+    h("small", { class: "quiet" }, ` ${each.kind}`)))));
 }
 
 function signIn(shown: Page): void {

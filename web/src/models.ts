@@ -469,6 +469,7 @@ export interface TextRange {
 /** The first results of a search, best first. */
 export interface SearchView {
   found: SearchResult[];
+  near: SearchResult[];
 }
 
 /** A search result. */

@@ -26,6 +26,11 @@ export class Page {
     if (this.current) this.main.querySelector(selector)?.before(child);
   }
 
+  /** Adds to what is shown. */
+  add(...children: Child[]): void {
+    if (this.current) this.main.append(h("div", {}, children));
+  }
+
   /** Changes the address without opening the view again. */
   replace(view: string, query: Record<string, string>): void {
     if (!this.current) return;

@@ -1,6 +1,6 @@
 /** Parts that several views share: trees of findings, lists of faults, inputs of pods. */
 
-import { get } from "./api.ts";
+import { ApiError, get } from "./api.ts";
 import { type Child, h } from "./dom.ts";
 import type { Fault, SearchView } from "./models.ts";
 import { link } from "./route.ts";
@@ -9,7 +9,7 @@ import { t } from "./texts.ts";
 type Json = Record<string, unknown>;
 
 /** Kinds of findings that are headings over others. */
-const HEADINGS = new Set(["errors", "changes", "scores", "filters", "refusals"]);
+const HEADINGS = new Set(["errors", "changes", "scores", "filters", "refusals", "waiting", "idle", "vetoes", "proof"]);
 const CLASSES: Record<string, string> = { refused: "bad", error: "bad", passed: "good", watched: "warn" };
 
 /** A tree of findings, as explanations have them, without findings of some kinds. */
@@ -37,6 +37,31 @@ function table(rows: Json[]): HTMLElement {
   const cell = (value: unknown): HTMLElement => h("td", { class: typeof value === "number" ? "number" : "" }, String(value ?? ""));
   return scroll(t("scores"), h("table", {}, h("thead", {}, h("tr", {}, names.map((name) => h("th", {}, name)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, names.map((name) => cell(row[name])))))));
+}
+
+/** A request that failed, with its problems. */
+export function failed(error: unknown): HTMLElement {
+  const faults = error instanceof ApiError ? error.faults : [];
+  return h("div", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error), faults.slice(0, 5).map((each) =>
+    h("div", {}, `${each.line ? t("line", each.line) : ""} ${each.message}`)));
+}
+
+/** A part of a view that is loaded when it is opened. */
+export function later(title: string, load: () => Promise<Child[]>): HTMLElement {
+  const body = h("div", { "aria-live": "polite" });
+  let started = false;
+  const open = async (): Promise<void> => {
+    if (started) return;
+    started = true;
+    body.replaceChildren(h("p", { class: "quiet" }, t("loading")));
+    try {
+      body.replaceChildren(...(await load()).filter((each): each is Node | string => each instanceof Node || typeof each === "string"));
+    } catch (error) {
+      started = false;
+      body.replaceChildren(failed(error));
+    }
+  };
+  return h("details", { ontoggle: () => void open() }, h("summary", {}, title), body);
 }
 
 /** A region that scrolls sideways, reachable by keyboard. */

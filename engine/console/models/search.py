@@ -17,3 +17,5 @@ class SearchView(Model, frozen=True, kw_only=True, rename="camel"):
     """The first results of a search, best first."""
 
     found: list[SearchResult]
+    near: list[SearchResult] = []
+    """If nothing is found, the names that begin like the text for the longest time."""

@@ -139,7 +139,7 @@ def test_a_variable_and_a_param_are_renamed_in_the_policy_and_its_tests():
     def after(place: int, name: str) -> str:
         found = rename(text, place, name)
         parts = text
-        for each in reversed(sorted(found.places, key=lambda each: each.start)):
+        for each in sorted(found.places, key=lambda each: each.start, reverse=True):
             parts = parts[:each.start] + name + parts[each.end:]
         return parts
 

@@ -9,7 +9,7 @@ from koordpolicy.engine.console.colours import MOST_CLASSES, OTHERS, colour
 from koordpolicy.engine.console.models.map import Amount, ColourView, Group, Opinion, PodLine
 from koordpolicy.engine.console.models.model import Fault
 from koordpolicy.engine.console.models.policies import RuleView
-from koordpolicy.engine.console.models.search import SearchResult
+from koordpolicy.engine.console.models.search import SearchResult, SearchView
 from koordpolicy.engine.console.nodes import cluster_map, node_view
 from koordpolicy.engine.console.pods import pod_node_view, pod_view, search
 from koordpolicy.engine.console.policies import file_view, overview, policies_view
@@ -155,7 +155,8 @@ def test_a_search_finds_parts_of_names_those_that_begin_with_it_first(state):
     assert search(state, "HOT").found == [SearchResult(kind="node", name="hot"),
                                           SearchResult(kind="policy", name="keep-off-hot-nodes")]
     assert search(state, "web-2").found == [SearchResult(kind="pod", name="shop/web-2")]
-    assert search(state, "nobody").found == []
+    assert search(state, "nobody") == SearchView(found=[], near=[])
+    assert search(state, "shop/web-9").near == [SearchResult(kind="pod", name=f"shop/web-{each}") for each in (1, 2, 3)]
 
 
 def test_a_fault_without_a_place_has_none(state):

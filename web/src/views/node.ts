@@ -3,8 +3,9 @@
 import { get } from "../api.ts";
 import { h } from "../dom.ts";
 import { amount, short } from "../format.ts";
-import type { NodeDetails } from "../models.ts";
-import { bars, podLink, scroll } from "../parts.ts";
+import type { NodeDetails, NodePolicies, NodePolicy } from "../models.ts";
+import { bars, later, podLink, scroll, tree } from "../parts.ts";
+import { link } from "../route.ts";
 import { t } from "../texts.ts";
 
 const SHOWN = 200;
@@ -39,6 +40,12 @@ export async function nodePanel(panel: HTMLElement, name: string, close: () => v
       h("td", {}, each.passed ? h("span", { class: "good" }, `✓ ${t("passes")}`)
         : h("span", {}, h("span", { class: "bad" }, `✗ ${each.plugin}${each.rule ? ` (${each.rule})` : ""}`), ` ${each.reason}`)))))),
     view.opinionsLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.opinionsLeftOut)) : "",
+    later(t("policiesSay"), () => opinions(view.name)),
+    view.devices.length ? h("details", { open: true }, h("summary", {}, t("devices", view.devices.length), view.deviceModel ? ` ${view.deviceModel}` : ""),
+      scroll(t("devices", view.devices.length), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("resource")), h("th", { class: "number" }, t("free")),
+        h("th", {}, t("held")))), h("tbody", {}, view.devices.map((each) => h("tr", {}, h("td", {}, `${each.type} ${each.minor}`,
+        each.healthy ? null : h("span", { class: "bad" }, ` ✗ ${t("unhealthy")}`), each.free === null ? null : bars(100, 100 - each.free, null)),
+      h("td", { class: "number" }, each.free === null ? "–" : amount(each.free, "%")), h("td", {}, each.pods.map((key) => h("div", {}, podLink(key)))))))))) : "",
     h("h3", {}, t("podsHere", view.pods.length)),
     h("table", {}, h("tbody", {}, view.pods.slice(0, SHOWN).map((each) => h("tr", {}, h("td", {}, podLink(each.key)),
       h("td", {}, each.qosClass), h("td", { class: "number" }, amount(each.requests["cpu"] ?? 0, "milli-cores")),
@@ -51,4 +58,22 @@ export async function nodePanel(panel: HTMLElement, name: string, close: () => v
     h("details", {}, h("summary", {}, t("conditions")), h("dl", { class: "pairs" }, view.conditions.flatMap((each) =>
       [h("dt", {}, each.type), h("dd", {}, `${each.status} ${each.reason}`)]))),
   );
+}
+
+/** What each policy says of a node: those that say something first. */
+async function opinions(name: string): Promise<HTMLElement[]> {
+  const view = await get<NodePolicies>("node-policies", { name });
+  const text = (each: NodePolicy): HTMLElement => h("td", {},
+    each.refused ? h("span", { class: "bad" }, `✗ ${t("refusesOf", each.refused, each.pods)}: `) : null,
+    each.role ? h("strong", {}, `${each.role}: `) : null, each.reason,
+    each.score === null ? null : ` ${t("meanScore", short(each.score))}`,
+    !each.refused && !each.role && each.score === null ? h("span", { class: "quiet" }, "–") : null);
+  return [
+    scroll(t("policiesSay"), h("table", {}, h("tbody", {}, view.policies.map((each) => h("tr", {},
+      h("td", {}, each.document ? h("a", { href: link("policies", { name: each.policy }) }, each.policy) : each.policy,
+        each.enforcement === "Enforce" ? null : h("span", { class: "badge" }, each.enforcement)), text(each)))))),
+    ...(view.evicted.length ? [h("h4", {}, t("evictedFromHere")), h("table", {}, h("tbody", {}, view.evicted.map((each) =>
+      h("tr", {}, h("td", {}, podLink(each.pod)), h("td", {}, each.plugin), h("td", {}, each.reason)))))] : []),
+    h("h4", {}, t("qosSays")), view.qos ? tree(view.qos) : h("p", { class: "quiet" }, t("notMeasured")),
+  ];
 }

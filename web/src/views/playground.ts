@@ -6,8 +6,9 @@ import { NodeMap } from "../chart.ts";
 import { debounced, h } from "../dom.ts";
 import type { Editor } from "../editor.ts";
 import { codePoints } from "../format.ts";
-import type { CheckView, ColourView, CompletionView, DescriptionView, EffectView, EvaluationView, FileView, MapView, ClusterOverview, TestsView } from "../models.ts";
-import { faultList, nodeLink, podInput, podLink, scroll } from "../parts.ts";
+import type { CheckView, ColourView, CompletionView, DescriptionView, EffectView, EvaluationView, FileView, MapView, ClusterOverview, RenameView, TestsView } from "../models.ts";
+import { failed, faultList, nodeLink, podInput, podLink, scroll } from "../parts.ts";
+import { patchOf } from "../patch.ts";
 import type { Page } from "../page.ts";
 import { named, t } from "../texts.ts";
 
@@ -66,6 +67,7 @@ export async function playgroundView(page: Page): Promise<void> {
   const effect = h("div", { "aria-live": "polite" });
   const tests = h("div", { "aria-live": "polite" });
   const holder = h("div", { class: "editor" });
+  const renaming = h("div", { "aria-live": "polite" });
   const budget = h("input", { value: "", placeholder: "5 / 1%", size: 6 });
   const runEffect = h("button", { type: "button", class: "primary", onclick: () => void compare() }, t("runEffect"));
   const runTests = h("button", { type: "button", class: "primary", onclick: () => void test() }, t("runTests"));
@@ -74,11 +76,14 @@ export async function playgroundView(page: Page): Promise<void> {
   page.show(
     h("h1", {}, t("playground")),
     h("div", { class: "tools" }, podInput(pod, (key) => { pod = key; address(); void evaluate(); }),
-      h("button", { type: "button", onclick: download }, t("export")),
+      h("button", { type: "button", onclick: () => download(".yaml", editor.text()) }, t("export")),
+      h("button", { type: "button", title: t("patchHint"), onclick: () => download(".patch", patchOf(loaded?.text ?? "", editor.text(), path())) },
+        t("exportPatch")),
       h("button", { type: "button", onclick: () => { editor.replace(FIRST); page.replace("playground", { pod }); } }, t("reset")),
       h("span", { class: "quiet" }, loaded ? file : t("saved"))),
     h("div", { class: "playground" },
-      h("div", {}, h("section", { class: "panel", "aria-label": t("draft") }, h("h2", {}, t("editor")), holder),
+      h("div", {}, h("section", { class: "panel", "aria-label": t("draft") }, h("h2", {}, t("editor")), holder, renaming,
+          h("p", { class: "quiet" }, t("editorKeys"))),
         h("section", { class: "panel" }, h("h2", {}, t("findings")), faults)),
       h("div", {}, h("section", { class: "panel" }, h("h2", {}, t("evaluation")), at, atMap.element),
         h("section", { class: "panel" }, h("h2", {}, t("verdicts")), verdict, verdictMap.element),
@@ -87,6 +92,7 @@ export async function playgroundView(page: Page): Promise<void> {
   );
 
   const editor: Editor = openEditor(holder, text, {
+    saved: () => { if (!runTests.disabled) void test(); }, rename: renamed, covered: (line) => t("outcomesShown", line.seen, line.goals),
     label: t("editor"), complete: completed, describe: described, moved: debounced(QUIET, () => void evaluate()),
     changed: debounced(QUIET, (next) => {
       if (!page.route.query["file"]) localStorage.setItem(STORED, next);
@@ -105,7 +111,7 @@ export async function playgroundView(page: Page): Promise<void> {
   async function check(): Promise<void> {
     const number = ++checks;
     try {
-      const found = await post<CheckView>("draft/check", { text: editor.text() });
+      const found = await post<CheckView>("draft/check", { text: editor.text(), file });
       if (number !== checks || !page.current) return;
       editor.mark(found.faults);
       faults.replaceChildren(faultList(found.faults, (fault) => editor.reveal(fault.line, fault.column)));
@@ -114,7 +120,7 @@ export async function playgroundView(page: Page): Promise<void> {
       if (found.tests === 0) tests.replaceChildren(h("p", { class: "quiet" }, t("noTests")));
       if (!found.faults.some((fault) => fault.severity === "error")) await evaluate();
     } catch (error) {
-      if (number === checks) faults.replaceChildren(failure(error));
+      if (number === checks) faults.replaceChildren(failed(error));
     }
   }
 
@@ -124,7 +130,7 @@ export async function playgroundView(page: Page): Promise<void> {
     const number = ++evaluations;
     try {
       const source = editor.text();
-      const found = await post<EvaluationView>("draft/evaluate", { text: source, pod, offset: codePoints(source, editor.offset()) });
+      const found = await post<EvaluationView>("draft/evaluate", { text: source, file, pod, offset: codePoints(source, editor.offset()) });
       if (number !== evaluations || !page.current) return;
       if (!found.expression) at.replaceChildren(h("p", { class: "quiet" }, t("evaluateHint")));
       else at.replaceChildren(h("p", {}, h("code", {}, found.expression)), h("p", { class: "quiet" }, `${t("line", found.line)} · ${found.field}`),
@@ -142,7 +148,7 @@ export async function playgroundView(page: Page): Promise<void> {
     } catch (error) {
       if (number !== evaluations || !page.current) return;
       // An invalid draft has its findings already.
-      if (!(error instanceof ApiError && error.faults.length)) at.replaceChildren(failure(error));
+      if (!(error instanceof ApiError && error.faults.length)) at.replaceChildren(failed(error));
     }
   }
 
@@ -151,10 +157,10 @@ export async function playgroundView(page: Page): Promise<void> {
     effect.replaceChildren(h("p", { class: "quiet" }, t("loading")));
     try {
       const moved = budget.value.trim();
-      const found = await post<EffectView>("draft/effect", { text: editor.text(), budgets: moved ? { moved, pending: moved } : {} });
+      const found = await post<EffectView>("draft/effect", { text: editor.text(), file, budgets: moved ? { moved, pending: moved } : {} });
       if (page.current) effect.replaceChildren(...effectParts(found));
     } catch (error) {
-      effect.replaceChildren(failure(error));
+      effect.replaceChildren(failed(error));
     } finally {
       runEffect.disabled = false;
     }
@@ -163,7 +169,7 @@ export async function playgroundView(page: Page): Promise<void> {
   async function test(): Promise<void> {
     tests.replaceChildren(h("p", { class: "quiet" }, t("loading")));
     try {
-      const found = await post<TestsView>("draft/tests", { text: editor.text() });
+      const found = await post<TestsView>("draft/tests", { text: editor.text(), file });
       if (!page.current) return;
       const passed = found.cases.filter((each) => each.passed).length;
       tests.replaceChildren(
@@ -171,9 +177,9 @@ export async function playgroundView(page: Page): Promise<void> {
         h("ul", { class: "tree root" }, found.cases.map((each) => h("li", {}, h("span", { class: each.passed ? "good" : "bad" }, each.passed ? "✓ " : "✗ "),
           each.name, each.misses.length ? h("ul", { class: "tree" }, each.misses.map((miss) => h("li", {}, miss.about,
             h("div", { class: "good mono" }, `- ${miss.expected}`), h("div", { class: "bad mono" }, `+ ${miss.got}`)))) : null))));
-      editor.mark(found.missed);
+      editor.cover(found.lines);
     } catch (error) {
-      tests.replaceChildren(failure(error));
+      tests.replaceChildren(failed(error));
     }
   }
 
@@ -199,20 +205,49 @@ export async function playgroundView(page: Page): Promise<void> {
     }
   }
 
-  function download(): void {
-    const name = /^ *name: *([a-z0-9-]+)/m.exec(editor.text())?.[1] ?? "policy";
-    const address = URL.createObjectURL(new Blob([editor.text()], { type: "application/yaml" }));
-    h("a", { href: address, download: `${name}.yaml` }).click();
+  /** The path of the draft in a patch: that of its file, or a new one that is named after the policy. */
+  function path(): string {
+    return (file || `policies/${title()}.yaml`).replace(/^\/+/, "");
+  }
+
+  function title(): string {
+    return /^metadata:\s*(?:\{\s*|\n +)name: *["']?([a-z0-9.-]+)/m.exec(editor.text())?.[1] ?? "policy";
+  }
+
+  function download(ending: string, content: string): void {
+    const address = URL.createObjectURL(new Blob([content], { type: "text/plain" }));
+    h("a", { href: address, download: `${title()}${ending}` }).click();
     URL.revokeObjectURL(address);
   }
 
-  await check();
-}
+  /** Asks for the new name of what is at an offset, and replaces it everywhere in the draft. */
+  function renamed(offset: number): void {
+    const source = editor.text();
+    const at = codePoints(source, offset);
+    const input = h("input", { size: 24, autocomplete: "off", spellcheck: "false" });
+    const problem = h("div");
+    const end = (): void => { renaming.replaceChildren(); editor.focus(); };
+    const apply = async (): Promise<void> => {
+      try {
+        const found = await post<RenameView>("draft/rename", { text: source, offset: at, name: input.value.trim() });
+        if (!found.places.length) throw new Error(t("nothingToRename"));
+        if (editor.text() !== source) throw new Error(t("changedMeanwhile"));
+        editor.replaceAll(found.places, input.value.trim());
+        end();
+      } catch (error) {
+        problem.replaceChildren(failed(error));
+      }
+    };
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") void apply();
+      if (event.key === "Escape") { event.stopPropagation(); end(); }
+    });
+    renaming.replaceChildren(h("div", { class: "tools" }, h("label", {}, t("newName"), input),
+      h("button", { type: "button", class: "primary", onclick: () => void apply() }, t("rename"))), problem);
+    input.focus();
+  }
 
-function failure(error: unknown): HTMLElement {
-  const faults = error instanceof ApiError ? error.faults : [];
-  return h("div", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error), faults.slice(0, 5).map((each) =>
-    h("div", {}, `${each.line ? t("line", each.line) : ""} ${each.message}`)));
+  await check();
 }
 
 interface Change { pod: string; old?: string | null; new?: string | null; cause?: { plugin: string; rule: string; reason: string } }

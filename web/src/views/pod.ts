@@ -1,13 +1,13 @@
 /** A pod: the decision matrix, scores stacked by plugin, and why. */
 
-import { get } from "../api.ts";
+import { ApiError, get } from "../api.ts";
 import { swatch } from "../chart.ts";
 import { type Child, h } from "../dom.ts";
-import { amount } from "../format.ts";
-import type { MatrixRow, ClusterOverview, PodNodeView, PodView, RecordedDecisionView } from "../models.ts";
+import { amount, short } from "../format.ts";
+import type { MatrixRow, ClusterOverview, EvictionView, PodNodeView, PodView, RecordedDecisionView, WaitingView } from "../models.ts";
 import type { Page } from "../page.ts";
 import { classColour } from "../palette.ts";
-import { nodeLink, podLink, scroll, tree } from "../parts.ts";
+import { later, nodeLink, podLink, scroll, tree } from "../parts.ts";
 import { pastTime } from "../route.ts";
 import { t } from "../texts.ts";
 import { shown } from "../time-axis.ts";
@@ -25,6 +25,7 @@ export async function podView(page: Page): Promise<void> {
   const most = Math.max(1, ...view.rows.map((row) => row.total ?? 0));
   const why = h("section", { class: "panel", "aria-live": "polite", "aria-label": t("why") });
   const body = h("tbody");
+  const queue = h("div");
   let shown = 0;
   const more = h("button", { type: "button", onclick: () => append() });
 
@@ -89,6 +90,8 @@ export async function podView(page: Page): Promise<void> {
     h("p", {}, view.chosen ? h("strong", { class: "good" }, "✓ ", t("wouldRun", view.chosen)) : h("strong", { class: "bad" }, "✗ ", t("noNode")),
       ` · ${t("passedOf", view.passed, view.rows.length)}`, view.node ? ` · ${t("isOn", view.node)}` : null),
     view.message ? h("p", { class: "error" }, view.message) : "",
+    queue,
+    view.node ? h("section", { class: "panel" }, later(t("wouldItBeEvicted"), () => eviction(view.key))) : "",
     h("div", { class: "split open" },
       h("section", { class: "panel", "aria-label": t("matrix") }, h("h2", {}, t("matrix")),
         h("div", { class: "legend" }, view.scorers.map((each, number) => each.weight ? h("span", {}, swatch(classColour(number, "")), `${each.name} ×${each.weight}`) : null)),
@@ -101,6 +104,7 @@ export async function podView(page: Page): Promise<void> {
   );
   append();
   if (pastTime()) await asRecorded(page, key);
+  else if (!view.node) void waiting(view.key).then((found) => { if (page.current) queue.replaceChildren(...found); });
   const node = page.route.query["node"];
   if (node) await explain(node);
   else general();
@@ -114,6 +118,27 @@ async function asRecorded(page: Page, key: string): Promise<void> {
     decision === null ? h("p", { class: "quiet" }, t("noRecordedDecision"))
       : h("p", {}, decision.node === null ? h("strong", { class: "bad" }, `✗ ${t("noNode")}`) : h("span", { class: "good" }, "✓ ", nodeLink(decision.node)),
         ` · ${t("decidedAt", shown(decision.time))} · ${t("byGeneration", decision.generation)} · ${decisionText(decision)}`)));
+}
+
+/** The pod in the queues of running schedulers; nothing without one. */
+async function waiting(key: string): Promise<HTMLElement[]> {
+  try {
+    const view = await get<WaitingView>("waiting", { key });
+    return view.pods.map((each) => h("section", { class: "panel" }, h("h2", {}, t("queued")), h("div", { class: "badges" },
+      [each.part, t("waitsFor", short(Math.round(each.seconds))), `${each.attempts} ${t("attempts")}`,
+        each.backoffSeconds === null ? "" : t("backoff", short(Math.ceil(each.backoffSeconds))), each.nominated ? t("nominated", each.nominated) : "",
+        ...each.plugins, ...each.gates, each.quota, each.gang].filter(Boolean).map((text) => h("span", { class: "badge" }, text))),
+    each.reason ? h("p", {}, each.reason) : "", h("p", { class: "quiet" }, each.server)));
+  } catch (error) {
+    if (error instanceof ApiError) return []; // a console without servers
+    throw error;
+  }
+}
+
+async function eviction(key: string): Promise<HTMLElement[]> {
+  const view = await get<EvictionView>("eviction", { key });
+  return [h("p", {}, h("strong", { class: view.evicted ? "bad" : "good" }, view.evicted ? t("evictedYes") : t("evictedNo"))),
+    tree(view.explanation, ["pod", "choice"])];
 }
 
 async function choose(page: Page): Promise<void> {

@@ -1,33 +1,71 @@
 /** Policies: documents with syntax colours, findings at their place, rules and what they read. */
 
-import { get } from "../api.ts";
-import { h } from "../dom.ts";
-import type { Fault, FileView, PoliciesView, PolicyView } from "../models.ts";
+import { ApiError, get } from "../api.ts";
+import { type Child, h } from "../dom.ts";
+import type { Editor } from "../editor.ts";
+import { short } from "../format.ts";
+import type { AuditView, EvictionsView, Fault, FileView, PoliciesView, PolicyView, RuleRatesView, RuleView } from "../models.ts";
 import type { Page } from "../page.ts";
-import { faultList, scroll } from "../parts.ts";
+import { failed, faultList, later, nodeLink, podLink, scroll } from "../parts.ts";
 import { link } from "../route.ts";
+import { nearest } from "../similar.ts";
 import { t } from "../texts.ts";
 import { changesPanel } from "./changes.ts";
 
+const FRAMEWORKS: Record<string, string> = { SchedulerPlugin: "scheduler", QoSPlugin: "qos", DeschedulerPlugin: "descheduler" };
+const LISTED = 50;
+
 export async function policiesView(page: Page): Promise<void> {
   const view = await get<PoliciesView>("policies");
-  const name = page.route.query["name"] ?? view.policies[0]?.name ?? "";
-  const policy = view.policies.find((each) => each.name === name && (!page.route.query["kind"] || each.kind === page.route.query["kind"]));
-  const list = h("ul", { class: "list" }, view.policies.map((each) => h("li", {}, h("a", {
-    href: link("policies", { name: each.name, kind: each.kind }), "aria-current": each === policy ? "true" : null,
-  }, each.name, badge(view.faults, each), h("br"), h("small", {}, each.kind)))));
+  const { name: wanted, kind } = page.route.query;
+  const name = wanted ?? view.policies[0]?.name ?? "";
+  const policy = view.policies.find((each) => each.name === name && (!kind || each.kind === kind));
+  const marks = new Map<string, HTMLElement>();
+  const list = h("ul", { class: "list" }, view.policies.map((each) => {
+    const mark = h("span");
+    marks.set(`${FRAMEWORKS[each.kind]}/${each.name}`, mark);
+    return h("li", {}, h("a", {
+      href: link("policies", { name: each.name, kind: each.kind }), "aria-current": each === policy ? "true" : null,
+    }, each.name, badge(view.faults, each), mark, h("br"), h("small", {}, each.kind)));
+  }));
   const detail = h("div");
+  const auditing = h("section", { class: "panel" });
   page.show(h("h1", {}, t("policies")), changesPanel(page),
-    h("div", { class: "policies" }, h("nav", { "aria-label": t("policies"), class: "panel" }, list), detail));
+    h("div", { class: "policies" }, h("div", {}, h("nav", { "aria-label": t("policies"), class: "panel" }, list), auditing), detail));
   const chosen = list.querySelector<HTMLElement>("[aria-current]");
   if (chosen) list.scrollTop = chosen.offsetTop - list.offsetTop - list.clientHeight / 2;
-  const orphans = view.faults.filter((each) => !view.policies.some((other) => other.file === each.file));
-  if (!policy) {
-    detail.replaceChildren(h("p", {}, t("choosePolicy")), orphans.length ? faultList(orphans, () => undefined) : "");
-    return;
-  }
+  const shown = policy ? await policyDetail(page, view, policy, detail) : choose(view, wanted ?? "", kind ?? "", detail);
+  audits(auditing, (audit) => {
+    for (const each of audit.findings) marks.get(`${each.framework}/${each.policy}`)?.replaceChildren(
+      h("span", { class: `badge ${each.level === "warning" ? "warn" : "quiet"}` }, t("withoutEffect")));
+    shown?.(audit);
+  });
+}
+
+/** Says that there is no such policy, with the nearest name, or asks to choose one. */
+function choose(view: PoliciesView, name: string, kind: string, detail: HTMLElement): null {
+  const near = name ? nearest(name, view.policies.map((each) => each.name)) : undefined;
+  const orphans = orphansOf(view);
+  detail.replaceChildren(
+    name ? h("p", { class: "error", role: "alert" }, t("noPolicy", kind ? `${kind} ${name}` : name), " ",
+      near ? h("span", {}, t("didYouMean"), " ", h("a", { href: link("policies", { name: near }) }, near)) : null) : "",
+    h("p", {}, t("choosePolicy")), orphans.length ? faultList(orphans, () => undefined) : "");
+  return null;
+}
+
+/** Findings of files without a policy. */
+function orphansOf(view: PoliciesView): Fault[] {
+  return view.faults.filter((each) => !view.policies.some((other) => other.file === each.file));
+}
+
+async function policyDetail(page: Page, view: PoliciesView, policy: PolicyView, detail: HTMLElement): Promise<(audit: AuditView) => void> {
   const [file, { openEditor }] = await Promise.all([get<FileView>("file", { name: policy.file }), import("../editor.ts")]);
   const holder = h("div", { class: "editor short" });
+  const rules = h("div");
+  const audited = h("div");
+  const readers = h("div", { "aria-live": "polite" });
+  const evicted = policy.kind === "DeschedulerPlugin" ? evictions(policy) : "";
+  const users = view.policies.filter((each) => policy.kind === "PolicyParams" && each.paramsFrom.includes(policy.name));
   detail.replaceChildren(
     h("section", { class: "panel" }, h("h2", {}, policy.name), policy.description ? h("p", {}, policy.description) : "",
       h("div", { class: "badges" }, [policy.kind, policy.enforcement, policy.points.join(", "), ...policy.profiles.map((each) => `${t("profile")} ${each}`),
@@ -35,20 +73,130 @@ export async function policiesView(page: Page): Promise<void> {
       view.pairs && policy.kind === "SchedulerPlugin" ? h("p", { class: "quiet" }, t("refuses", policy.refuses, view.pairs)) : "",
       h("p", {}, h("a", { href: link("playground", { file: policy.file }) }, t("openPlayground"))),
       h("p", { class: "quiet" }, `${policy.file}`), holder,
-      h("h3", {}, t("findings")), faultList([...file.faults, ...orphans], (fault) => editor.reveal(fault.line, fault.column))),
-    policy.rules.length ? h("section", { class: "panel" }, h("h3", {}, t("rules")), scroll(t("rules"), h("table", {}, h("thead", {}, h("tr", {},
-      h("th", {}, t("point")), h("th", {}, t("name")), h("th", {}, t("expression")))),
-    h("tbody", {}, policy.rules.map((rule) => h("tr", {}, h("td", {}, rule.point), h("td", {}, h("button", { class: "icon", type: "button",
-      onclick: () => editor.reveal(rule.line, rule.column) }, rule.name || t("line", rule.line))), h("td", {}, h("code", {}, rule.expression)))))))) : "",
-    policy.reads.length ? h("section", { class: "panel" }, h("h3", {}, t("reads")), h("div", { class: "badges" },
-      policy.reads.map((each) => h("span", { class: "badge mono" }, each)))) : "",
-    Object.keys(policy.params).length ? h("section", { class: "panel" }, h("h3", {}, t("params")), h("dl", { class: "pairs" },
-      Object.entries(policy.params).flatMap(([key, value]) => [h("dt", {}, key), h("dd", { class: "mono" }, JSON.stringify(value))]))) : "",
+      h("h3", {}, t("findings")), faultList([...file.faults, ...orphansOf(view)], (fault) => editor.reveal(fault.line, fault.column)), audited),
+    policy.rules.length ? h("section", { class: "panel" }, h("h3", {}, t("rules")), rules) : "",
+    evicted,
+    policy.reads.length ? h("section", { class: "panel" }, h("h3", {}, t("reads")), h("p", { class: "quiet" }, t("readsHint")),
+      h("div", { class: "badges" }, policy.reads.map((each) => h("button", { class: "badge mono", type: "button",
+        onclick: () => readers.replaceChildren(readersOf(view, each)) }, each))), readers) : "",
+    Object.keys(policy.params).length || policy.paramsFrom.length ? h("section", { class: "panel" }, h("h3", {}, t("params")),
+      policy.paramsFrom.length ? h("p", {}, t("paramsFrom"), " ", policy.paramsFrom.map((each) =>
+        h("a", { href: link("policies", { name: each, kind: "PolicyParams" }) }, each))) : "",
+      h("dl", { class: "pairs" }, Object.entries(policy.params).flatMap(([key, value]) => [h("dt", {}, key),
+        h("dd", {}, h("code", {}, JSON.stringify(value)), " ", h("small", { class: "quiet" }, readBy(policy, users, key)))])),
+      users.length ? h("p", {}, t("usedBy"), " ", users.map((each) => h("span", {}, policyLink(each), " "))) : "") : "",
   );
-  const editor = openEditor(holder, file.text, { readOnly: true, label: policy.file });
+  const editor: Editor = openEditor(holder, file.text, { readOnly: true, label: policy.file });
   page.closing(() => editor.close());
   editor.mark(file.faults);
   editor.reveal(policy.line, 1, false);
+  let rates: RuleRatesView | null = null;
+  let audit: AuditView | null = null;
+  const paint = (): void => rules.replaceChildren(ruleTable(policy, editor, audit, rates));
+  paint();
+  void ratesOf(policy).then((found) => { rates = found; if (found && page.current) paint(); });
+  return (found) => {
+    audit = found;
+    paint();
+    const mine = found.findings.filter((each) => each.policy === policy.name && each.framework === FRAMEWORKS[policy.kind]);
+    audited.replaceChildren(...mine.map((each) => h("div", { class: `finding ${each.level}` }, h("strong", {}, `${each.finding} `),
+      each.rule ? h("code", {}, each.rule) : null, ` ${each.message}`,
+      each.examples.length ? h("small", { class: "quiet" }, ` ${each.examples.join(", ")}`) : null)));
+  };
+}
+
+/** The rates that running servers report; null without one. */
+async function ratesOf(policy: PolicyView): Promise<RuleRatesView | null> {
+  try {
+    const found = await get<RuleRatesView>("rule-rates", { policy: policy.name });
+    return found.known ? found : null;
+  } catch (error) {
+    if (error instanceof ApiError) return null; // a console without servers
+    throw error;
+  }
+}
+
+function ruleTable(policy: PolicyView, editor: Editor, audit: AuditView | null, rates: RuleRatesView | null): HTMLElement {
+  const tallies = audit?.policies.find((each) => each.policy === policy.name && each.framework === FRAMEWORKS[policy.kind])?.rules ?? [];
+  const tally = (rule: RuleView): Child => {
+    const found = tallies.find((each) => each.rule === rule.name && each.point === rule.point);
+    return found ? `${short(found.evaluated)} / ${short(found.refused)} / ${short(found.failed)}` : "";
+  };
+  const rate = (rule: RuleView): Child => {
+    const found = rates?.rules.find((each) => each.rule === rule.name && each.point === rule.point);
+    return found ? `${short(found.evaluations)}${found.errors ? ` (${t("errors", short(found.errors))})` : ""}` : "";
+  };
+  return scroll(t("rules"), h("table", {}, h("thead", {}, h("tr", {},
+    h("th", {}, t("point")), h("th", {}, t("name")), h("th", {}, t("expression")), h("th", {}, t("reads")),
+    tallies.length ? h("th", { class: "number" }, t("tally")) : null,
+    rates ? h("th", { class: "number" }, t("evaluatedIn", Math.round(rates.seconds / 60))) : null)),
+  h("tbody", {}, policy.rules.map((rule) => h("tr", {}, h("td", {}, rule.point), h("td", {}, h("button", { class: "icon", type: "button",
+    onclick: () => editor.reveal(rule.line, rule.column) }, rule.name || t("line", rule.line))), h("td", {}, h("code", {}, rule.expression)),
+  h("td", {}, h("small", { class: "quiet mono" }, rule.reads.join(" "))),
+  tallies.length ? h("td", { class: "number" }, tally(rule)) : null, rates ? h("td", { class: "number" }, rate(rule)) : null)))));
+}
+
+function policyLink(policy: PolicyView): HTMLElement {
+  return h("a", { href: link("policies", { name: policy.name, kind: policy.kind }) }, policy.name);
+}
+
+/** The policies that read a path, and their rules. */
+function readersOf(view: PoliciesView, path: string): HTMLElement {
+  const found = view.policies.filter((each) => each.reads.includes(path));
+  return h("div", {}, h("h4", {}, t("readersOf", path)), h("ul", {}, found.map((each) => h("li", {}, policyLink(each), " ",
+    h("small", { class: "quiet" }, each.rules.filter((rule) => rule.reads.includes(path)).map((rule) => rule.name || rule.point).join(", "))))));
+}
+
+/** The rules that read a param, of the policy and of those that take params from it. */
+function readBy(policy: PolicyView, users: readonly PolicyView[], param: string): string {
+  const rules = [policy, ...users].flatMap((each) => each.rules.filter((rule) =>
+    rule.reads.some((path) => path === `params.${param}` || path.startsWith(`params.${param}.`))).map((rule) => rule.name || rule.point));
+  return rules.length ? t("readByRules", Array.from(new Set(rules)).join(", ")) : "";
+}
+
+/** Runs the audit when it is wanted: on a large cluster it takes seconds. */
+function audits(panel: HTMLElement, done: (audit: AuditView) => void): void {
+  const result = h("div", { "aria-live": "polite" });
+  const button = h("button", { type: "button", onclick: () => void run() }, t("audit"));
+  panel.replaceChildren(h("h2", {}, t("auditTitle")), h("p", { class: "quiet" }, t("auditHint")), button, result);
+
+  async function run(): Promise<void> {
+    button.disabled = true;
+    result.replaceChildren(h("p", { class: "quiet" }, t("loading")));
+    try {
+      const found = await get<AuditView>("audit");
+      const warnings = found.findings.filter((each) => each.level === "warning").length;
+      result.replaceChildren(
+        h("p", { class: warnings ? "warn" : "good" }, t("auditFound", warnings, found.findings.length - warnings)),
+        ...found.findings.filter((each) => !each.policy).map((each) => h("div", { class: `finding ${each.level}` }, each.message)));
+      done(found);
+    } catch (error) {
+      result.replaceChildren(failed(error));
+    } finally {
+      button.disabled = false;
+    }
+  }
+}
+
+/** The evictions that a descheduling policy plans now, and the pods that it spares, by reason. */
+function evictions(policy: PolicyView): HTMLElement {
+  return h("section", { class: "panel" }, later(t("wouldEvict"), async () => {
+    const found = await get<EvictionsView>("evictions");
+    const evicted = found.evicted.filter((each) => each.plugin === policy.name);
+    const spared = found.spared.filter((each) => each.plugin === policy.name);
+    return [
+      found.error ? h("p", { class: "error" }, found.error) : "",
+      found.plugins.includes(policy.name) || evicted.length || spared.length ? "" : h("p", { class: "quiet" }, t("inNoProfile")),
+      h("p", {}, t("evictedCount", evicted.length)),
+      evicted.length ? scroll(t("wouldEvict"), h("table", {}, h("tbody", {}, evicted.slice(0, LISTED).map((each) => h("tr", {},
+        h("td", {}, podLink(each.pod)), h("td", {}, nodeLink(each.node)), h("td", {}, each.reason)))))) : "",
+      spared.length ? scroll(t("spared"), h("table", {}, h("thead", {}, h("tr", {}, h("th", { class: "number" }, t("spared")),
+        h("th", {}, t("why")), h("th", {}, t("example")))), h("tbody", {}, spared.map((each) => h("tr", {},
+        h("td", { class: "number" }, short(each.pods)),
+        h("td", {}, `${each.stoppedBy && each.stoppedBy !== policy.name ? `${each.stoppedBy}: ` : ""}${each.reason}`),
+        h("td", {}, podLink(each.example))))))) : "",
+    ];
+  }));
 }
 
 function badge(faults: readonly Fault[], policy: PolicyView): HTMLElement | null {
