@@ -142,7 +142,7 @@ export async function playgroundView(page: Page): Promise<void> {
       if (found.verdicts) {
         const classes = [t("verdictPasses"), ...found.verdicts.rules];
         const colours: ColourView = { expression: "verdicts", type: "", numbers: [], lowest: null, highest: null, classes,
-          codes: found.verdicts.refusedBy.map((rule) => rule + 1), failed: 0, failure: "" };
+          codes: found.verdicts.refusedBy.map((rule) => rule + 1), failed: 0, failure: "", layout: map.layout };
         verdictMap.show(map, colours);
       }
     } catch (error) {
