@@ -70,7 +70,7 @@ def evictions_view(state: ConsoleState) -> EvictionsView:
         evicted=evicted[:_MOST_EVICTIONS], evicted_left_out=max(0, len(evicted) - _MOST_EVICTIONS),
         spared=[SparedPods(plugin=plugin, stopped_by=by, reason=why, pods=len(pods), example=pods[0])
                 for (plugin, by, why), pods in reasons[:_MOST_REASONS]],
-        error=shortened(cycle.result.error))
+        failure=shortened(cycle.result.error))
 
 
 def planned(outcome: EvictionOutcome) -> PlannedEviction:

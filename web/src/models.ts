@@ -260,7 +260,7 @@ export interface EvictionsView {
   evicted: PlannedEviction[];
   evictedLeftOut: number;
   spared: SparedPods[];
-  error: string;
+  failure: string;
 }
 
 /** Candidates that a cycle would not evict, for one reason. */

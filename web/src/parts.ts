@@ -10,7 +10,9 @@ type Json = Record<string, unknown>;
 
 /** Kinds of findings that are headings over others. */
 const HEADINGS = new Set(["errors", "changes", "scores", "filters", "refusals", "waiting", "idle", "vetoes", "proof"]);
-const CLASSES: Record<string, string> = { refused: "bad", error: "bad", passed: "good", watched: "warn" };
+const CLASSES: Record<string, string> = {
+  refused: "bad", error: "bad", passed: "good", watched: "warn", vetoes: "bad", failed: "bad", evicts: "bad", loop: "bad", allows: "good", helps: "good",
+};
 
 /** A tree of findings, as explanations have them, without findings of some kinds. */
 export function tree(finding: Json, without: readonly string[] = []): HTMLElement {
@@ -26,7 +28,7 @@ function items(finding: Json, without: readonly string[]): Child[] {
   if (rows.length) below.unshift(h("li", {}, table(rows)));
   if (!text) return below;
   if (!below.length && HEADINGS.has(String(finding["kind"]))) return [];
-  const outcome = typeof finding["outcome"] === "string" ? finding["outcome"] : "";
+  const outcome = [finding["outcome"], finding["state"]].find((each) => typeof each === "string") as string | undefined ?? "";
   const mark = outcome ? h("span", { class: `mark ${CLASSES[outcome] ?? ""}` }, outcome) : null;
   const heading = below.length && !outcome;
   return [h("li", {}, h("span", { class: heading ? "head" : "" }, mark, text), below.length ? h("ul", { class: "tree" }, below) : null)];

@@ -34,7 +34,7 @@ class EvictionsView(Model, frozen=True, kw_only=True, rename="camel"):
     evicted_left_out: int
     spared: list[SparedPods]
     """The commonest reasons first."""
-    error: str
+    failure: str
     """The reason why the cycle ended early; empty if it completed."""
 
 

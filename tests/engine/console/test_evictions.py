@@ -8,6 +8,7 @@ from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.console.audits import audit_view
 from koordpolicy.engine.console.evictions import eviction_view, evictions_view
+from koordpolicy.engine.console.models import VIEWS
 from koordpolicy.engine.console.models.evictions import PlannedEviction
 from koordpolicy.engine.console.node_policies import node_policies
 from koordpolicy.engine.console.nodes import node_view
@@ -129,3 +130,7 @@ def test_an_eviction_is_planned_for_a_pod_that_its_workload_replaces(policies_of
     assert evictions_view(state).evicted == [planned]
     assert eviction_view(state, "shop/web-9").evicted
     assert node_policies(state, "hot").evicted == [planned]
+
+
+def test_no_answer_but_a_refusal_has_an_error():
+    assert [view.__name__ for view in VIEWS if "error" in view.__struct_fields__] == ["RefusalView"]

@@ -9,6 +9,8 @@ import { link } from "../route.ts";
 import { t } from "../texts.ts";
 
 const SHOWN = 200;
+/** The number of pending pods up to which they are shown without being asked for. */
+const FEW = 12;
 
 export async function nodePanel(panel: HTMLElement, name: string, close: () => void): Promise<void> {
   panel.dataset["node"] = name;
@@ -34,18 +36,18 @@ export async function nodePanel(panel: HTMLElement, name: string, close: () => v
       h("td", {}, each.resource, bars(each.allocatable, each.requested, each.used)),
       h("td", { class: "number" }, amount(each.requested, each.unit)), h("td", { class: "number" }, amount(each.used, each.unit)),
       h("td", { class: "number" }, amount(each.allocatable, each.unit))))))),
-    h("h3", {}, t("pendingHere")),
-    view.opinions.length === 0 ? h("p", { class: "quiet" }, "–") : h("table", {}, h("tbody", {}, view.opinions.map((each) => h("tr", {},
-      h("td", {}, podLink(each.pod)),
-      h("td", {}, each.passed ? h("span", { class: "good" }, `✓ ${t("passes")}`)
-        : h("span", {}, h("span", { class: "bad" }, `✗ ${each.plugin}${each.rule ? ` (${each.rule})` : ""}`), ` ${each.reason}`)))))),
-    view.opinionsLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.opinionsLeftOut)) : "",
     later(t("policiesSay"), () => opinions(view.name)),
     view.devices.length ? h("details", { open: true }, h("summary", {}, t("devices", view.devices.length), view.deviceModel ? ` ${view.deviceModel}` : ""),
       scroll(t("devices", view.devices.length), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("resource")), h("th", { class: "number" }, t("free")),
         h("th", {}, t("held")))), h("tbody", {}, view.devices.map((each) => h("tr", {}, h("td", {}, `${each.type} ${each.minor}`,
         each.healthy ? null : h("span", { class: "bad" }, ` ✗ ${t("unhealthy")}`), each.free === null ? null : bars(100, 100 - each.free, null)),
       h("td", { class: "number" }, each.free === null ? "–" : amount(each.free, "%")), h("td", {}, each.pods.map((key) => h("div", {}, podLink(key)))))))))) : "",
+    h("details", { open: view.opinions.length <= FEW }, h("summary", {}, `${t("pendingHere")} (${view.opinions.length + view.opinionsLeftOut})`),
+    view.opinions.length === 0 ? h("p", { class: "quiet" }, "–") : h("table", {}, h("tbody", {}, view.opinions.map((each) => h("tr", {},
+      h("td", {}, podLink(each.pod)),
+      h("td", {}, each.passed ? h("span", { class: "good" }, `✓ ${t("passes")}`)
+        : h("span", {}, h("span", { class: "bad" }, `✗ ${each.plugin}${each.rule ? ` (${each.rule})` : ""}`), ` ${each.reason}`)))))),
+    view.opinionsLeftOut ? h("p", { class: "quiet" }, t("moreLeftOut", view.opinionsLeftOut)) : ""),
     h("h3", {}, t("podsHere", view.pods.length)),
     h("table", {}, h("tbody", {}, view.pods.slice(0, SHOWN).map((each) => h("tr", {}, h("td", {}, podLink(each.key)),
       h("td", {}, each.qosClass), h("td", { class: "number" }, amount(each.requests["cpu"] ?? 0, "milli-cores")),

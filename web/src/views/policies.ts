@@ -36,8 +36,11 @@ export async function policiesView(page: Page): Promise<void> {
   if (chosen) list.scrollTop = chosen.offsetTop - list.offsetTop - list.clientHeight / 2;
   const shown = policy ? await policyDetail(page, view, policy, detail) : choose(view, wanted ?? "", kind ?? "", detail);
   audits(auditing, (audit) => {
-    for (const each of audit.findings) marks.get(`${each.framework}/${each.policy}`)?.replaceChildren(
-      h("span", { class: `badge ${each.level === "warning" ? "warn" : "quiet"}` }, t("withoutEffect")));
+    for (const mark of marks.values()) mark.replaceChildren();
+    for (const each of audit.findings) { // warnings come first, and one word is enough for the list
+      const mark = marks.get(`${each.framework}/${each.policy}`);
+      if (!mark?.hasChildNodes()) mark?.append(h("span", { class: `badge ${each.level === "warning" ? "warn" : "quiet"}` }, each.finding));
+    }
     shown?.(audit);
   });
 }
@@ -185,7 +188,7 @@ function evictions(policy: PolicyView): HTMLElement {
     const evicted = found.evicted.filter((each) => each.plugin === policy.name);
     const spared = found.spared.filter((each) => each.plugin === policy.name);
     return [
-      found.error ? h("p", { class: "error" }, found.error) : "",
+      found.failure ? h("p", { class: "error" }, found.failure) : "",
       found.plugins.includes(policy.name) || evicted.length || spared.length ? "" : h("p", { class: "quiet" }, t("inNoProfile")),
       h("p", {}, t("evictedCount", evicted.length)),
       evicted.length ? scroll(t("wouldEvict"), h("table", {}, h("tbody", {}, evicted.slice(0, LISTED).map((each) => h("tr", {},
