@@ -16,13 +16,14 @@ const COLOURS: Record<string, string> = { changes: "good", changed: "good", comp
 export function changesPanel(page: Page): HTMLElement {
   const holder = h("div", { class: "changes" });
   void (async (): Promise<void> => {
-    try {
-      const session = await get<Session>("session");
-      if (page.current && session.mayChange) await overview(holder);
-    } catch (error) {
-      holder.replaceChildren(failure(error));
-    }
-  })();
+    const session = await get<Session>("session");
+    if (!page.current || !session.mayChange) return;
+    const inside = h("div");
+    const details = h("details", { class: "panel", ontoggle: () => {
+      if (details.open && !inside.hasChildNodes()) overview(inside).catch((error: unknown) => inside.replaceChildren(failure(error)));
+    } }, h("summary", {}, h("h2", {}, t("changeTitle"))), inside);
+    holder.append(details);
+  })().catch((error: unknown) => holder.replaceChildren(failure(error)));
   return holder;
 }
 
@@ -36,7 +37,7 @@ async function overview(holder: HTMLElement): Promise<void> {
   const show = (name: Key, change: () => Change): HTMLElement => h("button", { type: "button", onclick: (event: Event) => {
     if ([decisions, differing].every((input) => input.reportValidity())) void plan(holder, outlet, event.currentTarget as HTMLButtonElement, change());
   } }, t(name));
-  holder.replaceChildren(h("section", { class: "panel", "aria-label": t("changeTitle") }, h("h2", {}, t("changeTitle")),
+  holder.replaceChildren(h("section", { "aria-label": t("changeTitle") },
     scroll(t("changeServers"), h("table", {}, h("thead", {}, h("tr", {}, (["changeServer", "changeActive", "changeShadow", "changeCompared"] as Key[]).map((each) => h("th", {}, t(each))))),
       h("tbody", {}, view.servers.map(serverRow)))),
     h("h3", {}, t("changePromote")), h("p", { class: "quiet" }, t("changePromoteHint")),

@@ -1,0 +1,213 @@
+"""Changes through the console in a browser: from typing a policy to its promotion on a running extender, and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from koordpolicy.engine.client.server_calls import Caller
+
+from .scheduler_process import GRACE_S, until
+from .test_console import AXE, OPTIONS, PATIENCE_MS, ROOT, SCREENSHOTS, chromium, shown, watched
+from .test_extender import call, passing
+
+pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+
+ADMIN, ANA, BEN = (f"a-token-of-the-tests-{name}" for name in ("admin", "ana", "ben"))
+CLUSTER = str(ROOT / "examples" / "cluster")
+NODES = ("general-01", "general-02", "batch-01")
+POLICY = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata:
+  name: not-in-batch
+spec:
+  filter:
+  - name: pool
+    expression: "true"
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
+        yield opened
+        opened.close()
+
+
+@contextmanager
+def process(log: Path, *command: str) -> Iterator[str]:
+    """A process of the command; yields the URL that is the last word of its first line."""
+    with log.open("w") as errors, subprocess.Popen(
+            [sys.executable, "-m", "koordpolicy", *command], stdout=subprocess.PIPE, stderr=errors, text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"}) as running:
+        try:
+            assert running.stdout is not None
+            line = running.stdout.readline()
+            assert line, log.read_text()
+            yield line.split()[-1].rstrip("/")
+        finally:
+            running.send_signal(signal.SIGTERM)
+            ended = running.wait(GRACE_S)
+    assert ended == 0, log.read_text()
+
+
+@contextmanager
+def extender(directory: Path, name: str) -> Iterator[str]:
+    """A running extender with its own policies and those of `shadow`."""
+    (directory / name).mkdir()
+    (directory / name / "policy.yaml").write_text(POLICY)
+    with process(directory / f"{name}.log", "scheduler", "--extender", "--bind", "127.0.0.1:0", "--cluster", CLUSTER,
+                 "--policies", str(directory / name), "--shadow", str(directory / "shadow"), "--shadow-share", "1",
+                 "--admin-token-file", str(directory / "token")) as url:
+        until(lambda: Caller().ask(url, "/status").data.get("ready"))
+        yield url
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "shadow").mkdir()
+    (tmp_path / "token").write_text(ADMIN)
+    (tmp_path / "tokens.csv").write_text(f"{ANA},ana,operator\n{BEN},ben\n")
+    return tmp_path
+
+
+@contextmanager
+def console(directory: Path, servers: list[str], *users: str) -> Iterator[str]:
+    with process(directory / "console.log", "console", "--cluster", CLUSTER, "--policies", str(directory / "one"),
+                 "--bind", "127.0.0.1:0", "--allow-changes", "--endpoints", ",".join(servers),
+                 "--admin-token-file", str(directory / "token"), "--audit-log", str(directory / "audit.log"),
+                 *users) as url:
+        yield url
+
+
+def sign_in(page: Page, url: str, token: str, view: str) -> None:
+    page.goto(f"{url}/#/{view}")
+    page.get_by_label("Token").fill(token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main:not([aria-busy]) h1")
+
+
+def opened(page: Page) -> Locator:
+    """Open the panel of changes by the keyboard."""
+    page.get_by_role("heading", name="Change running servers").locator("..").focus()
+    page.keyboard.press("Enter")
+    return page.get_by_role("region", name="Change running servers")
+
+
+def typed(page: Page, text: str) -> None:
+    """Write a policy into the editor of the playground, in place of what is there."""
+    page.get_by_role("textbox", name="Policy and tests (YAML)").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Backspace")  # over a selection Chromium would write with styles, which the page forbids
+    page.keyboard.insert_text(text)
+
+
+def entries(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "audit.log").read_text().splitlines()]
+
+
+def compared(url: str, count: int) -> None:
+    """Let kube-scheduler's calls arrive until so many of them were compared with the shadow."""
+    until(lambda: passing(url, NODES) and call(url, "/status")["shadow"]["decisions"] >= count)
+
+
+def test_a_policy_is_typed_exported_promoted_on_running_extenders_and_rolled_back(browser, directory: Path):
+    with extender(directory, "one") as one, extender(directory, "two") as two, (
+            console(directory, [one, two], "--tokens", str(directory / "tokens.csv"))) as url, (
+            watched(browser, permitted="401")) as page:
+        sign_in(page, url, ANA, "playground")
+        typed(page, POLICY.replace('"true"', "node.metadata.name.startsWith('general')"))
+        page.wait_for_selector("[data-checked]")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Download").click()
+        download.value.save_as(directory / "next.yaml")
+        (directory / "next.yaml").rename(directory / "shadow" / "policy.yaml")
+        for server in (one, two):
+            until(lambda server=server: call(server, "/status")["shadow"]["ready"])
+            assert passing(server, NODES) == list(NODES)
+            compared(server, 3)
+
+        shown(page, f"{url}/#/policies")
+        panel = opened(page)
+        expect(panel.get_by_role("row")).to_have_count(3)
+        panel.get_by_role("button", name="Show what a promotion would change").click()
+        expect(panel.get_by_text(re.compile("decisions differ, and at most 0.1 % may")).first).to_be_visible()
+        expect(panel.get_by_text("Nothing would be changed.")).to_be_visible()
+        panel.get_by_label("compared at least").fill("3")
+        panel.get_by_label("differ at most, in %").fill("100")
+        panel.get_by_role("button", name="Show what a promotion would change").focus()
+        page.keyboard.press("Enter")
+        expect(panel.get_by_role("heading", name="A promotion would change")).to_be_focused()
+        expect(panel.locator(".diff .removed").first).to_have_text(re.compile(r"^- +expression: \"true\"\n$"))
+        expect(panel.locator(".diff .added").first).to_contain_text("startsWith('general')")
+        if SCREENSHOTS:
+            page.screenshot(path=Path(SCREENSHOTS) / "changes.png", full_page=True)
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
+        assert not (directory / "audit.log").read_text()
+
+        panel.get_by_role("button", name=re.compile(r"Promote on 2 of 2 servers: [0-9a-f]{12}")).click()
+        result = page.get_by_role("status", name="Result of the change")
+        expect(result.get_by_role("heading")).to_have_text("All servers were changed")
+        for server in (one, two):
+            assert call(server, "/status")["generation"] == 2
+            assert passing(server, NODES) == ["general-01", "general-02"]
+        begin, end = entries(directory)
+        assert (begin["user"], begin["action"], begin["phase"], [each["endpoint"] for each in begin["servers"]]) == (
+            "ana", "promote", "begin", [one, two])
+        assert (end["outcome"], end["id"], end["confirm"]) == ("complete", begin["id"], begin["confirm"])
+
+        panel.get_by_label("to the generation").select_option(index=1)
+        panel.get_by_role("button", name="Show what a rollback would change").click()
+        panel.get_by_role("button", name=re.compile("Roll back 2 of 2 servers")).click()
+        expect(result.get_by_text("generation 3").first).to_be_visible()
+        expect(panel.get_by_text("generation 1 was brought back, until the directory changes")).to_have_count(2)
+        assert passing(one, NODES) == passing(two, NODES) == list(NODES)
+        assert [each["action"] for each in entries(directory)] == ["promote"] * 2 + ["rollback"] * 2
+
+
+def test_a_change_in_between_is_refused_and_a_viewer_sees_no_panel(browser, directory: Path):
+    (directory / "shadow" / "policy.yaml").write_text(POLICY.replace('"true"', "nodeInfo.pods < 50"))
+    with extender(directory, "one") as one, console(
+            directory, [one], "--tokens", str(directory / "tokens.csv")) as url:
+        compared(one, 1)
+        with watched(browser, permitted="401|409") as page:
+            sign_in(page, url, ANA, "policies")
+            panel = opened(page)
+            panel.get_by_label("compared at least").fill("1")
+            panel.get_by_role("button", name="Show what a promotion would change").click()
+            confirm = panel.get_by_role("button", name=re.compile("Promote on 1 of 1 servers"))
+            expect(confirm).to_be_visible()
+            before = call(one, "/status")["shadow"]["hash"]
+            (directory / "next.yaml").write_text(POLICY.replace('"true"', "nodeInfo.pods < 60"))
+            (directory / "next.yaml").rename(directory / "shadow" / "policy.yaml")
+            until(lambda: call(one, "/status")["shadow"]["hash"] != before)
+            compared(one, 1)
+            confirm.click()
+            expect(panel.get_by_role("alert")).to_contain_text("are not as they were shown: nothing was changed")
+        assert call(one, "/status")["generation"] == 1
+        assert not (directory / "audit.log").read_text()
+        with watched(browser, permitted="401|403") as page:
+            sign_in(page, url, BEN, "policies")
+            expect(page.get_by_role("heading", level=1)).to_have_text("Policies")
+            page.wait_for_load_state("networkidle")
+            expect(page.get_by_text("Change running servers")).to_have_count(0)
+            answer = page.evaluate("""async (token) => (await fetch("/api/v1/changes/plan", {method: "POST",
+                headers: {"Content-Type": "application/json", Authorization: `Bearer ${token}`},
+                body: '{"action": "rollback"}'})).status""", BEN)
+            assert answer == 403
