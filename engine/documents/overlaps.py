@@ -19,11 +19,27 @@ def _required_values(selector: LabelSelector) -> dict[str, frozenset[str]]:
     return found
 
 
+def _excluded_values(selector: LabelSelector, key: str) -> frozenset[str]:
+    return frozenset[str]().union(*(each.values for each in selector.match_expressions
+                                    if each.key == key and each.operator is SelectorOperator.NOT_IN))
+
+
+def _requires_absence(selector: LabelSelector, key: str) -> bool:
+    return any(each.key == key and each.operator is SelectorOperator.DOES_NOT_EXIST
+               for each in selector.match_expressions)
+
+
 def _selectors_apart(first: LabelSelector | None, second: LabelSelector | None) -> bool:
     if first is None or second is None:
         return False
     one, other = _required_values(first), _required_values(second)
-    return any(not one[key] & other[key] for key in one.keys() & other.keys())
+    for key in one.keys() | other.keys():
+        values = one[key] & other[key] if key in one and key in other else one.get(key) or other[key]
+        if not values - _excluded_values(first, key) - _excluded_values(second, key):
+            return True
+        if _requires_absence(first, key) or _requires_absence(second, key):
+            return True
+    return False
 
 
 def nodes_meet(first: NodeMatch | None, second: NodeMatch | None) -> bool:

@@ -114,7 +114,8 @@ def _new_authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePri
         x509.BasicConstraints(ca=True, path_length=0), critical=True).add_extension(
         x509.KeyUsage(
             key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False,
-            key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False), critical=True)
+            key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+            decipher_only=False), critical=True)
     return builder.sign(key, hashes.SHA256()), key
 
 

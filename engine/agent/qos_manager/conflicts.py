@@ -40,6 +40,8 @@ SHARED: Final[Mapping[frozenset[str], str]] = {
 _ROLES: Final[Mapping[str, str]] = {"suppressCPU": "BECPUSuppress", "cpuBurst": "CPUBurst"}
 """The strategies in whose place documents act, by the key of the action: for `SHARED`."""
 _BELOW_PODS: Final = (Subject.POD, Subject.CONTAINER)
+_OF_PODS: Final = "cpuBurst"
+"""The action that is of the pods of its subject, whatever that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class FileWriter:
     action: str = ""
     spec: QoSSpec | None = None
     span: Span | None = None
+    per_pod: bool = False
+    """True if it writes files of matched pods and their containers only."""
 
     def __str__(self) -> str:
         return f"action `{self.action}` of `{self.plugin}`" if self.action else f"`{self.plugin}`"
@@ -84,7 +88,7 @@ def document_writers(compiled: CompiledQoS) -> tuple[FileWriter, ...]:
         if files:
             found.append(FileWriter(
                 compiled.name, _ROLES.get(kind.key, compiled.name), files, action.name, compiled.spec, action.span,
-            ))
+                per_pod=compiled.spec.for_each in _BELOW_PODS or kind.key == _OF_PODS))
     return tuple(found)
 
 
@@ -98,7 +102,7 @@ def conflicts(writers: Iterable[FileWriter]) -> Iterator[tuple[FileWriter, FileW
         names = frozenset((first.plugin, second.plugin))
         if len(names) == 1 or names in seen or frozenset((first.role, second.role)) in SHARED:
             continue
-        if first.spec is not None and second.spec is not None and not _meet(first.spec, second.spec):
+        if not _meet(first, second):
             continue
         file = first_shared(first.files, second.files)
         if file:
@@ -106,12 +110,14 @@ def conflicts(writers: Iterable[FileWriter]) -> Iterator[tuple[FileWriter, FileW
             yield (first, second, file) if second.span is not None else (second, first, file)
 
 
-def _meet(first: QoSSpec, second: QoSSpec) -> bool:
-    """Return whether both documents may have the same subjects."""
-    if not nodes_meet(first.match.nodes, second.match.nodes):
+def _meet(first: FileWriter, second: FileWriter) -> bool:
+    """Return whether both may write for the same nodes and pods: a strategy in Python may write for all."""
+    if first.spec is None or second.spec is None:
+        return True
+    one, other = first.spec.match, second.spec.match
+    if not nodes_meet(one.nodes, other.nodes):
         return False
-    per_pod = first.for_each in _BELOW_PODS and second.for_each in _BELOW_PODS
-    return not per_pod or pods_meet(first.match.pods, second.match.pods)
+    return not (first.per_pod and second.per_pod) or pods_meet(one.pods, other.pods)
 
 
 def problem_of(first: FileWriter, second: FileWriter, file: str) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,17 +31,21 @@ POLICIES = Path(__file__).parents[3] / "policies" / "qos"
 SECOND = 10**9
 FAR = -(10**18)
 CASES = Path(os.environ.get("KOORD_POLICY_CASES", "")) / "qos_shared.json"
-FEATURES = {"BEMemoryEvict": "evict-memory", "CPUEvict": "evict-cpu-by-priority", "BECPUEvict": "evict-best-effort-cpu"}
-"""The features that documents say in full. MemoryEvict counts usage a thousandfold, and requests by band are summed by
-no expression."""
+FEATURES = {
+    "BEMemoryEvict": "evict-memory", "CPUEvict": "evict-cpu-by-priority", "BECPUEvict": "evict-best-effort-cpu",
+    "CPUAllocatableEvict": "evict-cpu-by-requests", "MemoryAllocatableEvict": "evict-memory-by-requests",
+}
+"""The features that documents say in full: MemoryEvict counts usage a thousandfold. By requests, a document is of one
+band."""
+BANDS = ("koord-batch", "koord-mid")
 
 
 def document(feature: str, params: Mapping[str, Any], window: str) -> DocumentStrategy:
     """The shipped document of a feature, with other params and window."""
     path = POLICIES / f"{FEATURES[feature]}.yaml"
     text = path.read_text(encoding="utf-8")
-    line = next(each for each in text.splitlines() if each.startswith("  window: "))
-    (plugin,) = compile_documents(load([Source(path.name, text.replace(line, f"  window: {window}"))]))
+    text = re.sub("(?m)^  window: .*$", f"  window: {window}", text)  # documents that read no usage have none
+    (plugin,) = compile_documents(load([Source(path.name, text)]))
     assert plugin.check_args is not None
     made = plugin.make({**plugin.check_args({}), **params}, None)
     assert isinstance(made, CompiledQoS)
@@ -92,6 +97,10 @@ def params_of(feature: str, thresholds: Mapping[str, Any]) -> dict[str, Any]:
             "lowerPercent": thresholds["cpuEvictBESatisfactionLowerPercent"],
             "upperPercent": thresholds["cpuEvictBESatisfactionUpperPercent"],
             "usagePercent": thresholds.get("cpuEvictBEUsageThresholdPercent", 90)}
+    if "Allocatable" in feature:
+        prefix = "memoryAllocatableEvict" if "Memory" in feature else "cpuAllocatableEvict"
+        return {"percent": thresholds[f"{prefix}ThresholdPercent"], "lowerPercent": thresholds[f"{prefix}LowerPercent"],
+                "priority": thresholds["allocatableEvictPriorityThreshold"]}
     prefix = "memoryEvict" if feature == "BEMemoryEvict" else "cpuEvict"
     percent = thresholds[f"{prefix}ThresholdPercent"]
     found = {"percent": percent, "lowerPercent": thresholds.get(f"{prefix}LowerPercent", percent - 2)}
@@ -118,7 +127,10 @@ def test_a_document_evicts_the_pods_of_a_golden_case(case):
         ("node", "n"): {resource: metrics[f"node_{resource}_used"] * unit}}
     usages |= {("pod", keys[uid]): {resource: used * unit} for uid, used in metrics[f"pod_{resource}_used"].items()}
     recording = recorded(case["node"], pods, case["config"], [(0, usages)])
-    found = evicted(recording, document(feature, params_of(feature, case["config"]), "1s").adjust)
+    params = params_of(feature, case["config"])
+    bands = [{"band": band, "resource": f"kubernetes.io/{band.removeprefix('koord-')}-{resource}"} for band in BANDS]
+    documents = [document(feature, {**params, **band}, "1s") for band in (bands if "Allocatable" in feature else [{}])]
+    found = evicted(recording, lambda readings: [found for each in documents for found in each.adjust(readings)])
     assert found == evicted(recording, strategy(feature).adjust)
     assert [key.partition("/")[2] for _, key in found] == case["derived"]["evicted_in_order"]
 
@@ -196,6 +208,31 @@ def test_best_effort_pods_go_for_cpu_as_by_the_strategy_while_the_tier_is_steady
     recording = recorded(NODE, read, thresholds, [(second, usages) for second in range(25)])
     found = evicted(recording, document("BECPUEvict", params_of("BECPUEvict", thresholds), "1s").adjust)
     assert found == evicted(recording, strategy("BECPUEvict").adjust)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PODS, st.integers(0, 40), st.integers(0, 130), st.integers(1, 40), st.sampled_from(["cpu", "memory"]),
+       st.sampled_from([4999, 5500, 5999]))
+def test_pods_of_a_band_go_for_their_requests_as_by_the_strategy(pods, allocatable, percent, less, resource, priority):
+    feature = "CPUAllocatableEvict" if resource == "cpu" else "MemoryAllocatableEvict"
+    name, unit = f"kubernetes.io/batch-{resource}", 1000 if resource == "cpu" else 10**9
+    prefix = f"{resource}AllocatableEvict"
+    thresholds = {"enable": True, f"{prefix}ThresholdPercent": percent, f"{prefix}LowerPercent": percent - less,
+                  "allocatableEvictPriorityThreshold": priority}
+    node = {**NODE, "status": {**NODE["status"], "allocatable": {
+        **NODE["status"]["allocatable"], **({name: str(allocatable * unit)} if allocatable else {})}}}
+    read = []
+    for number, each in enumerate(pods):  # of the bands prod and batch, where each requests what is of its band
+        batch = each["priority"] < 9000
+        made = pod(number, {**each, "priority": min(max(each["priority"], 5000), 5500) if batch else 9000,
+                            "requested": 0, "qos": "BE" if batch else "LS"})
+        made["spec"]["containers"][0]["resources"]["requests"] = {
+            name if batch else resource: str(each["requested"] * unit)}
+        read.append(made)
+    usages = {("pod", f"d/p{number}"): {resource: each["used"] * unit} for number, each in enumerate(pods)}
+    recording = recorded(node, read, thresholds, [(second, usages) for second in range(25)])
+    found = evicted(recording, document(feature, params_of(feature, thresholds), "1s").adjust)
+    assert found == evicted(recording, strategy(feature).adjust)
 
 
 def test_while_usage_swings_around_the_threshold_each_pod_goes_once():

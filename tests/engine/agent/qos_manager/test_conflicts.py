@@ -29,6 +29,11 @@ QUOTA = 'suppressCPU: {target: "1000", policy: CFSQuota}'
 CPUSET = 'suppressCPU: {target: "1000"}'
 DISK = 'blkio: {device: /dev/vda, readIOPS: "1"}'
 
+BURST = "cpuBurst: {policy: Auto}"
+POD_QUOTA = 'cgroup: {file: cpu.cfs_quota_us, value: "-1"}'
+BATCH = "{pods: {labelSelector: {matchLabels: {tier: batch}}}}"
+NOT_BATCH = "match: {pods: {labelSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [batch]}]}}}"
+
 
 def document(name: str, action: str, more: str = "match: {}") -> str:
     return DOCUMENT.format(name=name, action=action, more=more)
@@ -50,6 +55,8 @@ def refused(registry: Registry, *enable: str) -> list[str]:
      "besteffort/POD/blkio.throttle.read_iops_device"),
     (document("a", 'resctrl: {mbaPercent: "10"}', "forEach: qosClass"),
      document("b", 'resctrl: {mbaPercent: "10"}', "forEach: qosClass"), "resctrl/BE/schemata"),
+    (document("a", BURST), document("b", POD_QUOTA, f"forEach: pod\n  match: {BATCH}"),
+     "besteffort/POD/cpu.cfs_quota_us"),
 ])
 def test_two_documents_that_may_write_one_file_are_refused_with_both_places(
     registry: Callable[..., Registry], one: str, other: str, file: str,
@@ -70,11 +77,13 @@ def test_two_documents_that_may_write_one_file_are_refused_with_both_places(
     (document("a", SWAP, "match: {nodes: {names: [m]}}"), document("b", SWAP, "match: {nodes: {names: [n]}}")),
     (document("a", DISK, "forEach: pod\n  match: {pods: {qosClasses: [BE]}}"),
      document("b", DISK, "forEach: pod\n  match: {pods: {qosClasses: [LS]}}")),
+    (document("a", BURST, NOT_BATCH), document("b", POD_QUOTA, f"forEach: pod\n  match: {BATCH}")),
+    (document("a", BURST, NOT_BATCH), document("b", POD_QUOTA, f"forEach: container\n  match: {BATCH}")),
     (document("a", SWAP), document("b", SWAP, "enforcement: Audit")),
     (document("a", 'resctrl: {mbaPercent: "10"}', "forEach: qosClass"),
      document("b", 'resctrl: {catRangeEndPercent: "10"}', "forEach: qosClass")),
 ], ids=["other policy", "other setting", "other disk", "other limit", "tier and pods", "pods and containers",
-        "other nodes", "other pods", "audited", "other line"])
+        "other nodes", "other pods", "other pods of a node", "their containers", "audited", "other line"])
 def test_documents_that_certainly_write_different_files_run_together(
     registry: Callable[..., Registry], one: str, other: str,
 ) -> None:
