@@ -189,7 +189,11 @@ COMMANDS = {
     "test": [["test.yaml"], ["test.yaml", "-o", "json"], ["test.yaml", "-o", "junit"], ["test.yaml", "-o", "github"],
              ["test.yaml", "-o", "sarif"], [FILE]],
     "plugins": [["--policies", "old"], ["--policies", "old", "-o", "json"]],
-    "hash": [["old"], [FILE], ["old", "-o", "json"]],
+    "hash": [["old"], [FILE], ["old", "-o", "json"], [f"oci:{HOSTILE}", "--insecure-unsigned"]],
+    "push": [[HOSTILE, "old"], ["127.0.0.1:1/p:v", "eviction.yaml", "bad"], ["127.0.0.1:1/p:v", FILE],
+             ["127.0.0.1:1/p:v", "old", "--sign-key", FILE], ["127.0.0.1:1/p:v", "old", "--annotation", HOSTILE]],
+    "pull": [[HOSTILE, "--out", "out", "--insecure-unsigned"], ["127.0.0.1:1/p:v", "--out", FILE],
+             ["127.0.0.1:1/p:v", "--out", "out", "--verify-key", FILE]],
     "new": [["scheduler", HOSTILE]],
     "agent": [
         ["--node-name", HOSTILE, "--policies", "bad", "--proc-root", "."],

@@ -44,6 +44,8 @@ COMMANDS: Final = {
     "status": "report the active policies of running servers, since when, and problems of a newer version",
     "top": "show a cluster and running servers in the terminal, live",
     "hash": "print the hash of a directory of policies",
+    "push": "store policies as a signed bundle in an OCI registry",
+    "pull": "write the policies of a bundle in an OCI registry to a directory",
     "reload": "wait until a version of policies is active on running servers",
     "promote": "activate the shadow of a server, if its decisions agree",
     "rollback": "activate an earlier generation again",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from koordpolicy.engine.comparison.audit import FEW_PERCENT, Audit, AuditFinding, AuditLevel, PolicyCoverage, audit
 
 from .composition import (
+    access_of,
     add_choice,
     add_cluster,
     all_lacks,
     cluster_of,
-    context_of,
     descheduler_configuration,
     moment_of,
     registry_of,
@@ -28,6 +28,7 @@ from .composition import (
 )
 from .exits import Exit, Stop
 from .numbers import percent
+from .policy_sources import FORMS, add_bundle_options
 from .terminal import add_output, heading, progress, table, write, write_json
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ _STEPS = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="a policy file or a directory of them")
+    parser.add_argument("paths", metavar="PATH", nargs="+", help=f"a policy file or a directory of them, {FORMS}")
+    add_bundle_options(parser)
     add_cluster(parser)
     parser.add_argument("--few", type=percent, default=FEW_PERCENT, metavar="PERCENT",
                         help="report policies that match less than this percentage of the nodes or pods "
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     configuration = None
     if options.descheduler_config is not None:
         configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
-    registry = registry_of(options.paths, builtins, context=context_of(options.cluster))
+    registry = registry_of(options.paths, builtins, access=access_of(options))
     if not any(plugin.source for plugin in registry.plugins.values()):
         raise Stop(f"there is no plugin in {', '.join(f'`{path}`' for path in options.paths)}: nothing to audit",
                    Exit.INVALID)

@@ -23,8 +23,16 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.kubernetes.release import KOORD_SCHEDULER, KOORDINATORS, NEWEST, RELEASES, Release, release
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, did_you_mean, in_order, render
 
-from . import cluster_policies
 from .exits import Exit, Stop
+from .policy_sources import (
+    LOCAL,
+    PolicyAccess,
+    add_bundle_options,
+    bundle_options,
+    is_elsewhere,
+    need_bundle,
+    read_elsewhere,
+)
 from .terminal import warn
 
 if TYPE_CHECKING:
@@ -55,9 +63,11 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
     """Add `--policies`."""
     parser.add_argument(
         "--policies", metavar="PATH", action="append", default=[],
-        help="a policy file or a directory of them, `configmap:NAMESPACE/NAME`, or `crd` for the objects of "
-             "`koord-policy crd`; may be repeated. Without it only the built-in plugins decide",
+        help="a policy file or a directory of them, `configmap:NAMESPACE/NAME`, `crd` for the objects of "
+             "`koord-policy crd`, or `oci:REGISTRY/REPOSITORY:TAG[@DIGEST]` for a bundle of `koord-policy push`; may "
+             "be repeated. Without it only the built-in plugins decide",
     )
+    add_bundle_options(parser)
 
 
 def add_cluster(
@@ -310,7 +320,7 @@ def need_policies_path(path: str | Path) -> None:
     Raises:
         Stop: it does not.
     """
-    if not cluster_policies.in_cluster(path) and not Path(path).exists():
+    if not is_elsewhere(path) and not Path(path).exists():
         raise Stop(f"there is no file or directory `{path}` to read policies from")
 
 
@@ -320,18 +330,23 @@ def context_of(source: str | None) -> str | None:
     return context or None if kind == LIVE_CLUSTER else None
 
 
-def load_documents(paths: Sequence[str | Path], *, context: str | None = None) -> Documents:
-    """Read policy files and directories, and those of a cluster (see `cluster_policies`) once.
+def access_of(options: argparse.Namespace) -> PolicyAccess:
+    """Return the ways to policies that are not on the disk, of `--cluster` and the options of bundles."""
+    return PolicyAccess(context_of(getattr(options, "cluster", None)), bundle_options(options))
+
+
+def load_documents(paths: Sequence[str | Path], *, access: PolicyAccess = LOCAL) -> Documents:
+    """Read policy files and directories, and those of a cluster and of registries (see `policy_sources`) once.
 
     Raises:
         Stop: a path does not exist, or a file is named twice.
-        PolicyError: the cluster does not answer.
+        PolicyError: the cluster or a registry does not answer, or a bundle is not to be trusted.
     """
     loaded = Documents()
     read: dict[Path, str | Path] = {}
-    listed = cluster_policies.listed(paths, context)
+    elsewhere = read_elsewhere(paths, access)
     for path in paths:
-        if (version := listed.get(str(path))) is not None and cluster_policies.in_cluster(path):
+        if (version := elsewhere.get(str(path))) is not None and is_elsewhere(path):
             loaded += Documents(problems=version.problems)
             loaded += load(version.files.values(), source_name=str(path))
             continue
@@ -358,18 +373,20 @@ def need_policies(loaded: Documents, path: str | Path, advice: str = "") -> None
 
 
 def registry_of(
-    paths: Sequence[str | Path], builtins: Builtins, framework: Framework | None = None, *, context: str | None = None,
+    paths: Sequence[str | Path], builtins: Builtins, framework: Framework | None = None, *,
+    access: PolicyAccess = LOCAL,
 ) -> Registry:
     """Return the registry of the policies at these paths: compiled documents and the Python plugins.
 
-    `context` is that of a kubeconfig for policies in a cluster. Warnings are reported on standard error, also if no
+    `access` leads to policies that are not on the disk. Warnings are reported on standard error, also if no
     document is of the given framework.
 
     Raises:
         PolicyError: documents are invalid, with all problems of all files.
         Stop: a path does not exist, or holds no policy.
     """
-    loaded = load_documents(paths, context=context)
+    need_bundle(paths, access.bundles)
+    loaded = load_documents(paths, access=access)
     registry = registry_from(loaded, builtins)
     for path in paths:
         need_policies(loaded, path)
@@ -418,9 +435,9 @@ def _report(problem: Problem) -> None:
     warn(replace(problem, severity=Severity.WARNING).render())
 
 
-def live_of(paths: Sequence[str | Path], builtins: Builtins, *, context: str | None = None) -> Live:
+def live_of(paths: Sequence[str | Path], builtins: Builtins, *, access: PolicyAccess = LOCAL) -> Live:
     """Return the scheduler's `registry_of` as a `Live` cell."""
-    return Live(registry_of(paths, builtins, Framework.SCHEDULER, context=context))
+    return Live(registry_of(paths, builtins, Framework.SCHEDULER, access=access))
 
 
 def cluster_of(source: str) -> Cluster:

@@ -15,6 +15,7 @@ from koordpolicy.engine.source import PolicyError, Problem
 from . import cluster_policies
 from .composition import (
     LIVE_CLUSTER,
+    access_of,
     all_lacks,
     cluster_of,
     context_of,
@@ -26,6 +27,15 @@ from .composition import (
     warn_of_lacks,
 )
 from .exits import Exit, Stop
+from .policy_sources import (
+    PolicyAccess,
+    bundle_options,
+    bundle_sources,
+    followed,
+    is_elsewhere,
+    need_bundle,
+    read_elsewhere,
+)
 from .terminal import warn
 
 if TYPE_CHECKING:
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.console.view_thread import ViewThread
     from koordpolicy.engine.framework.discovery import DiscoveredPlugins
     from koordpolicy.engine.framework.registry import Registry
+    from koordpolicy.engine.reload.source_state import SourceReader
     from koordpolicy.engine.reload.vet import Vetter
     from koordpolicy.engine.source import Source
 
@@ -66,8 +77,10 @@ class ConsoleSources:
         )
 
         options, watched = self.options, self.watched
-        sources = cluster_policies.sources_of(options.policies)
-        follower = cluster_policies.follower_of(sources.values(), context_of(options.cluster)) if sources else None
+        objects = cluster_policies.sources_of(options.policies)
+        bundles = bundle_sources(options.policies, bundle_options(options))
+        sources: dict[str, SourceReader] = {**objects, **bundles}
+        follower = cluster_policies.follower_of(objects.values(), context_of(options.cluster)) if objects else None
 
         def cover(registry: Registry) -> None:
             if watched is not None:
@@ -77,7 +90,8 @@ class ConsoleSources:
 
         policies = PolicyFollowing(
             [sources.get(str(path), str(path)) for path in options.policies], views, self._policies, self._restated,
-            python_plugins=self.discovered.plugins, follower=follower, vetter=vetter, cover=cover)
+            python_plugins=self.discovered.plugins, follower=follower,
+            bundles=followed(bundles.values(), None) if bundles else None, vetter=vetter, cover=cover)
         return (policies,) if watched is None else (policies, ClusterFollowing(watched, views))
 
     def _policies(self, loaded: Documents, sources: Sequence[Source]) -> PolicySet:
@@ -103,7 +117,7 @@ def sources_of(options: argparse.Namespace, builtins: Builtins, past: Past | Non
     from .lint import lint_settings  # noqa: PLC0415 - as above
 
     discovered = discovered_plugins(builtins)
-    loaded, sources = _policies(options.policies, context_of(options.cluster))
+    loaded, sources = _policies(options.policies, access_of(options))
     policies = PolicySet.of(loaded, sources, discovered, lint_settings(options.lint_settings))
     if any(each.severity == 0 for each in policies.problems):
         warn("warning: some policies are invalid and do not decide: the page shows them under `Policies`")
@@ -159,14 +173,15 @@ def _time_of(text: str | None, past: Past) -> int | None:
         raise Stop(f"`--now`: {error}") from None
 
 
-def _policies(paths: Sequence[str], context: str | None) -> tuple[Documents, list[Source]]:
+def _policies(paths: Sequence[str], access: PolicyAccess) -> tuple[Documents, list[Source]]:
     """Return the documents of all paths, and the files."""
     loaded, sources = Documents(), []
-    listed = cluster_policies.listed(paths, context)
+    need_bundle(paths, access.bundles)
+    elsewhere = read_elsewhere(paths, access)
     for path in paths:
         problems: list[Problem] = []
         found: list[Source] = []
-        if (version := listed.get(str(path))) is not None and cluster_policies.in_cluster(path):
+        if (version := elsewhere.get(str(path))) is not None and is_elsewhere(path):
             problems += version.problems
             found += version.files.values()
         else:

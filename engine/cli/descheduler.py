@@ -25,11 +25,11 @@ from koordpolicy.engine.framework.points import Framework
 from . import live_descheduler, reloading, serving
 from .composition import (
     LIVE_CLUSTER,
+    access_of,
     add_cluster,
     add_policies,
     add_proving,
     cluster_of,
-    context_of,
     count,
     descheduler_configuration,
     moment_of,
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     refuse_given(options, (*live_descheduler.OPTIONS, *serving.OPTIONS, *reloading.OPTIONS),
                  "goes with a live cluster, without `--once --dry-run`")
     configuration = descheduler_configuration(options.config, "--config")
-    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, context=context_of(options.cluster))
+    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, access=access_of(options))
     cluster = cluster_of(options.cluster)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
     profiles = build_profiles(

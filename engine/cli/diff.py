@@ -21,14 +21,13 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.source import PolicyError, Problem, in_order
 
 from .changes import documents_at
-from .cluster_policies import in_cluster
 from .composition import (
+    access_of,
     add_choice,
     add_cluster,
     all_lacks,
     cluster_from,
     cluster_of,
-    context_of,
     count,
     descheduler_configuration,
     load_documents,
@@ -42,6 +41,7 @@ from .composition import (
 )
 from .differences import markdown, show
 from .exits import Exit, Stop
+from .policy_sources import PolicyAccess, add_bundle_options, bundle_options, is_elsewhere, need_bundle
 from .terminal import progress, write_json
 from .terminal import write as write_line
 
@@ -59,6 +59,7 @@ examples:
   koord-policy diff policies new-policies --cluster cluster.yaml
   koord-policy diff main:policies policies --cluster cluster.yaml --output markdown
   koord-policy diff crd policies --cluster kube
+  koord-policy diff oci:registry.example.org/team/policies:prod policies --cluster kube --verify-key sign.pub
   koord-policy diff policies new-policies --cluster cluster.yaml --max-moved 1% --max-pending 0
   koord-policy diff policies/trace/best-fit policies/trace/dot-product --trace openb/ --limit 1000
 
@@ -74,8 +75,10 @@ _STEPS: Final = 1000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("old", metavar="OLD", help="the policies as they are: a file, a directory, REF:PATH, "
-                                                   "`configmap:NAMESPACE/NAME` or `crd`")
+                                                   "`oci:REGISTRY/REPOSITORY:TAG`, `configmap:NAMESPACE/NAME` or "
+                                                   "`crd`")
     parser.add_argument("new", metavar="NEW", help="the policies as they would be")
+    add_bundle_options(parser)
     add_cluster(parser, required=False)
     parser.add_argument("--trace", metavar="PATH", type=Path,
                         help="place the pods of this trace, in its order, instead of those that are pending: a list "
@@ -117,7 +120,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     if options.cluster is None and options.trace is None:
         raise Stop("there is nothing to compare over: name a dump with `--cluster`, or a trace with `--trace`")
-    old, new = _both(options.old, options.new, builtins, context_of(options.cluster))
+    need_bundle((options.old, options.new), bundle_options(options))
+    old, new = _both(options.old, options.new, builtins, access_of(options))
     configuration = None
     if options.descheduler_config is not None:
         configuration = descheduler_configuration(options.descheduler_config, "--descheduler-config")
@@ -162,8 +166,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     return Exit.OK if all(each.within for each in spent) else Exit.EXCEEDED
 
 
-def _both(old: str, new: str, builtins: Builtins, context: str | None) -> tuple[Registry, Registry]:
-    """Return the registries of both sets; `context` is that of a kubeconfig for policies in a cluster.
+def _both(old: str, new: str, builtins: Builtins, access: PolicyAccess) -> tuple[Registry, Registry]:
+    """Return the registries of both sets; `access` leads to policies that are not on the disk.
 
     Raises:
         PolicyError: documents of one are invalid, with all problems of both.
@@ -172,7 +176,7 @@ def _both(old: str, new: str, builtins: Builtins, context: str | None) -> tuple[
     problems: list[Problem] = []
     for name in (old, new):
         try:
-            registries.append(registry_from(_documents(name, context), builtins))
+            registries.append(registry_from(_documents(name, access), builtins))
         except PolicyError as error:
             problems.extend(error.problems)
     if problems:
@@ -180,12 +184,12 @@ def _both(old: str, new: str, builtins: Builtins, context: str | None) -> tuple[
     return registries[0], registries[1]
 
 
-def _documents(name: str, context: str | None) -> Documents:
+def _documents(name: str, access: PolicyAccess) -> Documents:
     if name == NOTHING:
         return Documents()
     reference, colon, path = name.removeprefix(_GIT).partition(":")
-    if in_cluster(name) or (not name.startswith(_GIT) and (Path(name).exists() or not colon)):
-        loaded = load_documents([name], context=context)
+    if is_elsewhere(name) or (not name.startswith(_GIT) and (Path(name).exists() or not colon)):
+        loaded = load_documents([name], access=access)
     elif not (reference and path):
         raise Stop(f"`{name}` is neither a file nor REF:PATH of git")
     else:

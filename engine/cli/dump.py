@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .composition import LIVE_CLUSTER, add_policies, context_of, registry_of
+from .composition import LIVE_CLUSTER, access_of, add_policies, context_of, registry_of
 from .exits import Exit, Stop
 from .terminal import add_output, progress, table, warn, write, write_json
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
 
     context = context_of(options.cluster)
-    kinds = kinds_of(registry_of(options.policies, builtins, context=context))
+    kinds = kinds_of(registry_of(options.policies, builtins, access=access_of(options)))
     found = _write(load_connection(context), kinds, path)
     for text in found.faults:
         warn(f"warning: {text}")

@@ -19,13 +19,13 @@ from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_
 from koordpolicy.engine.source import did_you_mean
 
 from .composition import (
+    access_of,
     add_choice,
     add_cluster,
     add_policies,
     add_proving,
     check_enabled,
     cluster_of,
-    context_of,
     count,
     descheduler_configuration,
     live_of,
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         _only(options, "--eviction", _OF_EVICTION)
         return _explain_eviction(options, builtins)
     _only(options, "a scheduling decision", _OF_SCHEDULING)
-    live = live_of(options.policies, builtins, context=context_of(options.cluster))
+    live = live_of(options.policies, builtins, access=access_of(options))
     cluster = cluster_of(options.cluster)
     pod = pod_of(cluster, options.pod)
     if options.node is not None:
@@ -159,7 +159,7 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
     from .proving import proving  # noqa: PLC0415
 
     configuration = descheduler_configuration(options.config, "--config")
-    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, context=context_of(options.cluster))
+    registry = registry_of(options.policies, builtins, Framework.DESCHEDULER, access=access_of(options))
     cluster = cluster_of(options.cluster)
     pod = pod_of(cluster, options.pod)
     snapshot = cluster.snapshot(moment_of(options.now, options.cluster, cluster))
@@ -192,7 +192,7 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
         raise Stop(f"`--at`: {error}") from None
     if at is not None and at < 0:
         raise Stop("`--at` counts from the start of the recording: it cannot be negative")
-    registry = registry_of(options.policies, builtins, Framework.QOS, context=context_of(options.cluster))
+    registry = registry_of(options.policies, builtins, Framework.QOS, access=access_of(options))
     enable = options.enable or []
     check_enabled(enable, registry.plugins.values(), Framework.QOS)
     if options.plugin is not None and (Framework.QOS, options.plugin) not in registry.plugins:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from koordpolicy.engine.framework.points import Framework
 
 from . import delegation, reloading, serving
-from .cluster_policies import in_cluster
 from .composition import (
     DEFAULT_PROFILE,
     LIVE_CLUSTER,
@@ -35,6 +34,7 @@ from .ending import Ending, leave
 from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs
 from .numbers import number
+from .policy_sources import is_elsewhere
 from .reloading import PolicyLoader, check_paths, load_vetted
 from .serving import EXTENDER_ADDRESS, address, tls_of
 from .terminal import warn, write
@@ -128,10 +128,10 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     shadow: str | None = options.shadow
     policies: list[str] = options.policies
     check_paths(options)
-    if shadow is not None and in_cluster(shadow):
+    if shadow is not None and is_elsewhere(shadow):
         raise Stop(f"`--shadow {shadow}`: policies in the shadow come from a directory or a file")
     for path in policies if shadow is not None else ():
-        if in_cluster(path):
+        if is_elsewhere(path):
             continue
         real, beside = os.path.realpath(path), os.path.realpath(shadow or "")
         if os.path.commonpath([real, beside]) in (real, beside):

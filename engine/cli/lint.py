@@ -41,9 +41,17 @@ from koordpolicy.engine.lint.findings import LintFinding
 from koordpolicy.engine.lint.reports import FORMATS, LintReport, ReportEntry, of_rules, ordered
 from koordpolicy.engine.source import PolicyError, Problem, Problems, Severity, Source, Span
 
-from .cluster_policies import in_cluster, listed
 from .durations import seconds
 from .exits import Exit, Stop
+from .policy_sources import (
+    FORMS,
+    PolicyAccess,
+    add_bundle_options,
+    bundle_options,
+    is_elsewhere,
+    need_bundle,
+    read_elsewhere,
+)
 from .terminal import progress, warn, write_report
 from .time_limit import TimeLimit
 
@@ -56,6 +64,7 @@ examples:
   koord-policy lint policies/ --strict --changed-since origin/main
   koord-policy lint policies/ --config descheduler.yaml --output sarif
   koord-policy lint policies/ --fix
+  koord-policy lint oci:registry.example.org/team/policies:v1 --verify-key sign.pub
   koord-policy lint - --stdin-name policies/zone.yaml --output lsp-json
   kustomize build overlays/production | koord-policy lint --configmap -
 
@@ -74,8 +83,9 @@ _MOST_ROUNDS: Final = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
     parser.add_argument("paths", metavar="PATH", nargs="*",
-                        help="a file, a directory, `configmap:NAMESPACE/NAME` or `crd` (in the cluster of the "
-                             "kubeconfig), or - for standard input")
+                        help=f"a file, a directory, {FORMS} (in the cluster of the kubeconfig), or - for standard "
+                             "input")
+    add_bundle_options(parser)
     parser.add_argument("--configmap", action="store_true",
                         help="the files are manifests with ConfigMaps: check their keys and size (1 MiB), and the "
                              "documents inside, with places in the manifest")
@@ -229,10 +239,12 @@ def _load(options: argparse.Namespace, limit: TimeLimit) -> _Files:
     """Return the documents of all paths with their problems."""
     paths: Sequence[str] = options.paths
     for path in paths:
-        if path != STANDARD_INPUT and not in_cluster(path) and not Path(path).exists():
+        if path != STANDARD_INPUT and not is_elsewhere(path) and not Path(path).exists():
             raise Stop(f"there is no file or directory `{path}`")
     problems: list[Problem] = []
-    versions = listed(dict.fromkeys(paths), None)
+    bundles = bundle_options(options)
+    need_bundle(paths, bundles)
+    versions = read_elsewhere(dict.fromkeys(paths), PolicyAccess(bundles=bundles))
     problems += (problem for version in versions.values() for problem in version.problems)
     stored = {file.name: file for version in versions.values() for file in version.files.values()}
     # A file that is reached by two paths is checked once.
@@ -304,6 +316,12 @@ def _read(file: str | Source, options: argparse.Namespace, sources: list[Source]
 
 def lsp_report(texts: Mapping[str, bytes], builtins: Builtins) -> list[dict[str, Any]]:
     """Return parameters of `textDocument/publishDiagnostics` for files that are linted together, by path."""
+    reported: list[dict[str, Any]] = json.loads(FORMATS["lsp-json"](report_of(texts, builtins)))
+    return reported
+
+
+def report_of(texts: Mapping[str, bytes], builtins: Builtins) -> LintReport:
+    """Return the report about files that are linted together, by path, with the settings near the first of them."""
     sources: list[Source] = []
     problems: list[Problem] = []
     for name, text in texts.items():
@@ -317,9 +335,7 @@ def lsp_report(texts: Mapping[str, bytes], builtins: Builtins) -> list[dict[str,
     path = nearest(Path(next(iter(texts))).parent)
     settings = load_settings(path) if path is not None else LintConfiguration()
     entries = _entries(found, check(whole, sources, settings))
-    reported: list[dict[str, Any]] = json.loads(FORMATS["lsp-json"](
-        LintReport(ordered(entries), files.names, loaded.read, __version__)))
-    return reported
+    return LintReport(ordered(entries), files.names, loaded.read, __version__)
 
 
 def _standard_input(name: str) -> Source:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from koordpolicy.engine.cluster.kinds import CLUSTER_READS, FieldPath, Read
 from koordpolicy.engine.framework.points import Framework
 
-from .composition import add_policies, registry_of
+from .composition import access_of, add_policies, registry_of
 from .exits import Exit
 from .terminal import add_output, table, write, write_json
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
-    registry = registry_of(options.policies, builtins)
+    registry = registry_of(options.policies, builtins, access=access_of(options))
     frameworks = [each for each in Framework if options.framework in (None, each.value)]
     found = [plugin for framework in frameworks for plugin in registry.of_framework(framework)]
     if options.reads:

@@ -19,7 +19,7 @@ from koordpolicy.engine.documents import format_duration
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.source import PolicyError
 
-from .composition import add_policies, check_enabled, need_file, registry_of, warn_of_lacks, warn_of_settings
+from .composition import access_of, add_policies, check_enabled, need_file, registry_of, warn_of_lacks, warn_of_settings
 from .exits import Exit, Stop
 from .terminal import add_output, table, warn, write, write_json
 
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     need_file(options.replay, "`--replay` takes a recording")
     gates = dict(read_gates(options.feature_gates))
-    registry = registry_of(options.policies, builtins)
+    registry = registry_of(options.policies, builtins, access=access_of(options))
     check_enabled(options.enable, registry.plugins.values(), Framework.QOS)
     args = strategy_args(options.config, registry.plugins.values())
     recording = load(options.replay)

@@ -23,6 +23,7 @@ from koordpolicy.engine.scheduler.profiles import configuration
 from koordpolicy.engine.source import in_order, render
 
 from .composition import (
+    access_of,
     check_enabled,
     choice_of,
     live_of,
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Replay the flight recording of `--recorded`."""
     if not options.recorded.is_dir():
         raise Stop(f"there is no directory `{options.recorded}`: `--recorded` takes that of `scheduler --record`")
-    live = live_of(options.policies, builtins)
+    live = live_of(options.policies, builtins, access=access_of(options))
     recording = FlightRecording.open(options.recorded)
     overview = recording.overview()
     settings = settings_of(options, live.registry, overview)

@@ -16,6 +16,7 @@ from .durations import seconds
 from .endpoints import add_endpoints, caller_of, endpoints_of, hash_of, moment, short
 from .exits import Exit, Stop
 from .hash import hash_path
+from .policy_sources import add_bundle_options, bundle_options, need_bundle
 from .terminal import add_output, write, write_json
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="the hash of a directory (`koord-policy hash`), or the `digest` of the active set in "
                              "/status; a prefix is enough. May be repeated if there are several directories")
     parser.add_argument("--wait-for", metavar="PATH", action="append", default=[],
-                        help="wait for the hash of this directory")
+                        help="wait for the hash of this directory, or of this bundle (`oci:REGISTRY/REPOSITORY:TAG`)")
+    add_bundle_options(parser)
     parser.add_argument("--timeout", metavar="TIME", type=seconds, default=60.0,
                         help="how long to wait; 0 checks once (default: 60s)")
     add_endpoints(parser)
@@ -47,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
     """Run the command; see the module."""
-    versions = [*options.wait, *(hash_path(path)[0] for path in options.wait_for)]
+    bundles = bundle_options(options)
+    need_bundle(options.wait_for, bundles)
+    versions = [*options.wait, *(hash_path(path, bundles)[0] for path in options.wait_for)]
     if not versions:
         raise Stop("wait for what? name a hash with `--wait`, or a directory with `--wait-for`")
     endpoints, caller = endpoints_of(options), caller_of(options)

@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from . import cluster_policies
+from . import cluster_policies, policy_sources
 from .composition import context_of, discovered_plugins, need_policies_path
 from .exits import refuse_given
 from .numbers import number
 
 if TYPE_CHECKING:
     from koordpolicy.engine.framework.registry import Live, Plugin
-    from koordpolicy.engine.reload.api_source import ApiSource
     from koordpolicy.engine.reload.build import Builder
     from koordpolicy.engine.reload.reloader import Reloader, ReloadObserver
     from koordpolicy.engine.reload.settings import ReloadSettings
+    from koordpolicy.engine.reload.source_state import SourceReader, SourceState
     from koordpolicy.engine.reload.swap import Stage
     from koordpolicy.engine.reload.vet import VettedBuild, Vetter
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OPTIONS: Final = ("state_dir", "invalid_at_start", "reload_unit", "max_error_rate", "compile_timeout", "allow_empty",
-                  "status_lease")
+                  "status_lease", "registry_interval")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--status-lease", metavar="NAMESPACE/NAME", type=cluster_policies.lease,
                        help="the Lease by which one of several servers writes the status of the objects of `--policies "
                             "crd` (default: koord-policy-status in the namespace of the pod, or in kube-system)")
+    group.add_argument("--registry-interval", metavar="SECONDS", type=_interval,
+                       help="how often the tag of a bundle is looked at (default: 60)")
     group.add_argument("--max-error-rate", metavar="RATE", type=_rate,
                        help="roll policies back if the expressions failed in more than this share (0..1) of their "
                             "first 100 calls")
@@ -65,7 +67,10 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 
 def check_paths(options: argparse.Namespace) -> None:
-    """Raise `Stop` for a path of `--policies` that does not exist, unless the last good policies may replace it."""
+    """Raise `Stop` for a path of `--policies` that does not exist, unless the last good policies may replace it, and
+    for options of bundles without one.
+    """
+    policy_sources.need_bundle(options.policies, policy_sources.bundle_options(options))
     if options.invalid_at_start != "last-good":
         for path in options.policies:
             need_policies_path(path)
@@ -87,6 +92,22 @@ def load_vetted(options: argparse.Namespace, load: Callable[[Vetter | None], T])
     except BaseException:
         vetter.close()
         raise
+
+
+class _Follower(Protocol):
+    """Follows sources that are not on the disk, beside a reloader."""
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Call a function after each change; it must not block."""
+
+    def started(self) -> None:
+        """Begin: the reloader starts its thread."""
+
+    def published(self, states: Sequence[SourceState], /) -> None:
+        """Take the states of the sources after a pass."""
+
+    def closed(self) -> None:
+        """End: the reloader has ended."""
 
 
 class PolicyLoader:
@@ -123,34 +144,40 @@ class PolicyLoader:
             unit=ReloadUnit(options.reload_unit or "source"),
             invalid_at_start=InvalidAtStart(options.invalid_at_start or "refuse"),
             allow_empty=bool(options.allow_empty), max_error_rate=options.max_error_rate)
-        sources = cluster_policies.sources_of(options.policies)
-        followed = None if not sources else cluster_policies.ClusterPolicies(
-            sources.values(), context_of(options.cluster), options.status_lease)
+        objects = cluster_policies.sources_of(options.policies)
+        bundles = policy_sources.bundle_sources(options.policies, policy_sources.bundle_options(options))
+        sources: dict[str, SourceReader] = {**objects, **bundles}
+        followers: list[_Follower] = []
         try:
+            if objects:
+                followers.append(cluster_policies.ClusterPolicies(
+                    objects.values(), context_of(options.cluster), options.status_lease))
+            if bundles:
+                followers.append(policy_sources.followed(bundles.values(), options.registry_interval))
             reloader = self.reloader(
                 self.live, [sources.get(path, str(path)) for path in options.policies], settings, python_plugins,
-                check, state_dir=options.state_dir, observer=followed)
-            if followed is not None:
-                followed.on_change(reloader.wake)
+                check, state_dir=options.state_dir, observers=followers)
+            for each in followers:
+                each.on_change(reloader.wake)
             reloader.begin(time.monotonic())
         except BaseException:
-            if followed is not None:
-                followed.closed()
+            for each in followers:
+                each.closed()
             raise
         return reloader
 
     def reloader(
-        self, live: Live, paths: Sequence[str | ApiSource], settings: ReloadSettings,
+        self, live: Live, paths: Sequence[str | SourceReader], settings: ReloadSettings,
         python_plugins: Iterable[Plugin], check: Stage, *, state_dir: Path | None = None,
-        observer: ReloadObserver | None = None, log: logging.Logger | None = None,
+        observers: Iterable[ReloadObserver] = (), log: logging.Logger | None = None,
     ) -> Reloader:
-        """Return a reloader of the policies at these paths, and of these sources in a cluster; its other arguments are
-        those of `Reloader`.
+        """Return a reloader of the policies at these paths, and of these other sources; its other arguments are those
+        of `Reloader`.
         """
         from koordpolicy.engine.reload.reloader import Reloader  # noqa: PLC0415
 
         return Reloader(live, paths, self._builder(), settings, python_plugins=python_plugins, check=check,
-                        state_dir=state_dir, low_latency=self.low_latency, settle=self._settle, observer=observer,
+                        state_dir=state_dir, low_latency=self.low_latency, settle=self._settle, observers=observers,
                         log=log or logging.getLogger("koordpolicy.engine.reload.reloader"))
 
     def _builder(self) -> Builder | VettedBuild:
@@ -165,6 +192,10 @@ class PolicyLoader:
 
 def _rate(text: str) -> float:
     return number(text, "number from 0 to 1", lambda value: 0 <= value <= 1)
+
+
+def _interval(text: str) -> float:
+    return number(text, "number of seconds from 1 to 86400", lambda value: 1 <= value <= 86_400)
 
 
 def _seconds(text: str) -> float:

@@ -32,6 +32,7 @@ from koordpolicy.engine.scheduler.cycle.tie_break import TIE_BREAKS
 from koordpolicy.engine.scheduler.extensions.fragmentation import typical_pods
 
 from .composition import (
+    access_of,
     add_policies,
     all_lacks,
     count,
@@ -147,7 +148,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             setattr(options, name, value)
     need_trace(options)
     check_page(options.report)
-    live = live_of(options.policies, builtins)
+    live = live_of(options.policies, builtins, access=access_of(options))
     recording = traces.load_recording(options.trace, options.nodes)
     typical = typical_pods(recording.pods)
     recording = stretched(replace(recording, nodes=thinned(recording.nodes, options.node_share)), options.stretch)

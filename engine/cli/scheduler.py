@@ -21,11 +21,11 @@ from koordpolicy.engine.scheduler.verdict.diagnosis import diagnosis_of
 from . import extender, live, observing, reloading, serving
 from .composition import (
     LIVE_CLUSTER,
+    access_of,
     add_choice,
     add_cluster,
     add_policies,
     cluster_of,
-    context_of,
     count,
     live_of,
     moment_of,
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     serving.refuse_options(options)
     reloading.refuse_options(options)
     debug = Debug(options.debug_scores, options.debug_filters, options.trace, options.debug_diagnosis)
-    policies = live_of(options.policies, builtins, context=context_of(options.cluster))
+    policies = live_of(options.policies, builtins, access=access_of(options))
     plugins = [plugin.name for plugin in policies.registry.of_framework(Framework.SCHEDULER)]
     start_logs(options.log, plugins, enabled=bool(
         options.trace or options.debug_filters or options.debug_scores or options.debug_diagnosis))

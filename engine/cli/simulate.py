@@ -25,6 +25,7 @@ from koordpolicy.engine.scheduler.profiling import DecisionMeter, Measurements
 from koordpolicy.engine.scheduler.simulate import SimulationResult, UnplacedPods, simulate
 
 from .composition import (
+    access_of,
     add_policies,
     count,
     live_of,
@@ -88,7 +89,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     need_trace(options)
     check_page(options.report)
-    live = live_of(options.policies, builtins)
+    live = live_of(options.policies, builtins, access=access_of(options))
     recorded = traces.load(options.trace, options.nodes)
     workload = traces.generate(recorded, seed=options.seed, tune=options.tune)
     typical = typical_pods(recorded.pods)

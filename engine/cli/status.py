@@ -100,6 +100,8 @@ def _show_cluster(cluster: Mapping[str, Any]) -> None:
 
 def _show_source(source: Mapping[str, Any]) -> None:
     write(f"{source['path']}: {short(source['digest'])} since {moment(source['since'])}")
+    if source.get("bundle"):
+        write(f"  bundle {source['bundle']}")
     if source["newest"] != source["digest"] and source["newest"]:
         write(f"  {short(source['newest'])} is not active:")
     _show_problems({"sources": [source]})

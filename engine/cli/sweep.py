@@ -23,6 +23,7 @@ from koordpolicy import __version__
 
 from .composition import add_cluster, add_policies, count, moment_of, objects_of
 from .exits import Exit, Stop
+from .policy_sources import is_elsewhere
 from .terminal import add_output, progress, table, warn, write, write_file, write_json
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def _check_paths(options: argparse.Namespace) -> None:
         if given is not None and not given.exists():
             raise Stop(f"there is no file or directory `{given}`")
     for text in options.policies:
+        if is_elsewhere(text):
+            raise Stop(f"`{text}`: a sweep reads files: `koord-policy pull` writes those of a bundle")
         if not Path(text).exists():
             raise Stop(f"there is no file or directory `{text}`: name the policies with `--policies PATH`")
 

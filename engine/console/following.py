@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.sources.watched_cluster import WatchedCluster
@@ -28,6 +28,9 @@ from koordpolicy.engine.source import PolicyError, Problem, Source
 from .policy_set import PolicySet
 from .state import ConsoleState
 from .view_thread import ViewThread
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.reload.bundle_source import BundleFollower
 
 MakeSet: TypeAlias = Callable[[Documents, Sequence[Source]], PolicySet]
 """Compiles documents; those that are invalid are part of the result, and do not decide."""
@@ -119,13 +122,14 @@ class PolicyFollowing:
 
     def __init__(
         self, readers: Sequence[SourceReader | str], views: ViewThread, make_set: MakeSet, make_state: MakeState, *,
-        python_plugins: Iterable[Plugin], follower: PolicyFollower | None = None, vetter: Vetter | None = None,
+        python_plugins: Iterable[Plugin], follower: PolicyFollower | None = None,
+        bundles: BundleFollower | None = None, vetter: Vetter | None = None,
         cover: Callable[[Registry], None] = lambda _: None,
     ) -> None:
         """`cover` is called in the reloading thread with new policies, and returns when the cluster has what they read.
 
-        `follower` follows the readers that are in an API server, and is closed at the end. `vetter` compiles new
-        policies in another process first.
+        `follower` follows the readers that are in an API server, `bundles` those in registries; both are closed at the
+        end. `vetter` compiles new policies in another process first.
         """
         self._views = views
         self._make_set = make_set
@@ -138,10 +142,11 @@ class PolicyFollowing:
         self._shown: tuple[object, ...] | None = None
         self.reloader = Reloader(
             Live(), readers, self, ReloadSettings(invalid_at_start=InvalidAtStart.WAIT),
-            python_plugins=python_plugins, observer=self)
+            python_plugins=python_plugins, observers=(self, *(() if bundles is None else (bundles,))))
         self.reloader.stage_with(cover)
-        if follower is not None:
-            follower.on_change(self.reloader.wake)
+        for each in (follower, bundles):
+            if each is not None:
+                each.on_change(self.reloader.wake)
 
     def start(self) -> None:
         """Observe the sources from now on, in a thread."""

@@ -46,6 +46,7 @@ class Presence(enum.Enum):
     PROJECTED = "projected"  # with `..data`: a ConfigMap, a Secret or a projected volume
     FILE = "file"
     CLUSTER = "cluster"  # objects of an API server
+    BUNDLE = "bundle"  # in a registry
     MISSING = "missing"
     UNREADABLE = "unreadable"
 
@@ -81,6 +82,8 @@ class Version:
     hashes: Mapping[str, str]
     """The sha256 of each file's bytes; an empty string for a file that could not be read."""
     broken: Mapping[str, Problem] = field(default_factory=lambda: MappingProxyType({}))
+    bundle: str = ""
+    """The digest of the bundle that it is of; empty if it is of another source."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -330,6 +333,11 @@ class Mount:
                 "mount the whole volume instead" for name in names if (f"{root}/{name}" if name else root) in points]
 
 
+def hash_of(content: bytes) -> str:
+    """Return the hash of a file, of which that of a version is made."""
+    return hashlib.sha256(content).hexdigest()
+
+
 class Names(Protocol):
     """Names the files of a source."""
 
@@ -357,7 +365,7 @@ def version_of(
             hashes[relative] = ""
             broken[relative] = content
             continue
-        hashes[relative] = digest = hashlib.sha256(content).hexdigest()
+        hashes[relative] = digest = hash_of(content)
         if previous is not None and previous.hashes.get(relative) == digest and relative in previous.files:
             files[relative] = previous.files[relative]
             continue

@@ -99,7 +99,7 @@ class Reloader:
         file_events: Callable[[Callable[[], None]], FileEvents] = FileEvents,
         low_latency: LowLatencyGc | None = None,
         settle: Callable[[int], None] = lambda _: None,
-        observer: ReloadObserver | None = None,
+        observers: Iterable[ReloadObserver] = (),
         log: logging.Logger = _LOG,
     ) -> None:
         readers = [Mount(source) if isinstance(source, str | os.PathLike) else source for source in sources]
@@ -133,7 +133,7 @@ class Reloader:
         self._overdue: queue.SimpleQueue[tuple[Plugin, str]] = queue.SimpleQueue()
         self._low_latency = low_latency
         self._settle = settle
-        self._observer = observer
+        self._observers = tuple(observers)
         self._log = log
         self._retry_at: float | None = None
         """The time at which a set that was refused for other reasons than its content is tried again."""
@@ -347,8 +347,8 @@ class Reloader:
             self._waker.events_working, outcomes.successes, outcomes.failures, swapper.alarm if swapper.stuck else "",
             swapper.restored if blocked else None, self._history.generations)
         write_changes(before, self._status, registry, self._log)
-        if self._observer is not None:
-            self._observer.published(tuple(self._sources))
+        for observer in self._observers:
+            observer.published(tuple(self._sources))
 
     def _collect_warnings(self) -> dict[str, list[str]]:
         """Return the warnings about active files, by file."""
@@ -364,10 +364,13 @@ class Reloader:
         warnings = self._watcher.warnings_of(source, now)
         for file in active.files.values() if active is not None else ():
             warnings += self._warnings.get(file.name, ())
+        # Bundles may differ in nothing but their annotations, and then the observed one is no other version.
+        same = active is not None and observed is not None and active.digest == observed.digest
         return SourceStatus(
             source.path, active.digest if active else None, source.active_since if active else None,
             observed.digest if observed else None, source.read_problems + source.problems, tuple(warnings),
-            source.unmounted, source.last_good, source.mixed)
+            source.unmounted, source.last_good, source.mixed,
+            (observed.bundle if same and observed else active.bundle if active else "") or None)
 
     # Running.
 
@@ -395,8 +398,8 @@ class Reloader:
             self.begin(time.monotonic())
         if self._low_latency is not None:
             self._low_latency.freeze()
-        if self._observer is not None:
-            self._observer.started()
+        for observer in self._observers:
+            observer.started()
         self._thread = threading.Thread(target=self.run, args=(self._stop,), name="reload", daemon=True)
         self._thread.start()
 
@@ -407,8 +410,8 @@ class Reloader:
         if self._thread is not None:
             self._thread.join()
         self._requests.close()
-        if self._observer is not None:
-            self._observer.closed()
+        for observer in self._observers:
+            observer.closed()
         if self._low_latency is not None:
             self._low_latency.unfreeze()
 

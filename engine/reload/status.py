@@ -58,6 +58,8 @@ class SourceStatus:
     """True if the active version came from the state directory at start."""
     mixed: bool = False
     """True if (with files as the unit) the active version combines files of several published ones."""
+    bundle: str | None = None
+    """The digest of the bundle with the active version; None for other sources, and while it is not known."""
 
     def to_json(self) -> dict[str, object]:
         """Return plain data for `/status` and `--output json`."""
@@ -65,7 +67,7 @@ class SourceStatus:
             "path": self.path, "digest": self.digest, "since": self.since, "newest": self.observed,
             "problems": [problem.to_json() | {"rendered": problem.render()} for problem in self.problems],
             "warnings": list(self.warnings), "unmounted": self.unmounted, "lastGood": self.last_good,
-            "mixed": self.mixed,
+            "mixed": self.mixed, **({"bundle": self.bundle} if self.bundle is not None else {}),
         }
 
 

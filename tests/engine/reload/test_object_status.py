@@ -109,7 +109,7 @@ class Observer(StatusWriter):
 def served(server: Server, time: Time, live: Live, **settings: Any) -> Reloader:
     writer = Observer(server.source, server.write, lambda: server.leading, clock=lambda: time.now,
                       now=lambda: server.now)
-    return begun(live, time, server.source, builder=Builder(), observer=writer, **settings)
+    return begun(live, time, server.source, builder=Builder(), observers=[writer], **settings)
 
 
 def test_a_valid_object_is_active_in_its_generation(server: Server, time: Time, live: Live):

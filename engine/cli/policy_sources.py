@@ -1,0 +1,190 @@
+"""Values of `--policies` that are no paths: policies in an API server, and bundles in OCI registries.
+
+The options of bundles are declared here, too, for commands that read policies. Nothing of a registry's client is
+imported before a bundle is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from koordpolicy.engine.source import PolicyError
+
+from . import cluster_policies
+from .exits import Stop
+
+if TYPE_CHECKING:
+    from koordpolicy.engine.bundles.reference import BundleReference
+    from koordpolicy.engine.bundles.registry import RegistryAccess
+    from koordpolicy.engine.bundles.transfer import Trust
+    from koordpolicy.engine.reload.bundle_source import BundleFollower, BundleSource
+    from koordpolicy.engine.reload.mount import Version
+
+BUNDLE: Final = "oci:"
+FORMS: Final = "`oci:REGISTRY/REPOSITORY:TAG`, `configmap:NAMESPACE/NAME` or `crd`"
+"""The values that are no paths, for help texts."""
+_ATTEMPTS: Final = 3
+"""The attempts of a request of a command that runs once."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleOptions:
+    """The options of bundles as they were given."""
+
+    verify_keys: tuple[Path, ...] = ()
+    insecure_unsigned: bool = False
+    registry_ca: Path | None = None
+
+    @property
+    def given(self) -> str:
+        """The first of these options that was given; empty if none was."""
+        given = {"--verify-key": self.verify_keys, "--insecure-unsigned": self.insecure_unsigned,
+                 "--registry-ca": self.registry_ca}
+        return next((name for name, value in given.items() if value), "")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAccess:
+    """The ways to policies that are not on the disk."""
+
+    context: str | None = None
+    """The context of a kubeconfig; None for its current one."""
+    bundles: BundleOptions = field(default_factory=BundleOptions)
+
+
+LOCAL: Final = PolicyAccess()
+
+
+def add_bundle_options(parser: argparse.ArgumentParser, *, verified: bool = True) -> None:
+    """Add the options of bundles; without `verified` those for registries only."""
+    group = parser.add_argument_group(
+        "bundles", "of `oci:REGISTRY/REPOSITORY:TAG[@DIGEST]`. Logins are those of `docker login`. See\n"
+                   "docs/bundles.md")
+    if verified:
+        group.add_argument("--verify-key", metavar="FILE", action="append", default=[], type=Path,
+                           help="a public key (PEM) of those who may sign bundles; may be repeated, one signature is "
+                                "enough")
+        group.add_argument("--insecure-unsigned", action="store_true",
+                           help="use bundles whoever made them: signatures are not looked at")
+    group.add_argument("--registry-ca", metavar="FILE", type=Path,
+                       help="trust registries with a certificate of this authority (PEM), too")
+
+
+def bundle_options(options: argparse.Namespace) -> BundleOptions:
+    """Return the options of `add_bundle_options`; those that a command does not have are not given."""
+    return BundleOptions(tuple(getattr(options, "verify_key", ())), bool(getattr(options, "insecure_unsigned", False)),
+                         getattr(options, "registry_ca", None))
+
+
+def is_bundle(path: str | Path) -> bool:
+    """Return whether a value of `--policies` names a bundle; `./oci:x` is a file."""
+    return isinstance(path, str) and path.startswith(BUNDLE)
+
+
+def is_elsewhere(path: str | Path) -> bool:
+    """Return whether a value of `--policies` names policies that are not on the disk."""
+    return is_bundle(path) or cluster_policies.in_cluster(path)
+
+
+def bundle_sources(
+    paths: Iterable[str | Path], options: BundleOptions, *, attempts: int = 1,
+) -> dict[str, BundleSource]:
+    """Return the sources of the bundles that these values name, by value; nothing is pulled yet.
+
+    Raises:
+        Stop: a value names no bundle, or is named twice, or the options do not say whom to trust.
+        PolicyError: a key or an authority cannot be used.
+    """
+    found: dict[str, BundleSource] = {}
+    for path in paths:
+        if not is_bundle(path):
+            continue
+        from koordpolicy.engine.bundles.transfer import BundlePuller  # noqa: PLC0415 - few commands have one
+        from koordpolicy.engine.reload.bundle_source import BundleSource  # noqa: PLC0415
+
+        if path in found:
+            raise Stop(f"`{path}` is named twice: once is enough")
+        puller = BundlePuller(reference_of(str(path)), registry_access(options, attempts=attempts),
+                              _trust(str(path), options))
+        found[str(path)] = BundleSource(puller)
+    return found
+
+
+def need_cryptography(option: str) -> None:
+    """Raise `Stop` if the package that signs and verifies is not installed."""
+    if importlib.util.find_spec("cryptography") is None:
+        raise Stop(f"`{option}` needs the package cryptography: pip install 'koord-policy[bundles]'")
+
+
+def need_bundle(paths: Iterable[str | Path], options: BundleOptions) -> None:
+    """Check that options of bundles are given with a bundle only: a directory is never verified.
+
+    Raises:
+        Stop: there is an option, and no bundle.
+    """
+    if options.given and not any(map(is_bundle, paths)):
+        raise Stop(f"`{options.given}` goes with a bundle, and none is named: `{BUNDLE}REGISTRY/REPOSITORY:TAG` is one")
+
+
+def reference_of(text: str) -> BundleReference:
+    """Return the reference of a bundle that a text names; raises `Stop` if it is none."""
+    from koordpolicy.engine.bundles.reference import BundleReference  # noqa: PLC0415 - as above
+
+    try:
+        return BundleReference.parse(text)
+    except PolicyError as error:
+        raise Stop(f"{error.problems[0].message}: {error.problems[0].help}") from None
+
+
+def registry_access(options: BundleOptions, *, attempts: int = _ATTEMPTS) -> RegistryAccess:
+    """Return the way to registries that the options describe."""
+    from koordpolicy.engine.bundles.registry import RegistryAccess  # noqa: PLC0415 - as above
+
+    return RegistryAccess(options.registry_ca, attempts=attempts)
+
+
+def _trust(path: str, options: BundleOptions) -> Trust:
+    from koordpolicy.engine.bundles.signatures import VerifyKey  # noqa: PLC0415 - as above
+    from koordpolicy.engine.bundles.transfer import Trust  # noqa: PLC0415
+
+    if options.insecure_unsigned and options.verify_keys:
+        raise Stop("`--insecure-unsigned` and `--verify-key` exclude each other")
+    if not options.insecure_unsigned and not options.verify_keys:
+        raise Stop(f"who may sign `{path}`? Name the public key with `--verify-key FILE`, or use it whoever made it "
+                   "with `--insecure-unsigned`")
+    if options.verify_keys:
+        need_cryptography("--verify-key")
+    return Trust(tuple(map(VerifyKey.read, options.verify_keys)), options.insecure_unsigned)
+
+
+def followed(sources: Iterable[BundleSource], interval_s: float | None) -> BundleFollower:
+    """Return what follows bundles, after a first look at each; `interval_s` is that of `--registry-interval`."""
+    from koordpolicy.engine.reload.bundle_source import INTERVAL_S, BundleFollower  # noqa: PLC0415 - as above
+
+    follower = BundleFollower(tuple(sources), interval_s=interval_s or INTERVAL_S)
+    follower.first()
+    return follower
+
+
+def read_elsewhere(paths: Iterable[str | Path], access: PolicyAccess) -> Mapping[str, Version]:
+    """Return by value what the values name that are no paths; each is read once.
+
+    Raises:
+        Stop: a value or an option is not usable.
+        PolicyError: the API server or a registry does not answer or refuses, or a bundle is not to be trusted.
+    """
+    paths = list(paths)
+    versions = dict(cluster_policies.listed(paths, access.context))
+    for path, source in bundle_sources(paths, access.bundles, attempts=_ATTEMPTS).items():
+        source.look()
+        if source.fault is not None:
+            raise source.fault
+        version = source.read().version
+        assert version is not None
+        versions[path] = version
+    return versions
