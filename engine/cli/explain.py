@@ -16,6 +16,7 @@ from koordpolicy.engine.framework.points import Framework
 from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.cycle.tie_break import tie_break
 from koordpolicy.engine.scheduler.explain.explanation import Explained, explain_decision, explain_node, explain_pod
+from koordpolicy.engine.serving.console_links import ConsoleLinks
 from koordpolicy.engine.source import did_you_mean
 
 from .composition import (
@@ -41,7 +42,8 @@ from .composition import (
     warn_of_settings,
 )
 from .exits import Exit, Stop
-from .terminal import add_output, write_finding, write_json
+from .serving import add_console_url
+from .terminal import add_output, write, write_finding, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--best", type=count, default=_DEFAULTS["best"], metavar="N",
                         help=f"number of nodes whose scores are shown (default: {_DEFAULTS['best']})")
     add_choice(parser)
+    add_console_url(parser, "print the address of the decision in this console, too")
     eviction = parser.add_argument_group("eviction", "why the pod is still there, plugin by plugin")
     eviction.add_argument("--eviction", action="store_true",
                           help="explain what the descheduler decides about the pod; then `--config` is a "
@@ -131,11 +134,11 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
         _write_explanation(options, {
             "pod": pod.key, "node": options.node, "passed": passed, "chosen": verdict.node == options.node,
             "scores": verdict.score_of(options.node), **lacks,
-        }, finding)
+        }, finding, _links(options).pod(pod.key, options.node))
         return Exit.OK if passed else Exit.IMPOSSIBLE
     finding = explain_decision(explained, best=options.best)
     head = {**verdict.to_json(), **lacks} if options.output == "json" else {}
-    _write_explanation(options, head, finding)
+    _write_explanation(options, head, finding, _links(options).pod(pod.key))
     return Exit.OK if verdict.scheduled else Exit.IMPOSSIBLE
 
 
@@ -171,7 +174,7 @@ def _explain_eviction(options: argparse.Namespace, builtins: Builtins) -> int:
         evicted, finding = explain_eviction(ExplainEvictionRequest(
             pod, profiles, snapshot, configuration.limits, configuration.node_selector, options.cycles or 1, means,
         ))
-    _write_explanation(options, {"pod": pod.key, "evicted": evicted, **lacks}, finding)
+    _write_explanation(options, {"pod": pod.key, "evicted": evicted, **lacks}, finding, _links(options).pod(pod.key))
     return Exit.OK if evicted else Exit.IMPOSSIBLE
 
 
@@ -209,15 +212,21 @@ def _explain_qos(options: argparse.Namespace, builtins: Builtins) -> int:
         warn_of_settings(recording.settings, (registry,), gates, enable)
         finding = explain_round(recording, registry, options.qos, at=at, plugin=options.plugin or "", gates=gates,
                                 enable=enable)
-    _write_explanation(options, {"node": options.qos, **lacks}, finding)
+    _write_explanation(options, {"node": options.qos, **lacks}, finding, _links(options).node(options.qos))
     return Exit.OK
 
 
-def _write_explanation(options: argparse.Namespace, head: Mapping[str, object], finding: Finding) -> None:
+def _links(options: argparse.Namespace) -> ConsoleLinks:
+    return options.console_url or ConsoleLinks()
+
+
+def _write_explanation(options: argparse.Namespace, head: Mapping[str, object], finding: Finding, link: str) -> None:
     if options.output == "json":
-        write_json({**head, "explanation": finding.to_json()})
-    else:
-        write_finding(finding)
+        write_json({**head, **({"console": link} if link else {}), "explanation": finding.to_json()})
+        return
+    write_finding(finding)
+    if link:
+        write(f"\nin the console: {link}")
 
 
 def explain(pod: PodInfo, cluster: Cluster, live: Live, now: int, settings: Settings | None = None) -> Explained:

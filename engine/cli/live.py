@@ -19,7 +19,7 @@ from .exits import Exit, Stop, refuse_given
 from .logs import start_server_logs
 from .observing import Observing, observing_of, recorded_reads
 from .reloading import PolicyLoader, check_paths, load_vetted
-from .serving import admin_token_of, listen, tls_of
+from .serving import add_console_url, admin_token_of, listen, tls_of
 from .terminal import warn, write
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _GRACE_S: Final = 10.0
 _SWITCH_INTERVAL_S: Final = 0.0001
 _LEASE_NAME: Final = "koord-policy-scheduler"
 _LEASE_NAMESPACE: Final = "kube-system"
-OPTIONS: Final = ("scheduler_name", "leader_elect", *LEASE_OPTIONS, "bind_timeout", *LIMIT_OPTIONS)
+OPTIONS: Final = ("scheduler_name", "leader_elect", *LEASE_OPTIONS, "bind_timeout", *LIMIT_OPTIONS, "console_url")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--bind-timeout", metavar="TIME", type=seconds,
                        help="how long the binding of a pod may take before the pod is tried again (default: 60s)")
     add_limit_arguments(group, qps=50, burst=100)
+    add_console_url(group, "events about pods that find no node end with the address of the decision in this console")
 
 
 def refuse_options(options: argparse.Namespace) -> None:
@@ -209,12 +210,14 @@ def server_settings(options: argparse.Namespace, written: Mapping[str, Any] | No
         Stop: times of the Lease contradict each other.
     """
     from koordpolicy.engine.scheduler.live.server import BURST, QPS, ServerSettings  # noqa: PLC0415
+    from koordpolicy.engine.serving.console_links import ConsoleLinks  # noqa: PLC0415
 
     connection = (written or {}).get("clientConnection") or {}
     qps = options.kube_api_qps
     if qps is None:
         qps = max(0.0, float(connection["qps"])) if connection.get("qps") else QPS  # below 0 there is no limit
     return ServerSettings(qps=qps, burst=options.kube_api_burst or connection.get("burst") or BURST,
+                          links=options.console_url or ConsoleLinks(),
                           lease=lease_of(options, name=_LEASE_NAME, namespace=_LEASE_NAMESPACE,
                                          written=(written or {}).get("leaderElection")))
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from koordpolicy.engine.reload.admin import AdminToken
+    from koordpolicy.engine.serving.console_links import ConsoleLinks
     from koordpolicy.engine.serving.listeners import ListenerThread
 
 EXTENDER_ADDRESS: Final = "127.0.0.1:8888"
@@ -51,6 +52,21 @@ def add_arguments(parser: argparse.ArgumentParser, *, server: str = "") -> None:
                             "without it none may")
     delegation.add_arguments(group)
     add_format_argument(group)
+
+
+def add_console_url(group: argparse._ActionsContainer, effect: str) -> None:
+    """Declare `--console-url`, the address of a console for people; its value is `ConsoleLinks`, or None."""
+    group.add_argument("--console-url", metavar="URL", type=_links,
+                       help=f"{effect}, such as https://console.example.org")
+
+
+def _links(text: str) -> ConsoleLinks:
+    from koordpolicy.engine.serving.console_links import ConsoleLinks  # noqa: PLC0415 - few name one
+
+    try:
+        return ConsoleLinks.at(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def refuse_options(options: argparse.Namespace) -> None:

@@ -41,7 +41,7 @@ CORE_EVENTS: Final = ApiResource("Event", "", "v1", "events")
 _BUFFER: Final = 1000
 _AT_ONCE: Final = 16
 """Events that are written at the same time: one after the other, a scheduler makes more than are written."""
-_NOTE_BYTES: Final = 1024
+NOTE_BYTES: Final = 1024
 _CUT: Final = b" ..."
 _FIELD: Final = 128
 _NAME: Final = 253
@@ -167,7 +167,7 @@ class EventRecorder:
         counted in the series of that one.
         """
         key = _Key(type, action[:_FIELD], reason[:_FIELD], controller, regarding, related)
-        note, now = _cut(note), self._now()
+        note, now = cut_note(note), self._now()
         with self._lock:
             series = self._series.pop(key, None)
             if series is not None:
@@ -387,9 +387,12 @@ def _micro(seconds: float) -> str:
     return rfc3339_micro(int(seconds * 1e9))
 
 
-def _cut(note: str) -> str:
-    """Return a note of 1024 bytes of UTF-8 at most; a longer one is cut to 1020, at a character, with dots behind."""
-    encoded = note.encode("utf-8", "replace")
-    if len(encoded) <= _NOTE_BYTES:
-        return encoded.decode()
-    return encoded[:_NOTE_BYTES - len(_CUT)].decode("utf-8", "ignore") + _CUT.decode()
+def cut_note(note: str, ending: str = "") -> str:
+    """Return a note of 1024 bytes of UTF-8 at most, which ends with `ending`.
+
+    What is before the ending is cut if it is too long, at a character, with dots behind.
+    """
+    encoded, most = note.encode("utf-8", "replace"), NOTE_BYTES - len(ending.encode())
+    if len(encoded) <= most:
+        return encoded.decode() + ending
+    return encoded[:max(0, most - len(_CUT))].decode("utf-8", "ignore") + _CUT.decode() + ending

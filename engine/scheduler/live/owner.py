@@ -21,6 +21,7 @@ from koordpolicy.engine.cluster.sources.comparer import dump
 from koordpolicy.engine.cluster.sources.following import ClusterFeed, FeedBarrier
 from koordpolicy.engine.framework.handle import Count
 from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.serving.console_links import ConsoleLinks
 
 from ..cycle.executor import WorkerExecutor
 from ..cycle.loop import Attempt, SchedulingLoop
@@ -101,12 +102,12 @@ class LiveScheduler:
         clock: Callable[[], int] = time.time_ns, count: Count | None = None, observers: Sequence[Observer] = (),
         debug: Debug | None = None, ready: Callable[[LiveScheduler], None] = lambda _: None,
         settle: Callable[[], None] = lambda: None, drain_s: float = DRAIN_S, most_binding: int = MOST_BINDING,
-        cycle_observers: Sequence[CycleObserver] = (),
+        cycle_observers: Sequence[CycleObserver] = (), links: ConsoleLinks | None = None,
     ) -> None:
         """`leads` returns whether this process may schedule now, `gave_up` whether it led and must end.
 
         `ready` is called once, when the first lists are applied and the plugins are made, in the deciding thread;
-        `settle` then and once a minute, as most objects are long-lived.
+        `settle` then and once a minute, as most objects are long-lived. Events lead to the console by `links`.
         """
         self.view = LiveView()
         self.cluster = cluster
@@ -128,7 +129,8 @@ class LiveScheduler:
         self._most_binding = most_binding
         self._cycle_observers = cycle_observers
         self._executor = WorkerExecutor(wake=self.wake, io=io)
-        self._observers: tuple[Observer, ...] = (AttemptReporter(client, self.reasons), *observers)
+        self._observers: tuple[Observer, ...] = (
+            AttemptReporter(client, self.reasons, links), *observers)
         self._lost = LostPods(clock)
         self._gates = GateReporter(client.statuses, clock)
         self._announcements = Announcements(client.statuses, clock)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from koordpolicy.engine.client.event_recorder import cut_note
 from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.client.resources import BY_KIND, ObjectReference, pod_reference
 from koordpolicy.engine.client.writes import PodCondition
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.points import Code
 from koordpolicy.engine.framework.scheduler import NO_CANDIDATE
+from koordpolicy.engine.serving.console_links import ConsoleLinks
 
 from ..cycle.loop import Attempt
 from ..extensions.reservations import is_reserve_pod, reservation_of
@@ -28,9 +30,12 @@ class AttemptReporter:
     writes their conditions.
     """
 
-    def __init__(self, client: LiveClient, reasons: WaitReasons | None = None) -> None:
-        """`reasons` remember why pods wait."""
+    def __init__(
+        self, client: LiveClient, reasons: WaitReasons | None = None, links: ConsoleLinks | None = None,
+    ) -> None:
+        """`reasons` remember why pods wait; events about pods without a node end with their address of `links`."""
         self._client = client
+        self._links = links or ConsoleLinks()
         self._reasons = reasons
         self._faults = RepeatedFaults()
 
@@ -60,7 +65,8 @@ class AttemptReporter:
         if failed and self._faults.is_due(message, pod.name):
             _LOG.warning("an attempt to schedule pod %s/%s failed, it is tried again: %s", pod.namespace, pod.name,
                          message)
-        self._record(pod, "Warning", "FailedScheduling", message)
+        link = self._links.pod(pod.key)
+        self._record(pod, "Warning", "FailedScheduling", cut_note(message, f" See {link}") if link else message)
         condition = PodCondition(
             "PodScheduled", "False", "SchedulerError" if failed else "Unschedulable", message,
             observed_generation=(pod.object.get("metadata") or {}).get("generation"))

@@ -24,6 +24,7 @@ from koordpolicy.engine.cluster.kinds import FieldSets, Read, fields_read
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.framework.handle import Count
 from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.serving.console_links import ConsoleLinks
 from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
 from ..cycle.schedule_one import Debug, Settings
@@ -58,6 +59,8 @@ class ServerSettings:
     qps: float = QPS
     """Requests per second, watches aside; 0 for no limit. Events have a limit of their own, of the same size."""
     burst: int = BURST
+    links: ConsoleLinks = ConsoleLinks()  # noqa: RUF009 - frozen
+    """Of the console that events lead to."""
     lease: LeaseSettings | None = None
     """None to schedule without a Lease: then this must be the only process with its scheduler names."""
 
@@ -102,7 +105,8 @@ class LiveServer:
             self.scheduler = LiveScheduler(
                 Cluster(following_from=_FOLLOWING_FROM), live, settings, feed=self.feed, client=client, io=self.io,
                 leads=self.leads, gave_up=self._gave_up, clock=self.feed.now, count=count, observers=observers,
-                debug=debug, ready=self._begin, cycle_observers=cycle_observers, settle=self._settle)
+                debug=debug, ready=self._begin, cycle_observers=cycle_observers, settle=self._settle,
+                links=self.settings.links)
             self.feed.start()
         except BaseException:
             self.io.close()

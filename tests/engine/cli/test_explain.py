@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,12 @@ def test_policies_that_are_about_no_qos_are_not_passed_over_in_silence(run: Run)
 
 def test_what_is_said_to_a_pipe_has_no_colour(run: Run):
     assert "\x1b" not in run("explain", "shop/web-101", "--cluster", CLUSTER, "--node", "gpu-01").out
+
+
+def test_the_address_in_the_console_is_printed_if_there_is_one(run: Run, policies: Path, dump: Path):
+    done = run("explain", "shop/web-2", "--cluster", dump, "--policies", policies, "--console-url", "https://c.example")
+    assert done.out.endswith("\n\nin the console: https://c.example/#/pod?key=shop%2Fweb-2\n")
+    done = run("explain", "shop/web-2", "--cluster", dump, "--policies", policies, "--console-url", "https://c.example",
+               "--node", "hot", "--output", "json")
+    assert json.loads(done.out)["console"] == "https://c.example/#/pod?key=shop%2Fweb-2&node=hot"
+    assert run("explain", "shop/web-2", "--cluster", dump, "--console-url", "here").exit == 2

@@ -9,6 +9,7 @@ from koordpolicy.engine.scheduler.cycle.loop import Attempt
 from koordpolicy.engine.scheduler.extensions.reservations import reserve_pod
 from koordpolicy.engine.scheduler.live.reporting import AttemptReporter
 from koordpolicy.engine.scheduler.verdict.verdict import Verdict
+from koordpolicy.engine.serving.console_links import ConsoleLinks
 from koordpolicy.testing import pod
 
 RESERVATION = {
@@ -46,6 +47,22 @@ def test_a_pod_without_a_node_gets_an_event_and_a_condition():
     assert found.events == [
         ("Pod", "a", "uid-of-default-a", "Warning", "FailedScheduling", "Scheduling", message, "koord-policy")]
     assert found.conditions == [("a", "Unschedulable", message, "")]
+
+
+def test_an_event_leads_to_the_decision_in_the_console_and_the_condition_does_not():
+    client = Client()
+    waiting = PodInfo.of(pod("a", schedulerName="koord-policy"))
+    for length in (7, 3000):
+        refusal = ("Fits", Point.PRE_FILTER, Refusal("cpu", "x" * length, Code.UNSCHEDULABLE))
+        verdict = Verdict(waiting, "koord-policy", 1, ("one",), None, -1, refusal=refusal)
+        reporter = AttemptReporter(client, links=ConsoleLinks("https://console.example.org"))
+        reporter.observe(Attempt(QueuedPod(waiting), verdict, 0, waiting))
+    link = " See https://console.example.org/#/pod?key=default%2Fa"
+    short, long = (event[6] for event in client.events)
+    assert short == f"0/1 nodes are available: xxxxxxx.{link}"
+    assert (len(long), long.endswith(f"x ...{link}")) == (1024, True)
+    assert [message for _, _, message, _ in client.conditions] == [
+        f"0/1 nodes are available: {'x' * length}." for length in (7, 3000)]
 
 
 def test_an_error_of_an_attempt_is_logged_once_for_all_pods(caplog):
