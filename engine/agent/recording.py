@@ -121,14 +121,14 @@ class MetricsRecording:
         return self.times[-1]
 
 
-def load(path: Path) -> MetricsRecording:
-    """Read a recording.
+def load(path: Path, *, cut_off: bool = False) -> MetricsRecording:
+    """Read a recording. With `cut_off` the last one of its JSON lines may be incomplete, as while it is written.
 
     Raises:
         PolicyError: it cannot be read; with the positions of all malformed objects and samples.
     """
     source = read_file(path, limit=_LARGEST)
-    parts = _json_lines(source) if path.suffix == ".jsonl" else _yaml(source)
+    parts = _json_lines(source, cut_off=cut_off) if path.suffix == ".jsonl" else _yaml(source)
     return _Builder(source).build(parts)
 
 
@@ -163,9 +163,10 @@ def _of_line(span: Span) -> YamlNode:
         return YamlNode(span.source, span.start, span.end, None)
 
 
-def _json_lines(source: Source) -> Iterator[_Part]:
+def _json_lines(source: Source, *, cut_off: bool) -> Iterator[_Part]:
     offset = 0
-    for number, line in enumerate(source.text.split("\n"), start=1):
+    lines = source.text.split("\n")
+    for number, line in enumerate(lines[:-1] if cut_off else lines, start=1):
         span = Span(source, offset, offset + len(line))
         offset += len(line) + 1
         if not line.strip():

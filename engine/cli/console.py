@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from koordpolicy.engine.console.changes import ChangeRoutes
     from koordpolicy.engine.console.following import ClusterFollowing, PolicyFollowing
     from koordpolicy.engine.console.guard import Guard
+    from koordpolicy.engine.console.node_time import NodeTimes
     from koordpolicy.engine.console.past import Past
     from koordpolicy.engine.console.server import ConsoleServer, Static
     from koordpolicy.engine.console.users import Users
@@ -58,6 +59,7 @@ _OF_CLUSTERS: Final = ("profile", "config", "enable", "kubernetes")
 ADDRESS: Final = "127.0.0.1:8890"
 _SECONDS: Final = 5.0
 _REPLAY_SECONDS: Final = 300.0
+_OF_CALLS: Final = ("token_file", "ca", "cert", "key")
 _GRACE_S: Final = 5.0
 _CHANGE_SECONDS: Final = 70.0
 """A server answers within 60 s, and has changed nothing, or says that it is not sure."""
@@ -77,10 +79,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recorded", metavar="DIR", type=Path,
                         help="a flight recording to show, also while it is written: the directory of `scheduler "
                              "--record`")
+    parser.add_argument("--agent-recording", metavar="PATH", type=Path, action="append", default=[],
+                        help="a recording of a node agent (`agent --record`), or a directory of them: the node's "
+                             "usage, and what its QoSPlugins changed; may be repeated")
     servers = parser.add_argument_group("running servers")
     add_endpoints(servers, default="none")
     servers.add_argument("--endpoints-interval", metavar="SECONDS", type=_seconds,
                          help="call the servers this often, whatever the number of viewers (default: 5)")
+    servers.add_argument("--agents", metavar="URL[,URL...]", action="append", default=[],
+                         help="endpoints of node agents with an audit log (`agent --http --audit-log-dir`), which is "
+                              "shown for their nodes; may be repeated")
     servers.add_argument("--allow-changes", action="store_true",
                          help="users who may can promote the shadow of these servers and roll them back in the view "
                               "`Policies`. Goes with --endpoints, --admin-token-file, --audit-log, and --tokens or "
@@ -136,6 +144,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     options.client_ca = None
     context = tls_of(options)
     past = _past(options)
+    node_times = _node_times(options)
     changes = _changes(options, guard)
     sources = sources_of(options, builtins, past)
     static = _static()
@@ -146,7 +155,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
     vetter = Vetter()
     server = ConsoleServer(sources.state, guard, static, vetter=vetter, seconds=options.view_timeout, past=past,
-                           replay_seconds=options.replay_timeout, monitor=_monitor(options),
+                           replay_seconds=options.replay_timeout, node_times=node_times, monitor=_monitor(options),
                            more=() if changes is None else (changes,))
     following = sources.follow(server.views, vetter)
     try:
@@ -160,7 +169,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 def _monitor(options: argparse.Namespace) -> ServerMonitor | None:
     """Return what polls the servers of `--endpoints`; None without any."""
     if not options.endpoints:
-        refuse_given(options, ("endpoints_interval", "token_file", "ca", "cert", "key"), "goes with `--endpoints`")
+        refuse_given(options, ("endpoints_interval", *(() if options.agents else _OF_CALLS)),
+                     "goes with `--endpoints`")
         return None
     from koordpolicy.engine.monitoring.monitor import (  # noqa: PLC0415
         INTERVAL_S,
@@ -172,6 +182,17 @@ def _monitor(options: argparse.Namespace) -> ServerMonitor | None:
     caller = replace(caller_of(options, seconds=TIMEOUT_S), largest=LONGEST_ANSWER)
     return ServerMonitor(words_of(options.endpoints, "--endpoints"), caller,
                          interval=options.endpoints_interval or INTERVAL_S)
+
+
+def _node_times(options: argparse.Namespace) -> NodeTimes:
+    for path in options.agent_recording:
+        if not path.exists():
+            raise Stop(f"there is no `{path}`: `--agent-recording` takes what `agent --record` wrote, or a directory "
+                       "of such files")
+    from koordpolicy.engine.console.node_time import NodeTimes  # noqa: PLC0415 - `--help` does not wait
+
+    agents = words_of(options.agents, "--agents") if options.agents else []
+    return NodeTimes(options.agent_recording, agents, lambda: caller_of(options))
 
 
 def _past(options: argparse.Namespace) -> Past | None:

@@ -102,7 +102,7 @@ class ConsoleSources:
     def _restated(self, state: ConsoleState, policies: PolicySet) -> ConsoleState:
         if self.options.cluster is None:
             assert self.past is not None
-            return self.past.last_state(policies, _time_of(self.options.now, self.past))
+            return self.past.last_state(policies, _time_of(self.options.now))
         return _state(self.options, state.cluster, policies, state.now, self.watched)
 
 
@@ -123,7 +123,7 @@ def sources_of(options: argparse.Namespace, builtins: Builtins, past: Past | Non
         warn("warning: some policies are invalid and do not decide: the page shows them under `Policies`")
     if options.cluster is None:
         assert past is not None
-        return ConsoleSources(options, past.last_state(policies, _time_of(options.now, past)), discovered, past=past)
+        return ConsoleSources(options, past.last_state(policies, _time_of(options.now)), discovered, past=past)
     watched = None
     if options.cluster.partition(":")[0] == LIVE_CLUSTER and options.now is None:
         watched = _watched(options, policies.registry)
@@ -166,9 +166,11 @@ def _watched(options: argparse.Namespace, registry: Registry) -> WatchedCluster:
     return watched
 
 
-def _time_of(text: str | None, past: Past) -> int | None:
+def _time_of(text: str | None) -> int | None:
+    from koordpolicy.engine.console.past import time_of  # noqa: PLC0415 - `--help` does not wait
+
     try:
-        return None if text is None else past.time_of(text)
+        return None if text is None else time_of(text)
     except ValueError as error:
         raise Stop(f"`--now`: {error}") from None
 

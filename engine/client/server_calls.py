@@ -109,7 +109,7 @@ class Caller:
         connection = (
             http.client.HTTPSConnection(url.hostname, url.port, timeout=self.seconds, context=self.context)
             if url.scheme == "https" else http.client.HTTPConnection(url.hostname, url.port, timeout=self.seconds))
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         until = time.monotonic() + self.seconds

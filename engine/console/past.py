@@ -73,10 +73,6 @@ class Past:
         with self._lock:
             yield self._timeline, self._recording, self._complete
 
-    def time_of(self, text: str) -> int:
-        """Return the time of `?at=`, in nanoseconds since the epoch; raises `ValueError`."""
-        return min(max(nanoseconds(text, "at"), 0), LAST)
-
     def moment(self, time: int) -> RecordedState:
         """Return the recorded cluster at a time, within the deadline of the thread.
 
@@ -138,6 +134,11 @@ class Past:
                 self._complete = complete
             if complete:
                 self._ended.wait(self._pause)
+
+
+def time_of(text: str) -> int:
+    """Return a time of a request (RFC 3339), in nanoseconds since the epoch; raises `ValueError`."""
+    return min(max(nanoseconds(text, "the time"), 0), LAST)
 
 
 def recorded(past: Past | None) -> Past:

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from koordpolicy import __version__
 from koordpolicy.engine.cel.values.deadline import OverdueError
+from koordpolicy.engine.client.server_calls import Caller
 from koordpolicy.engine.escaping import visible
 from koordpolicy.engine.monitoring.monitor import ServerMonitor
 from koordpolicy.engine.reload.vet import Vetter
@@ -30,6 +31,8 @@ from .faults import faults
 from .guard import HEADERS, Guard, NotPermitted, policy_of
 from .models.model import RefusalView
 from .models.session import Session
+from .node_time import NodeTimes
+from .node_time_routes import NodeTimeRoutes
 from .past import Past
 from .replays import SECONDS as REPLAY_SECONDS
 from .rights import EVERYTHING, Right
@@ -80,9 +83,10 @@ class ConsoleServer:
 
     def __init__(self, state: ConsoleState, guard: Guard, static: Static, *, vetter: Vetter | None = None,
                  seconds: float = SECONDS, past: Past | None = None, replay_seconds: float = REPLAY_SECONDS,
-                 monitor: ServerMonitor | None = None, more: Sequence[RouteSet] = ()) -> None:
+                 node_times: NodeTimes | None = None, monitor: ServerMonitor | None = None,
+                 more: Sequence[RouteSet] = ()) -> None:
         """`vetter` None means that drafts are compiled without a process of their own, for tests. `past` is the flight
-        recording to show, `monitor` polls the running servers.
+        recording to show, `node_times` are the recordings of node agents, `monitor` polls the running servers.
 
         `more` are further routes; they are closed with the server.
         """
@@ -90,9 +94,10 @@ class ConsoleServer:
         self._static = static
         self._views = ViewThread(state, seconds=seconds, past=past)
         self._drafts = DraftRoutes(self._views, vetter)
+        self._node_times = NodeTimeRoutes(self._views, node_times or NodeTimes((), (), Caller))
         self._times = TimeRoutes(self._views, past, self._drafts.vet, limit=replay_seconds)
         self._servers = ServerRoutes(monitor, self._views)
-        self._sets: tuple[RouteSet, ...] = (self._drafts, self._times, self._servers, *more)
+        self._sets: tuple[RouteSet, ...] = (self._drafts, self._times, self._node_times, self._servers, *more)
         self._changing = any(Right.CHANGES in each.rights for routes in self._sets for each in routes.routes())
 
     def start(self) -> None:
@@ -102,6 +107,7 @@ class ConsoleServer:
         """
         self._drafts.start()
         self._times.start()
+        self._node_times.start()
         self._servers.start()
 
     @property

@@ -13,7 +13,7 @@ from koordpolicy.engine.flight_recorder.segments import segments_in
 
 from .models.model import Model
 from .models.time import TimelineView
-from .past import LAST, PAST_TIMES, Past, recorded
+from .past import LAST, PAST_TIMES, Past, recorded, time_of
 from .replays import SECONDS, ReplayJobs
 from .routes import Route, json_answer
 from .state import ConsoleState
@@ -86,7 +86,7 @@ class TimeRoutes:
         past = self._past
         if past is None:
             return json_answer(NO_RECORDING)
-        start, end = (past.time_of(text) if (text := request.query.get(name, "")) else default
+        start, end = (time_of(text) if (text := request.query.get(name, "")) else default
                       for name, default in (("start", 0), ("end", LAST)))
 
         def view() -> TimelineView:
@@ -98,13 +98,13 @@ class TimeRoutes:
 
     async def _moment(self, request: web.Request) -> web.Response:
         past = recorded(self._past)
-        time = past.time_of(request.query.get("at", ""))
+        time = time_of(request.query.get("at", ""))
         return await self._views.answer(
             lambda state: moment_view(past.moment(time), time, state.policies.registry), times=PAST_TIMES)
 
     async def _decision(self, request: web.Request) -> web.Response:
         past = recorded(self._past)
-        time = past.time_of(request.query.get("at", ""))
+        time = time_of(request.query.get("at", ""))
         key = request.query.get("key", "")
 
         def view(_: ConsoleState) -> Model:
@@ -113,9 +113,9 @@ class TimeRoutes:
         return await self._views.answer(view, times=PAST_TIMES)
 
     async def _start(self, request: web.Request) -> web.Response:
-        past, replays = recorded(self._past), self._started()
+        replays = self._started()
         body = msgspec.json.decode(await request.read(), type=ReplayRequest)
-        start, end = past.time_of(body.start), past.time_of(body.end)
+        start, end = time_of(body.start), time_of(body.end)
         if body.text:
             await self._vet(body.text, body.file)
         return json_answer(replays.start(self._views.state.policies, start, end, body.text, body.file))

@@ -15,7 +15,7 @@ from koordpolicy.engine.serving.daemons import Daemons
 
 from .guard import NotPermitted
 from .models.model import Model
-from .past import PAST_TIMES, Past, recorded
+from .past import PAST_TIMES, Past, recorded, time_of
 from .shared_answers import SharedAnswers
 from .state import ConsoleState
 
@@ -94,7 +94,7 @@ class ViewThread:
 
     def _state_at(self, text: str) -> ConsoleState:
         past = recorded(self._past)
-        return past.state_at(past.time_of(text), self.state.policies)
+        return past.state_at(time_of(text), self.state.policies)
 
     def close(self) -> None:
         """End the thread; waits for nothing."""

@@ -8,6 +8,7 @@ import { OF_TIMES, link, parse, setPast } from "./route.ts";
 import { nearest } from "./similar.ts";
 import { type Key, language, setLanguage, t } from "./texts.ts";
 import { mapView } from "./views/map.ts";
+import { nodeTimeView } from "./views/node-time.ts";
 import { overviewView } from "./views/overview.ts";
 import { playgroundView } from "./views/playground.ts";
 import { podView } from "./views/pod.ts";
@@ -15,9 +16,9 @@ import { policiesView } from "./views/policies.ts";
 import { timeView } from "./views/time.ts";
 
 const VIEWS: Record<string, (page: Page) => Promise<void>> = {
-  overview: overviewView, map: mapView, pod: podView, policies: policiesView, playground: playgroundView, time: timeView,
+  overview: overviewView, map: mapView, pod: podView, policies: policiesView, playground: playgroundView, time: timeView, "node-time": nodeTimeView,
 };
-const KEYS: Record<string, string> = { o: "overview", c: "map", p: "pod", l: "policies", y: "playground", t: "time" };
+const KEYS: Record<string, string> = { o: "overview", c: "map", p: "pod", l: "policies", y: "playground", t: "time", n: "node-time" };
 const THEME = "koord-policy-theme";
 const TARGETS: Record<string, (name: string) => string> = {
   node: (node) => link("map", { node }), pod: (key) => link("pod", { key }), policy: (name) => link("policies", { name }),

@@ -851,3 +851,51 @@ export interface ReplayUse {
   running: number;
   pending: number;
 }
+
+/** The timeline of one node. Times are in seconds since the epoch. */
+export interface NodeTimeView {
+  sources: number;
+  complete: boolean;
+  node: string;
+  nodes: string[];
+  start: number;
+  end: number;
+  times: number[];
+  width: number;
+  cpu: UsageLine[];
+  memory: UsageLine[];
+  limit: (number | null)[];
+  cpuAllocatable: number | null;
+  memoryAllocatable: number | null;
+  changes: NodeChangeLine[];
+  changesLeftOut: number;
+  problems: string[];
+}
+
+/** The usage of a class of pods, or of the whole node, over time. */
+export interface UsageLine {
+  name: string;
+  values: (number | null)[];
+}
+
+/** A change that the agent made on the node, or would have made. */
+export interface NodeChangeLine {
+  time: number;
+  source: string;
+  plugin: string;
+  kind: string;
+  subject: string;
+  reason: string;
+  item: string;
+  files: ChangedFile[];
+  more: number;
+  recovers: boolean;
+  enforced: boolean;
+}
+
+/** A file that the agent wrote. */
+export interface ChangedFile {
+  file: string;
+  before: string | null;
+  after: string;
+}

@@ -73,9 +73,13 @@ export function spanAt(times: readonly number[], time: number): number {
   return low - 1;
 }
 
-/** A round number that is not less than a value: 1, 2 or 5 times a power of ten. */
-export function roundUp(value: number): number {
+/** A round number that is not less than a value: 1, 2 or 5 times a power of ten; of bytes in Ki, Mi, Gi and so on. */
+export function roundUp(value: number, unit = ""): number {
   if (!(value > 0)) return 1;
+  if (unit === "bytes" && value > 1024) {
+    const size = 1024 ** Math.floor(Math.log(value) / Math.log(1024));
+    return size * roundUp(value / size);
+  }
   const power = 10 ** Math.floor(Math.log10(value));
   const found = [1, 2, 5, 10].find((each) => each * power >= value * (1 - 1e-9)) ?? 10;
   return found * power;

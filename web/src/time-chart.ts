@@ -22,7 +22,7 @@ export interface Lane {
   lines: Line[];
   /** `steps` for states, which hold until the next time; `bars` for numbers of events in a span. */
   kind: "steps" | "bars";
-  /** The least top of the scale: 100 for percentages. */
+  /** The top of the scale unless a value is above it: 100 for percentages. */
   top?: number;
 }
 
@@ -195,7 +195,8 @@ export class TimeChart {
   private paintLane(context: CanvasRenderingContext2D, lane: Lane, top: number, width: number): void {
     const style = getComputedStyle(document.documentElement);
     const bottom = top + LANE;
-    const highest = roundUp(Math.max(lane.top ?? 0, ...lane.lines.flatMap((line) => line.values.map((value) => value ?? 0))));
+    const most = Math.max(0, ...lane.lines.flatMap((line) => line.values.map((value) => value ?? 0)));
+    const highest = lane.top !== undefined && most <= lane.top ? lane.top : roundUp(most, lane.unit);
     const y = (value: number): number => bottom - (LANE * value) / highest;
     context.fillStyle = style.getPropertyValue("--text");
     context.font = "600 12px system-ui, sans-serif";

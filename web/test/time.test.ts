@@ -20,7 +20,7 @@ test("texts of ticks are times of day, and dates where days begin", () => {
 test("a time is written as it is read", () => {
   assert.equal(timeText(NOON), "2026-11-02T12:00:00Z");
   assert.equal(parseTime(timeText(NOON + 0.25)), NOON + 0.25);
-  assert.deepEqual(["2026-11-02 12:00", "2026-11-02T13:00:00+01:00", shown(NOON), "noon", "2026-13-02T12:00:00Z", ""].map(parseTime),
+  assert.deepEqual(["2026-11-02 12:00", "2026-11-02T13:00:00+01:00", shown(NOON), "noon", "2026-13-02T12:00:00Z", ""].map((text) => parseTime(text)),
     [NOON, NOON, NOON, null, null, null]);
 });
 
@@ -39,7 +39,8 @@ test("a span is found by its time", () => {
 });
 
 test("scales end at round numbers", () => {
-  assert.deepEqual([0, 0.3, 1, 3, 7, 100, 101, 4999].map(roundUp), [1, 0.5, 1, 5, 10, 100, 200, 5000]);
+  assert.deepEqual([0, 0.3, 1, 3, 7, 100, 101, 4999].map((value) => roundUp(value)), [1, 0.5, 1, 5, 10, 100, 200, 5000]);
+  assert.deepEqual([roundUp(1500, "bytes"), roundUp(60 * 2 ** 30, "bytes"), roundUp(900, "bytes")], [2048, 100 * 2 ** 30, 1000]);
 });
 
 test("links lead to the same time while a time of the past is shown", () => {

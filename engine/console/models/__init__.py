@@ -11,6 +11,7 @@ from .changes import ChangePlan, ChangeResult, ChangesView
 from .evictions import EvictionsView, EvictionView
 from .map import ColourView, MapView, NodeDetails, NodePolicies
 from .model import RefusalView
+from .node_time import NodeTimeView
 from .overview import ClusterOverview
 from .playground import (
     CheckView,
@@ -40,6 +41,6 @@ VIEWS: Final = (
     SearchView,
     ChangesView, ChangePlan, ChangeResult,
     ServersView, WaitingView, RuleRatesView, Versions,
-    TimelineView, MomentView, RecordedDecisionView, ReplayView,
+    TimelineView, MomentView, RecordedDecisionView, ReplayView, NodeTimeView,
 )
 """The models of whole answers."""

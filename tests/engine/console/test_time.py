@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,7 @@ async def finished(ask: Ask, number: int) -> dict[str, Any]:
         assert status == 200, view
         if view["phase"] in ("done", "failed", "cancelled"):
             return view
+        await asyncio.sleep(0.01)
 
 
 async def complete(ask: Ask, query: str = "") -> dict[str, Any]:
@@ -107,6 +109,7 @@ async def complete(ask: Ask, query: str = "") -> dict[str, Any]:
         assert status == 200, view
         if view["complete"] and view["segmentsRead"]:
             return view
+        await asyncio.sleep(0.01)
 
 
 def test_without_a_recording_the_timeline_says_so_and_the_rest_how_to_show_one(serve):
@@ -240,11 +243,11 @@ def test_a_replay_ends_at_its_deadline_and_when_it_is_cancelled(state, recording
             replays.cancel(number)
         go_on.set()
         while not all(replays.state(number).phase == "cancelled" for number in numbers):
-            pass
+            time.sleep(0.01)
         hasty = ReplayJobs(Past(recording), limit=0.0)
         number = hasty.start(state.policies, NOW, NOW + 60 * SECOND).number
         while (view := hasty.state(number)).phase != "failed":
-            pass
+            time.sleep(0.01)
         assert view.failure == "it takes more than 0 s: choose a shorter time"
         hasty.close()
     finally:
