@@ -126,6 +126,7 @@ class ConsoleServer:
         for routes in self._sets:
             for each in routes.routes():
                 self._add(app, each)
+        app.on_shutdown.append(self._servers.end_polls)
         if self._guard.users is not None:
             app.cleanup_ctx.append(self._guard.users.connected)
         return app

@@ -121,6 +121,7 @@ class ServerRoutes:
         self._shared = SharedAnswers()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[asyncio.Future[None], str] = {}
+        self._ended = False
         views.changed = self._state_changed
         if monitor is not None:
             monitor.on_change(self._servers_changed)
@@ -146,6 +147,11 @@ class ServerRoutes:
         if self._monitor is not None:
             self._monitor.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def end_polls(self, _: web.Application) -> None:
+        """Answer all requests that wait, as the server ends and would wait for them."""
+        self._ended = True
+        self._release()
 
     @property
     def versions(self) -> Versions:
@@ -179,7 +185,7 @@ class ServerRoutes:
         known, client = dict(request.query), f"{request.remote} {USER.get().name}"
         now = self.versions
         if known.get("boot") == now.boot and known.get("cluster") == str(now.cluster) and (
-                known.get("servers") == str(now.servers)):
+                known.get("servers") == str(now.servers)) and not self._ended:
             if len(self._waiting) >= MOST_POLLS or sum(
                     each == client for each in self._waiting.values()) >= MOST_POLLS_OF_ONE:
                 raise NotPermitted(503, "too many pages wait for changes: try again", **{"Retry-After": "10"})

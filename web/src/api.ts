@@ -39,6 +39,12 @@ export function get<T>(view: string, query: Record<string, string> = {}, signal?
   return request<T>(text ? `${view}?${text}` : view, signal ? { signal } : {});
 }
 
+/** A view of now, whatever time is shown. */
+export function current<T>(view: string, query: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
+  const text = new URLSearchParams(query).toString();
+  return request<T>(text ? `${view}?${text}` : view, signal ? { signal } : {});
+}
+
 export function post<T>(view: string, body: object, signal?: AbortSignal): Promise<T> {
   const init: RequestInit = { method: "POST", body: JSON.stringify(pastTime() ? { at: pastTime(), ...body } : body), headers: { "Content-Type": "application/json" } };
   if (signal) init.signal = signal;

@@ -31,3 +31,21 @@ export function debounced<A extends unknown[]>(milliseconds: number, call: (...v
     timer = window.setTimeout(() => call(...values), milliseconds);
   };
 }
+
+/** Calls a function at once, and then once in so many milliseconds at most; the last call is not lost. */
+export function throttled(milliseconds: number, call: () => void): (() => void) & { cancel: () => void } {
+  let timer = 0;
+  let last = -Infinity;
+  const run = (): void => {
+    timer = 0;
+    last = performance.now();
+    call();
+  };
+  const throttle = (): void => {
+    if (timer) return;
+    const left = last + milliseconds - performance.now();
+    if (left <= 0) run();
+    else timer = window.setTimeout(run, left);
+  };
+  return Object.assign(throttle, { cancel: () => window.clearTimeout(timer) });
+}

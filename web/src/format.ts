@@ -17,6 +17,14 @@ export function short(value: number): string {
   return value.toLocaleString("en-US", { maximumFractionDigits: Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 1 ? 1 : 3 });
 }
 
+/** Seconds as a short duration. */
+export function duration(seconds: number): string {
+  if (seconds < 1) return `${short(seconds * 1000)} ms`;
+  if (seconds < 120) return `${short(Math.round(seconds))} s`;
+  if (seconds < 7200) return `${short(Math.round(seconds / 60))} min`;
+  return seconds < 172_800 ? `${short(Math.round(seconds / 3600))} h` : `${short(Math.round(seconds / 86_400))} d`;
+}
+
 /** An offset in code points of an offset in UTF-16 units, as the server counts. */
 export function codePoints(text: string, offset: number): number {
   return Array.from(text.slice(0, offset)).length;

@@ -2,6 +2,7 @@
 
 import { ApiError, get, setToken } from "./api.ts";
 import { debounced, h } from "./dom.ts";
+import { type Changes, Live } from "./live.ts";
 import type { SearchView, Session } from "./models.ts";
 import { Page } from "./page.ts";
 import { OF_TIMES, link, parse, setPast } from "./route.ts";
@@ -25,6 +26,9 @@ const TARGETS: Record<string, (name: string) => string> = {
 };
 
 let page: Page | null = null;
+/** True if the view could not be loaded. */
+let failed = false;
+const live = new Live(changed, away);
 
 function theme(): string {
   return localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -72,13 +76,16 @@ async function open(): Promise<void> {
     else each.removeAttribute("aria-current");
   }
   pastBanner(view, route.query, at);
-  const opened = (page = new Page(main, { ...route, view }));
+  const opened = (page = new Page(main, { ...route, view }, () => void open()));
   main.setAttribute("aria-busy", "true");
   opened.show(h("p", { class: "quiet" }, t("loading")));
+  failed = false;
+  live.start();
   try {
     if (view) await VIEWS[view]!(opened);
     else opened.show(...unknownView(route.view));
   } catch (error) {
+    failed = true;
     if (error instanceof ApiError && error.status === 401) signIn(opened);
     else {
       opened.show(h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
@@ -87,6 +94,18 @@ async function open(): Promise<void> {
     }
   }
   if (opened.current) main.removeAttribute("aria-busy");
+}
+
+function changed(changes: Changes): void {
+  const taken = page?.changed(changes) ?? false;
+  if (failed || (changes.restarted && !taken && page?.route.view !== "playground")) void open(); // a draft stays as it is
+}
+
+/** Says that the console does not answer; a view that could not be loaded is opened again when it does. */
+function away(gone: boolean): void {
+  document.getElementById("away")?.remove();
+  if (gone) document.querySelector("header")!.after(h("p", { id: "away", role: "status", class: "error" }, t("consoleAway")));
+  else if (failed) void open();
 }
 
 /** The line above views of another time: which one, and the ways back. */

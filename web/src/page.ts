@@ -2,19 +2,28 @@
 
 import type { Child } from "./dom.ts";
 import { h } from "./dom.ts";
+import type { Changes } from "./live.ts";
 import { type Route, link } from "./route.ts";
 
 export class Page {
   route: Route;
   private readonly main: HTMLElement;
+  private readonly again: () => void;
   private readonly endings: (() => void)[] = [];
   private escape: () => void = () => undefined;
+  private change: ((changes: Changes) => void) | null = null;
   /** False once another view was opened: then its late answers are not shown. */
   current = true;
 
-  constructor(main: HTMLElement, route: Route) {
+  constructor(main: HTMLElement, route: Route, reopen: () => void = () => undefined) {
     this.main = main;
     this.route = route;
+    this.again = reopen;
+  }
+
+  /** Opens the view again, at its present address. */
+  reopen(): void {
+    if (this.current) this.again();
   }
 
   show(...children: Child[]): void {
@@ -45,6 +54,17 @@ export class Page {
   closing(end: () => void): void {
     if (this.current) this.endings.push(end);
     else end();
+  }
+
+  /** Calls a function after changes; a view without one stays as it is until it is opened again. */
+  onChange(call: (changes: Changes) => void): void {
+    this.change = call;
+  }
+
+  /** Passes on changes; returns false if the view takes none. */
+  changed(changes: Changes): boolean {
+    this.change?.(changes);
+    return this.change !== null;
   }
 
   onEscape(call: () => void): void {

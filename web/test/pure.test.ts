@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { amount, codePoints, offsetAt } from "../src/format.ts";
+import { amount, codePoints, duration, offsetAt } from "../src/format.ts";
 import { arrange, rowAt } from "../src/grid.ts";
 import { classColour, inkOn, luminance, range, shade } from "../src/palette.ts";
 import { link, parse } from "../src/route.ts";
+import { segments } from "../src/spark.ts";
 
 test("nodes are arranged in their groups, from left to right and below each other", () => {
   const layout = arrange([3, 1], ["a", "b"], [0, 1, 0, 0], 170, 10_000);
@@ -53,4 +54,15 @@ test("text on every colour has a contrast of at least 4.5", () => {
     const [ink, ground] = [inkOn(colour) === "#000000" ? 0 : 1, luminance(parts)];
     assert.ok((Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05) >= 4.5, colour);
   }
+});
+
+test("a chart begins at 0, and points without a value part its line", () => {
+  assert.deepEqual(segments([-10, -5, 0], [0, 2, 4]), [[{ x: 0, y: 1 }, { x: 0.5, y: 0.5 }, { x: 1, y: 0 }]]);
+  assert.deepEqual(segments([-10, -5, 0], [1, null, 1]), [[{ x: 0, y: 0 }], [{ x: 1, y: 0 }]]);
+  assert.deepEqual(segments([], []), []);
+  assert.deepEqual(segments([0], [0]), [[{ x: 0, y: 1 }]]);
+});
+
+test("durations have one unit", () => {
+  assert.deepEqual([0.0123, 1, 119, 121, 7300, 200_000].map(duration), ["12.3 ms", "1 s", "119 s", "2 min", "2 h", "2 d"]);
 });

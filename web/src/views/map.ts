@@ -2,7 +2,7 @@
 
 import { ApiError, get } from "../api.ts";
 import { NodeMap } from "../chart.ts";
-import { debounced, h } from "../dom.ts";
+import { debounced, h, throttled } from "../dom.ts";
 import { amount } from "../format.ts";
 import type { ColourView, MapView } from "../models.ts";
 import { podInput } from "../parts.ts";
@@ -13,6 +13,7 @@ import { nodePanel } from "./node.ts";
 const DEFAULT = "cpuRequested";
 const OWN = "own";
 const LISTED = 20;
+const REFRESH = 3000;
 
 export async function mapView(page: Page): Promise<void> {
   const query = page.route.query;
@@ -28,6 +29,9 @@ export async function mapView(page: Page): Promise<void> {
   let pod = query["pod"] ?? "";
   const map = new NodeMap({ height: Math.max(300, window.innerHeight - 260), opened: (node) => void open(node), selected: query["node"] ?? "" });
   page.closing(() => map.close());
+
+  const refresh = throttled(REFRESH, () => void recolour());
+  page.closing(refresh.cancel);
 
   const problem = h("div", { role: "alert" });
   const ranking = h("div");
@@ -66,6 +70,7 @@ export async function mapView(page: Page): Promise<void> {
     try {
       const found = await get<ColourView>("colour", { expression, pod });
       if (number !== asked) return; // a newer expression is on its way
+      if (found.layout !== view.layout) return page.reopen(); // nodes came or went
       problem.replaceChildren();
       map.recolour(found, unit);
       rank(found);
@@ -113,6 +118,7 @@ export async function mapView(page: Page): Promise<void> {
     map.select("");
   }
 
+  page.onChange((changes) => { if (changes.cluster) refresh(); });
   page.onEscape(() => (panel.hidden ? undefined : close()));
   page.show(
     h("h1", {}, `${t("map")} `, h("span", { class: "quiet" }, t("nodesCount", view.nodes.length.toLocaleString("en-US")))),
