@@ -18,6 +18,7 @@ import yaml
 from koordpolicy.engine.agent.permissions import AGENT
 from koordpolicy.engine.cli import crd
 from koordpolicy.engine.client.permissions import lease, rules
+from koordpolicy.engine.console.permissions import CONSOLE, OPERATOR, VIEWER
 from koordpolicy.engine.descheduler.live.permissions import DESCHEDULER, MOST_SHARDS, of_leases
 from koordpolicy.engine.kubernetes.custom_resources import definitions
 from koordpolicy.engine.manager.permissions import (
@@ -96,6 +97,12 @@ def _value(path: str, values: Mapping[str, Any], namespace: str) -> Any:
     return found
 
 
+def user_roles(rules_of: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return roles by name for the whole cluster that administrators bind to users."""
+    return [{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
+             "rules": found} for name, found in rules_of.items()]
+
+
 def roles(name: str, account: str, cluster: list[dict[str, Any]], own: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a role for the whole cluster and, if `own` has rules, one for the namespace, with their bindings."""
     api = "rbac.authorization.k8s.io"
@@ -159,7 +166,11 @@ def templates() -> dict[Path, str]:
     descheduler = roles("koord-policy-descheduler", "koord-policy-descheduler", rules(DESCHEDULER),
                         rules(of_leases("koord-descheduler", MOST_SHARDS)))
     agent = roles("koord-policy-agent", "koord-policy-agent", rules(AGENT), [])
+    console = [
+        *roles("koord-policy-console", "koord-policy-console", rules(CONSOLE), []),
+        *user_roles({"koord-policy-console-viewer": rules(VIEWER), "koord-policy-console-operator": rules(OPERATOR)})]
     return {
+        CHART / "templates" / "console-rbac.yaml": rbac("console", console, "engine/console/permissions.py"),
         CHART / "templates" / "agent-rbac.yaml": rbac("agent", agent, "engine/agent/permissions.py"),
         CHART / "templates" / "scheduler-rbac.yaml": rbac("scheduler", scheduler, plugins="koord-policy-scheduler"),
         CHART / "templates" / "extender-rbac.yaml": rbac("extender", extender, plugins="koord-policy"),
@@ -181,6 +192,8 @@ RENDERED: Final = {
     "descheduler.yaml": DEPLOY / "descheduler" / "descheduler.yaml",
     "agent-rbac.yaml": DEPLOY / "agent" / "rbac.yaml",
     "agent.yaml": DEPLOY / "agent" / "agent.yaml",
+    "console-rbac.yaml": DEPLOY / "console" / "rbac.yaml",
+    "console.yaml": DEPLOY / "console" / "console.yaml",
     "monitoring.yaml": DEPLOY / "monitoring" / "monitoring.yaml",
 }
 """The manifest of each template."""
@@ -189,8 +202,8 @@ RENDERED: Final = {
 def manifests() -> dict[Path, str]:
     """Return the manifests for Kustomize."""
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    # The chart leaves them out, as they must not run beside Koordinator's.
-    for part in ("manager", "descheduler", "agent"):
+    # The chart leaves them out, as they must not run beside Koordinator's, and not everybody wants pages.
+    for part in ("manager", "descheduler", "agent", "console"):
         values[part]["enabled"] = True
     generated = templates()
     found = {}

@@ -18,6 +18,8 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from koordpolicy.engine.client.server_calls import Caller
 
+from .control_plane import ControlPlane, NamedCluster
+from .roles import account_kubeconfig, create_roles
 from .scheduler_process import GRACE_S, until
 from .test_console import AXE, OPTIONS, PATIENCE_MS, ROOT, SCREENSHOTS, chromium, shown, watched
 from .test_extender import call, passing
@@ -211,3 +213,66 @@ def test_a_change_in_between_is_refused_and_a_viewer_sees_no_panel(browser, dire
                 headers: {"Content-Type": "application/json", Authorization: `Bearer ${token}`},
                 body: '{"action": "rollback"}'})).status""", BEN)
             assert answer == 403
+
+
+def test_the_roles_of_a_cluster_decide_what_its_users_see_and_change(
+    browser, cluster: ControlPlane | NamedCluster, namespace: str, directory: Path,
+):
+    tokens = {name: account(cluster, namespace, name, role) for name, role in (
+        ("ana", "koord-policy-console-operator"), ("ben", "koord-policy-console-viewer"), ("eve", None))}
+    create_roles(cluster.admin, "console")
+    own = account_kubeconfig(cluster, "koord-policy-console", directory)
+    (directory / "shadow" / "policy.yaml").write_text(POLICY.replace('"true"', "nodeInfo.pods < 50"))
+    with extender(directory, "one") as one, console(
+            directory, [one], "--authentication-kubeconfig", str(own),
+            "--authorization-webhook-cache-unauthorized-ttl", "0s") as url:
+        compared(one, 1)
+        with watched(browser, permitted="401") as page:
+            sign_in(page, url, "not-a-token-of-this-cluster", "map")
+            expect(page.get_by_role("alert")).to_contain_text("the API server does not accept the token")
+            page.get_by_label("Token").fill(tokens["ana"])
+            page.keyboard.press("Enter")
+            page.get_by_role("link", name="Policies").click()
+            panel = opened(page)
+            panel.get_by_label("compared at least").fill("1")
+            panel.get_by_role("button", name="Show what a promotion would change").click()
+            panel.get_by_role("button", name=re.compile("Promote on 1 of 1 servers")).click()
+            expect(page.get_by_role("status", name="Result of the change")).to_contain_text("All servers were changed")
+        assert [(each["user"], each["phase"]) for each in entries(directory)] == [
+            (f"system:serviceaccount:{namespace}:ana", "begin"), (f"system:serviceaccount:{namespace}:ana", "end")]
+        assert f"system:serviceaccounts:{namespace}" in entries(directory)[0]["groups"]
+        with watched(browser, permitted="401") as page:
+            sign_in(page, url, tokens["ben"], "policies")
+            expect(page.get_by_role("heading", name="not-in-batch")).to_be_visible()
+            expect(page.get_by_text("Change running servers")).to_have_count(0)
+        assert asked(url, "changes/plan", tokens["ben"], {"action": "rollback"}) == (403, (
+            f"user `system:serviceaccount:{namespace}:ben` cannot update schedulerplugins.policy.koordinator.sh in all "
+            "namespaces"))
+        assert asked(url, "map", tokens["eve"]) == (
+            403, f"user `system:serviceaccount:{namespace}:eve` cannot list nodes in all namespaces")
+        bind(cluster, namespace, "eve", "koord-policy-console-viewer")
+        until(lambda: asked(url, "map", tokens["eve"])[0] == 200)
+        assert call(one, "/status")["generation"] == 2
+
+
+def account(cluster: ControlPlane | NamedCluster, namespace: str, name: str, role: str | None) -> str:
+    """A user of the cluster: the token of a service account, which has a role."""
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    cluster.admin.create(accounts, {"metadata": {"name": name}})
+    if role is not None:
+        bind(cluster, namespace, name, role)
+    token: str = cluster.admin.create(f"{accounts}/{name}/token", {"spec": {}})["status"]["token"]
+    return token
+
+
+def bind(cluster: ControlPlane | NamedCluster, namespace: str, name: str, role: str) -> None:
+    cluster.admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
+        "metadata": {"name": f"{namespace}-{name}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]})
+
+
+def asked(url: str, path: str, token: str, body: Any = None) -> tuple[int, str]:
+    """The status of a request with a token, and why it was refused."""
+    answer = Caller(token).ask(url, f"/api/v1/{path}", body)
+    return answer.code, answer.error

@@ -19,7 +19,7 @@ def test_the_api_server_accepts_all_manifests_strictly(own_control_plane: Contro
     admin = own_control_plane.admin
     admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     kinds = set()
-    for folder in ("scheduler", "extender", "manager", "descheduler", "agent", "monitoring"):
+    for folder in ("scheduler", "extender", "manager", "descheduler", "agent", "console", "monitoring"):
         for item in manifests(folder):
             if item["kind"] != "Namespace":
                 create(admin, item, "?dryRun=All&fieldValidation=Strict")

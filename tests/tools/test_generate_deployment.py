@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from koordpolicy.engine.cli import agent, live, manager, scheduler
+from koordpolicy.engine.cli import agent, console, live, manager, scheduler
 from koordpolicy.engine.client.permissions import Permission, rules
 from koordpolicy.engine.client.resources import RESOURCES
 from koordpolicy.engine.manager.webhooks import MUTATE_POD, VALIDATE_POD, VALIDATE_QUOTA
@@ -75,7 +75,7 @@ def test_rules_of_plugins_are_a_role_of_its_own(generator, part, account):
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": "x"}]
 
 
-@pytest.mark.parametrize("part", ["scheduler", "extender", "manager", "agent", "monitoring"])
+@pytest.mark.parametrize("part", ["scheduler", "extender", "manager", "agent", "console", "monitoring"])
 def test_a_part_that_is_disabled_has_no_objects(generator, part):
     values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
     values[part]["enabled"] = False
@@ -90,7 +90,7 @@ def test_a_template_that_is_not_understood_is_an_error(generator, text):
         generator.render(text, {"image": {}}, namespace="x", files=generator.CHART)
 
 
-@pytest.mark.parametrize("folder", ["scheduler", "extender", "manager", "agent"])
+@pytest.mark.parametrize("folder", ["scheduler", "extender", "manager", "agent", "console"])
 def test_a_kustomization_names_all_files_of_its_folder(folder):
     found = yaml.safe_load((PROJECT / "deploy" / folder / "kustomization.yaml").read_text())
     files = {path.name for path in (PROJECT / "deploy" / folder).glob("*.yaml")} - {"kustomization.yaml"}
@@ -249,3 +249,33 @@ def test_rules_of_equal_verbs_are_one():
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
         {"apiGroups": [""], "resources": ["a"], "resourceNames": ["one"], "verbs": ["get"]},
     ]
+
+
+@pytest.mark.parametrize("secret", ["", "koord-policy-admin"])
+def test_the_console_changes_nothing_without_a_token_for_the_servers(generator, secret: str):
+    values = yaml.safe_load((generator.CHART / "values.yaml").read_text())
+    values["console"] |= {"enabled": True, "adminTokenSecret": secret}
+    text = generator.render((generator.CHART / "templates" / "console.yaml").read_text(), values, namespace="x",
+                            files=generator.CHART)
+    account, deployment, service = yaml.safe_load_all(text)
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    parser = argparse.ArgumentParser()
+    console.add_arguments(parser)
+    options = parser.parse_args(container["args"][1:])
+    assert (options.allow_changes, options.endpoints) == (
+        (True, ["https://koord-policy.x.svc:8443"]) if secret else (False, None))
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    assert container["readinessProbe"]["httpGet"]["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
+
+
+def test_users_of_the_console_have_roles_that_differ_by_changes():
+    found = {name: one("console", "ClusterRole", f"koord-policy-console-{name}")["rules"]
+             for name in ("viewer", "operator")}
+    kinds = ["schedulerplugins", "qosplugins", "deschedulerplugins", "policyparams"]
+    seen = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}
+    assert found == {
+        "viewer": [seen, {"apiGroups": ["policy.koordinator.sh"], "resources": kinds, "verbs": ["list"]}],
+        "operator": [seen, {"apiGroups": ["policy.koordinator.sh"], "resources": kinds, "verbs": ["list", "update"]}]}
