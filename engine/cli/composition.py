@@ -115,7 +115,7 @@ def add_proving(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
     parser.add_argument("--scheduler-config", metavar="FILE", type=Path,
                         help="a KubeSchedulerConfiguration: the profiles by which the successors of evicted pods are "
                              "placed, to prove evictions (default: if `--policies` has SchedulerPlugins, the "
-                             "profiles that they name)")
+                             "profiles that they name; of a live cluster also kube-scheduler's default plugins)")
     parser.add_argument("--memory", metavar="FILE",
                         help="the memory of useless evictions and their cool-downs; read first, and written at the "
                              "end. A descheduler of a live cluster takes `configmap:NAMESPACE/NAME`. Without it "

@@ -54,23 +54,21 @@ def proving(options: argparse.Namespace, registry: Registry, cluster: Cluster, n
         placements.close()
 
 
-def scheduler_of_pods(path: Path | None, live: Live) -> SchedulerOfPods | None:
+def scheduler_of_pods(path: Path | None, live: Live) -> SchedulerOfPods:
     """Return the scheduler of a live cluster's pods by the file of `--scheduler-config` and the policies.
 
-    None without a file: SchedulerPlugins alone are no reason to follow, and need rights for, all that a scheduler
-    reads.
+    Without a file kube-scheduler's default plugins are taken for those of `default-scheduler`, and for those of the
+    profiles that SchedulerPlugins name.
 
     Raises:
         Stop: there is no such file.
         PolicyError: it is not valid.
     """
-    settings = None if path is None else _settings(path, live.registry)
-    if settings is None:
-        return None
+    settings = _settings(path, live.registry) or _default_settings(live.registry)
     return SchedulerOfPods(
         lambda registry: all_reads_of(settings.profiles, registry),
         lambda cluster, clock: SchedulerPlacements(Scheduler(cluster, live, settings, clock=clock)),
-    )
+        assumed=path is None)
 
 
 def save_memory(options: argparse.Namespace, memory: UselessEvictionMemory | None) -> None:
@@ -117,8 +115,11 @@ def _settings(path: Path | None, registry: Registry) -> Settings | None:
             warn(render(in_order(found.warnings)))
         return Settings(found.profiles, tie_break="random")
     documents = [each for each in registry.of_framework(Framework.SCHEDULER) if each.span is not None]
-    if not documents:
-        return None
+    return _default_settings(registry) if documents else None
+
+
+def _default_settings(registry: Registry) -> Settings:
+    """Return kube-scheduler's default plugins, for its default profile and those that policies name."""
     named = {name for each in registry.of_framework(Framework.SCHEDULER) for name in each.profiles or ()}
     profiles = (DEFAULT_PROFILE, *sorted(named - {DEFAULT_PROFILE}))
     return Settings(tuple(ProfileSpec(name) for name in profiles), tie_break="random")

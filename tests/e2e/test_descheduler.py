@@ -27,6 +27,7 @@ from .build import binary
 from .control_plane import AdminClient, ApiError, ControlPlane
 from .custom_resources import ALL, define
 from .nodes import add_node
+from .proxy import FaultProxy
 from .roles import NAMESPACE, account_kubeconfig, create_roles
 from .scheduler_process import until
 
@@ -412,8 +413,9 @@ spec:
 """
 
 
+@pytest.mark.parametrize("given", [True, False], ids=["by-its-configuration", "by-the-default-plugins"])
 def test_evictions_are_proved_by_the_scheduler_and_loops_are_remembered_in_a_config_map(
-    plane: ControlPlane, admin: AdminClient, namespace: str, tmp_path: Path,
+    plane: ControlPlane, admin: AdminClient, namespace: str, tmp_path: Path, given: bool,
 ):
     for name, node in (("back", "one"), ("away", "two")):
         admin.create(f"/api/v1/namespaces/{namespace}/pods", {
@@ -425,9 +427,17 @@ def test_evictions_are_proved_by_the_scheduler_and_loops_are_remembered_in_a_con
     scheduler.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
                          "profiles: [{schedulerName: default-scheduler}]\n")
     config = configuration(tmp_path, namespace, states=("CrashLoopBackOff",))
+    account = account_kubeconfig(plane, "koord-policy-descheduler", tmp_path)
+    role = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/{}"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]}]
+    admin.create(role.format(namespace, "roles"), {"metadata": {"name": "memory"}, "rules": rules})
+    admin.create(role.format(namespace, "rolebindings"), {
+        "metadata": {"name": "memory"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "memory"},
+        "subjects": [{"kind": "ServiceAccount", "name": "koord-policy-descheduler", "namespace": NAMESPACE}]})
     with DeschedulerProcess(
-        plane.kubeconfig(), tmp_path, "--config", str(config), "--policies", str(policies), "--scheduler-config",
-        str(scheduler), "--memory", f"configmap:{namespace}/evictions",
+        account, tmp_path, "--config", str(config), "--policies", str(policies),
+        *(("--scheduler-config", str(scheduler)) if given else ()), "--memory", f"configmap:{namespace}/evictions",
     ) as process:
         process.until_ready()
         until(lambda: is_gone(admin, namespace, "away"))
@@ -438,3 +448,30 @@ def test_evictions_are_proved_by_the_scheduler_and_loops_are_remembered_in_a_con
     useless, = json.loads(data)["useless"]
     assert (useless["workload"], useless["node"], useless["streak"]) == (f"{namespace}/ReplicaSet/back", "one", 1)
     assert "would come back to one: leave-one (nodes.source) evicts from it" in useless["message"]
+
+
+def test_nothing_is_evicted_on_objects_that_are_older_than_the_bound(
+    plane: ControlPlane, admin: AdminClient, namespace: str, tmp_path: Path,
+):
+    config = configuration(tmp_path, namespace)
+    create_roles(admin, "descheduler")
+    with FaultProxy(plane.url, plane.certificate_authority, tmp_path) as proxy:
+        text = yaml.safe_load(account_kubeconfig(plane, "koord-policy-descheduler", tmp_path).read_text())
+        behind = yaml.safe_load(plane.kubeconfig(url=proxy.url, authority=proxy.certificate_authority).read_text())
+        (tmp_path / "behind.yaml").write_text(yaml.safe_dump({**behind, "users": text["users"]}))
+        with DeschedulerProcess(tmp_path / "behind.yaml", tmp_path, "--config", str(config), "--max-staleness",
+                                "75s") as process:
+            process.until_ready()
+            process.until_cycle(1)
+            proxy.faults.pod_lag_s = 3600
+            proxy.cut_watches()
+            stale = until(lambda: process.alive() and process.status()["lastCycle"]["stale"], 180)
+            assert "nothing was heard of Pod objects for " in stale[0]
+            assert "more than 75 s" in stale[0]
+            add_pod(admin, namespace, "web-1")
+            process.until_cycle(process.status()["cycles"] + 3)
+            assert not is_gone(admin, namespace, "web-1")
+            assert 'koord_policy_descheduler_cycles_total{result="stale"}' in process.get("/metrics")
+            proxy.faults.pod_lag_s = 0
+            proxy.cut_watches()
+            until(lambda: is_gone(admin, namespace, "web-1"), 120)

@@ -23,7 +23,7 @@ from .migration_host import Killed, MigrationHost
 from .nodes import add_node
 from .roles import DEPLOY, account_kubeconfig, create_roles, scheduler_kubeconfig
 from .scheduler_process import SchedulerProcess, until
-from .test_descheduler import DeschedulerProcess
+from .test_descheduler import DeschedulerProcess, add_budget
 
 SCHEDULER = Path(__file__).parents[2] / "examples" / "14-koord-scheduler" / "scheduler.yaml"
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
@@ -234,6 +234,25 @@ def evictions(admin: AdminClient, path: str, since: str) -> dict[str, set[str]]:
     return found
 
 
+def permitted(admin: AdminClient, path: str, since: str) -> dict[str, list[int]]:
+    """Return the disruptions that each budget permitted, in the order of all changes since a version."""
+    last = admin.create(path, {"metadata": {"name": "last"}, "spec": {"selector": {"matchLabels": {"app": "none"}}}})
+    names: list[str] = []
+    found: dict[str, list[int]] = {}
+    seconds = 1
+    while last["metadata"]["name"] not in names:  # the watch may end before it is complete
+        text = admin.request("GET", f"{path}?watch=1&resourceVersion={since}&timeoutSeconds={seconds}")
+        lines = (text if isinstance(text, str) else json.dumps(text)).splitlines()
+        items, seconds, found = [json.loads(line)["object"] for line in lines], seconds * 2, {}
+        names = [each["metadata"]["name"] for each in items]
+        for each in items:
+            number = each.get("status", {}).get("disruptionsAllowed")
+            known = found.setdefault(each["metadata"]["name"], [])
+            if each["status"].get("observedGeneration") and known[-1:] != [number]:
+                known.append(number)
+    return {name: known for name, known in found.items() if name != "last"}
+
+
 def test_l54_the_writes_of_a_migration_are_in_koordinators_order(scene: Scene):
     with new_host(scene.plane) as host:
         scene.request(host)
@@ -260,11 +279,14 @@ def test_l54_a_process_that_dies_after_any_write_is_followed_by_one_that_ends_th
     admin = plane.admin
     pods = f"/api/v1/namespaces/{namespace}/pods"
     since = admin.get(pods)["metadata"]["resourceVersion"]
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    first = admin.get(budgets)["metadata"]["resourceVersion"]
     results = []
     with contextlib.ExitStack() as stack:
         host = stack.enter_context(new_host(plane))
         for number in range(1, len(SEQUENCE)):
             scene = Scene(plane, namespace, f"web{number}")
+            add_budget(admin, namespace, scene.name, allowed=1, app=scene.name)
             host.api.calls.clear()
             host.api.kill_after = number
             with contextlib.suppress(Killed):
@@ -285,6 +307,7 @@ def test_l54_a_process_that_dies_after_any_write_is_followed_by_one_that_ends_th
     taken = [(each["status"]["phase"], len(each["status"]["currentOwners"]))
              for each in admin.get(RESERVATION.path())["items"]]
     assert taken == [("Succeeded", 1)] * len(results)
+    assert permitted(admin, budgets, first) == {f"web{number}": [1, 0] for number in range(1, len(SEQUENCE))}
 
 
 def test_l55_a_job_that_is_over_fails_and_its_reservation_is_gone(scene: Scene):

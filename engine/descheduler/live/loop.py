@@ -26,7 +26,7 @@ from koordpolicy.engine.framework.handle import Client
 
 from ..background import BackgroundEvictions
 from ..framework import CyclePart, run_cycle
-from ..profile import RunningPlugin
+from ..profile import DeschedulerProfile, RunningPlugin
 from ..proof.prove import Proving
 from ..proof.verdicts import SuccessorPlacements
 from ..results import CycleResult
@@ -115,7 +115,8 @@ class LiveDescheduler:
         longest_staleness_s: float = 180.0, once: bool = False,
         observers: Sequence[ReportObserver] = (), ready: Callable[[LiveDescheduler], None] = lambda _: None,
         settle: Callable[[], None] = lambda: None,
-        memory: CycleMemory | None = None, placements: SuccessorPlacements | None = None,
+        memory: CycleMemory | None = None,
+        placements: Callable[[Sequence[DeschedulerProfile]], SuccessorPlacements | None] = lambda _: None,
         shards: ShardedCycles | None = None,
     ) -> None:
         """`leads` returns whether this process may write now, `gave_up` whether it led and must end.
@@ -125,8 +126,8 @@ class LiveDescheduler:
         the pods that it evicted. `ready` is called once, when the first lists are applied. With `once`, `run` returns
         after one cycle. No cycle looks at objects of a kind of which the API server was not heard for
         `longest_staleness_s` seconds, and no background controller. `settle` is called once a minute. `memory`
-        remembers useless evictions, and `placements` places successors on snapshots of the cluster, to prove
-        evictions. With `shards` several replicas run each cycle together.
+        remembers useless evictions. `placements` returns what places successors on snapshots of the cluster, to prove
+        the evictions of profiles; None if they are not proved. With `shards` several replicas run each cycle together.
         """
         self.view = LoopView()
         self.cluster = cluster
@@ -322,7 +323,8 @@ class LiveDescheduler:
     def _run(self, active: ActiveProfiles, now: int, part: CyclePart | None) -> CycleResult:
         configuration = active.configuration
         memory = None if self._memory is None else self._memory.begin()
-        proving = None if memory is None and self._placements is None else Proving(self._placements, memory=memory)
+        placements = self._placements(active.profiles)
+        proving = None if memory is None and placements is None else Proving(placements, memory=memory)
         try:
             result = run_cycle(
                 active.profiles, self.cluster.snapshot(now), limits=configuration.limits,

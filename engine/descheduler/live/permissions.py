@@ -39,10 +39,16 @@ _READ: Final = (
     "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "CloneSet", "PodMigrationJob", "Reservation",
 )
 """The kinds that the built-in plugins, the migration controller and policy documents read."""
+OF_PROOFS: Final = (
+    "Service", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity",
+)
+"""Further kinds that kube-scheduler's default plugins read, by which evictions are proved."""
 
 DESCHEDULER: Final = (
     *(Permission(BY_KIND[kind].group, BY_KIND[kind].plural, ("list", "watch"), "the state of the cluster")
       for kind in _READ),
+    *(Permission(BY_KIND[kind].group, BY_KIND[kind].plural, ("list", "watch"), "proofs of evictions")
+      for kind in OF_PROOFS),
     _EVICT,
     Permission("", "pods", ("patch", "delete"), "deletion costs; the modes SoftEviction and Delete"),
     Permission("", "nodes", ("patch",), "to cordon nodes (CustomPriority with autoCordon)"),

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from koordpolicy.engine.client.connection import Connection
@@ -31,6 +32,7 @@ from koordpolicy.engine.cluster.kinds import WORKLOAD_READS, FieldSets, Read
 from koordpolicy.engine.cluster.sources.feed import Feed
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.framework.handle import Closeable
+from koordpolicy.engine.framework.points import Proof
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.serving.garbage_collection import ShortCollections
 
@@ -90,6 +92,14 @@ class SchedulerOfPods:
     """The objects that its plugins read, of the policies of a registry."""
     placements: Callable[[Cluster, Callable[[], int]], SuccessorPlacements]
     """Its placements on snapshots of a cluster; with a clock, in nanoseconds since the epoch."""
+    assumed: bool = False
+    """True if nobody said how it is configured: then it is followed only for profiles whose evictions a proof may
+    stop or warn of."""
+
+    def proves(self, profiles: Iterable[DeschedulerProfile]) -> bool:
+        """Return whether evictions of these profiles are proved."""
+        return not self.assumed or any(
+            each.proof is not Proof.OFF for profile in profiles for each in (*profile.deschedule, *profile.balance))
 
 
 class DeschedulerServer:
@@ -118,6 +128,7 @@ class DeschedulerServer:
         self._ready = ready
         self._collections = collections
         self._scheduler = scheduler
+        self._placements: SuccessorPlacements | None = None
         lease = settings.lease
         self.election = None if lease is None else LeaderElection(
             connect, lease, user_agent=USER_AGENT, on_started=self._wake, on_stopped=self._wake)
@@ -149,7 +160,6 @@ class DeschedulerServer:
         self.io.start()
         try:
             transports.close_with(self.io)
-            self._placements = None if scheduler is None else scheduler.placements(cluster, clock)
             self.feed = Feed(
                 self.io, transports.watches, self._reads(live.registry, _limit_reads(configuration()), self._checked),
                 wake=self._wake, revise=leaving.revise, finished_pods=True)
@@ -157,7 +167,8 @@ class DeschedulerServer:
                 cluster, self.activator, feed=self.feed, client=self.client, leaving=leaving, leads=self.leads,
                 gave_up=self._gave_up, clock=self.feed.now, longest_staleness_s=settings.longest_staleness_s,
                 once=settings.once, observers=observers, ready=self._begin, settle=self._settle,
-                memory=self._memory(writer), placements=self._placements, shards=self._shards(writer))
+                memory=self._memory(writer), placements=partial(self._placements_for, cluster, clock),
+                shards=self._shards(writer))
             self.feed.start()
         except BaseException:
             self.io.close()
@@ -166,7 +177,23 @@ class DeschedulerServer:
     def _reads(
         self, registry: Registry, limits: tuple[Read, ...], *made: tuple[DeschedulerProfile, ...],
     ) -> FieldSets:
-        return reads_of(*made, others=(*limits, *(() if self._scheduler is None else self._scheduler.reads(registry))))
+        return reads_of(*made, others=(*limits, *self._proof_reads(registry, *made)))
+
+    def _proof_reads(self, registry: Registry, *made: tuple[DeschedulerProfile, ...]) -> tuple[Read, ...]:
+        scheduler = self._scheduler
+        if scheduler is None or not scheduler.proves(each for profiles in made for each in profiles):
+            return ()
+        return tuple(scheduler.reads(registry))
+
+    def _placements_for(
+        self, cluster: Cluster, clock: Callable[[], int], profiles: Iterable[DeschedulerProfile],
+    ) -> SuccessorPlacements | None:
+        """Return what places successors for these profiles, in the thread of the cycles; None if nothing does."""
+        if self._scheduler is None or not self._scheduler.proves(profiles):
+            return None
+        if self._placements is None:
+            self._placements = self._scheduler.placements(cluster, clock)
+        return self._placements
 
     def _memory(self, writer: ClusterWriter) -> CycleMemory | None:
         if self.settings.memory is None:
@@ -199,7 +226,7 @@ class DeschedulerServer:
         """Return what this process needs cluster-wide."""
         found = list(needed(self._checked, dry_run=self.configuration.dry_run))
         known = {(each.group, each.resource) for each in found}
-        proofs = () if self._scheduler is None else self._scheduler.reads(self._live.registry)
+        proofs = self._proof_reads(self._live.registry, self._checked)
         limits = _limit_reads(self.configuration)
         for reads, reader in ((limits, "limits per workload"), (proofs, "proofs of evictions")):
             resources = {resource for read in reads if (resource := BY_KIND.get(read.kind)) is not None}
