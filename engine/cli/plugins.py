@@ -95,8 +95,10 @@ def _show_reads(plugins: Sequence[Plugin], options: argparse.Namespace, registry
             "patches": [{"kind": kind, "field": _dotted(path), "plugins": names}
                         for (kind, path), names in patched.items()]})
         return
+    served = {read.kind: f"{read.kind} ({read.plural}.{read.group}/{read.version})" for plugin in plugins
+              for read in plugin.reads if read.resource is not None}
     table(["kind", "field", "read by"], [
-        [kind, "(all)" if path is None else _dotted(path),
+        [served.get(kind, kind), "(all)" if path is None else _dotted(path),
          ", ".join((["the scheduler"] if (kind, path) in own else []) + readers.get((kind, path), []))]
         for kind, path in rows])
     if patched:

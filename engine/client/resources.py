@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
@@ -70,7 +71,26 @@ WORKLOADS: Final = (
     ApiResource("CloneSet", "apps.kruise.io", "v1alpha1", "clonesets"),
 )
 """Kinds that only a descheduler reads: how many pods a workload should have."""
-BY_KIND: Final[Mapping[str, ApiResource]] = {resource.kind: resource for resource in (*RESOURCES, *WORKLOADS)}
+_KNOWN: Final = {resource.kind: resource for resource in (*RESOURCES, *WORKLOADS)}
+BY_KIND: Final[Mapping[str, ApiResource]] = MappingProxyType(_KNOWN)
+"""The resources by kind, with those that plugins have declared."""
+
+
+def declare(resource: ApiResource) -> None:
+    """Add the resource of a kind that a plugin brings, for the rest of the process.
+
+    Raises:
+        ValueError: the kind is that of another resource.
+    """
+    known = _KNOWN.setdefault(resource.kind, resource)
+    if (known.api_version, known.plural) != (resource.api_version, resource.plural):
+        raise ValueError(f"the kind `{resource.kind}` is {known.plural} of `{known.api_version}`, and cannot be "
+                         f"{resource.plural} of `{resource.api_version}` too")
+
+
+def declared_kinds() -> tuple[str, ...]:
+    """Return the kinds that plugins have declared."""
+    return tuple(_KNOWN)[len(RESOURCES) + len(WORKLOADS):]
 
 
 class HeadMetadata(msgspec.Struct, gc=False):

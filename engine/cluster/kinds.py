@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from koordpolicy.engine.client.resources import ApiResource
+
 Json = Mapping[str, Any]
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSets: TypeAlias = Mapping[str, frozenset[FieldPath] | None]
@@ -52,6 +54,21 @@ class Read:
     of lists; None for all. What identifies an object, and what `CLUSTER_READS` has, need not be named."""
     refines: bool = False
     """True if its decisions are only better with these objects, so that it is no fault if a source lacks them."""
+    group: str = ""
+    """The API group of a kind that koord-policy does not know, with its `version` and its `plural` in URLs."""
+    version: str = ""
+    plural: str = ""
+
+    def __post_init__(self) -> None:
+        given = bool(self.version), bool(self.plural)
+        if any(given) != all(given) or (self.group and not self.version):
+            raise ValueError(f"a `Read` of {self.kind} that says where the API serves it has `group`, `version` and "
+                             "`plural`")
+
+    @property
+    def resource(self) -> ApiResource | None:
+        """The API resource that it declares; None if its kind is one of those that koord-policy knows."""
+        return ApiResource(self.kind, self.group, self.version, self.plural) if self.plural else None
 
 
 def field_paths(*paths: str) -> frozenset[FieldPath]:

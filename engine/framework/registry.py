@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from koordpolicy.engine.client.resources import declare
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.source import PolicyError, Problem, Span
 
@@ -111,6 +112,7 @@ class Registry:
                     second.span, "rename one" if first.source else "rename it, or set `replaces: true` in its spec",
                     code="duplicate-name",
                 ))
+        problems += _declared_kinds(chosen.values())
         if problems:
             raise PolicyError(problems)
         text = "\n".join(sorted(f"{f.value}/{name} {plugin.digest}" for (f, name), plugin in chosen.items()))
@@ -125,6 +127,19 @@ class Registry:
         """Return the plugins of a framework, by order and then by name."""
         found = (plugin for (f, _), plugin in self.plugins.items() if f is framework)
         return tuple(sorted(found, key=lambda p: (p.order, p.name)))
+
+
+def _declared_kinds(plugins: Iterable[Plugin]) -> Iterator[Problem]:
+    """Declare the resources of kinds that plugins bring; yield a problem for each kind that is another one already."""
+    for plugin in plugins:
+        for resource in filter(None, (read.resource for read in plugin.reads)):
+            try:
+                declare(resource)
+            except ValueError as error:
+                which = f"{plugin.framework.value} plugin `{plugin.name}` of {plugin.origin}"
+                yield Problem(f"{which}: {error}", plugin.span,
+                              "only one of them can be followed: remove the other plugin, or its `Read`",
+                              code="declared-kind")
 
 
 class Live:

@@ -13,7 +13,7 @@ import msgspec
 
 from koordpolicy.engine.client.faults import ApiFault, FaultError, of_status
 from koordpolicy.engine.client.kubeconfig import load_connection
-from koordpolicy.engine.client.resources import BY_KIND, HEADS, RESOURCES, ApiResource
+from koordpolicy.engine.client.resources import BY_KIND, HEADS, RESOURCES, ApiResource, declared_kinds
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
 from koordpolicy.engine.source import PolicyError, Problem
 
@@ -32,12 +32,12 @@ _ABSENT: Final = "the cluster has no"
 def load(
     context: str | None,
     *,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] | None = None,
     configuration_file: str | os.PathLike[str] | None = None,
     note: Callable[[str], None] = lambda _: None,
     page: int = _PAGE,
 ) -> Objects:
-    """Return all objects of these kinds, in this order, each with its `apiVersion` and `kind`.
+    """Return all objects of these kinds, in this order, each with its `apiVersion` and `kind`; None for all known ones.
 
     `context` is one of the kubeconfig's, None its current one (inside a pod without a kubeconfig: the cluster it runs
     in). Lists are read in pages of `page` objects. Kinds that the cluster does not have, or forbids to list, are
@@ -50,7 +50,7 @@ def load(
 
     async def run() -> Objects:
         async with Transport(connection, rate=0) as transport:
-            return await _load(transport, kinds, note, page)
+            return await _load(transport, (*KINDS, *declared_kinds()) if kinds is None else kinds, note, page)
 
     return asyncio.run(run())
 

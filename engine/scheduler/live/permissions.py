@@ -54,6 +54,10 @@ def of_plugins(plugins: Iterable[Plugin]) -> tuple[Permission, ...]:
     granted = {(each.group, each.resource, verb) for each in SCHEDULER for verb in each.verbs}
     found: dict[tuple[str, str, str], Permission] = {}
     for plugin in plugins:
+        for own in filter(None, (read.resource for read in plugin.reads)):
+            if (own.group, own.plural, "list") not in granted:
+                found.setdefault((own.group, own.plural, "list"), Permission(
+                    own.group, own.plural, ("list", "watch"), f"the plugin {plugin.name}"))
         for write in plugin.patches:
             resource = BY_KIND.get(write.kind)
             for path in sorted(write.fields) if resource is not None else ():

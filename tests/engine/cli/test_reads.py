@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import yaml
 
@@ -85,3 +86,14 @@ def test_the_role_has_the_rights_that_the_shipped_one_lacks(capsys):
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "koord-policy-scheduler-plugins"},
         "rules": [{"apiGroups": [""], "resources": ["namespaces", "namespaces/status"], "verbs": ["patch"]}]}
+
+
+def test_a_kind_of_a_plugin_is_named_with_its_resource_and_its_rights_are_in_the_role(capsys):
+    own = Read("ReadsFreeze", fields=field_paths("spec"), group="example.com", version="v1", plural="freezes")
+    plugin = replace(patching(Write("ReadsFreeze", field_paths("status.last"))), reads=(own, Read("Pod")))
+    assert main(["plugins", "--reads"], builtins=lambda: (plugin,)) == 0
+    assert "ReadsFreeze (freezes.example.com/v1)  spec" in capsys.readouterr().out
+    assert main(["plugins", "--role"], builtins=lambda: (plugin,)) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["rules"] == [
+        {"apiGroups": ["example.com"], "resources": ["freezes"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["example.com"], "resources": ["freezes/status"], "verbs": ["patch"]}]

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
+from koordpolicy.engine.client.resources import ApiResource
+from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.framework.points import Framework, Point
 from koordpolicy.engine.framework.registry import Entry, Live, Plugin, Registry
 from koordpolicy.engine.source import PolicyError, Source
@@ -107,3 +110,26 @@ def test_readers_see_whole_registries_while_another_thread_swaps() -> None:
     writer.join()
     assert halves == []
     assert live.registry.generation == 300
+
+
+def test_a_kind_that_two_plugins_serve_at_different_places_is_refused() -> None:
+    def reading(name: str, group: str) -> Plugin:
+        return replace(plugin(name), reads=(Read("RegistryWidget", group=group, version="v1", plural="widgets"),))
+
+    one, other = reading("one", "one.example.com"), reading("other", "other.example.com")
+    assert Registry.of([one, reading("same", "one.example.com")], generation=1).plugins
+    with pytest.raises(PolicyError) as caught:
+        Registry.of([one, other], generation=2)
+    problem, = caught.value.problems
+    assert problem.message == (
+        "scheduler plugin `other` of built-in: the kind `RegistryWidget` is widgets of `one.example.com/v1`, and cannot "
+        "be widgets of `other.example.com/v1` too")
+
+
+@pytest.mark.parametrize(("group", "version", "plural"), [
+    ("example.com", "", ""), ("", "v1", ""), ("", "", "widgets"), ("example.com", "", "widgets")])
+def test_a_kind_has_a_whole_place_or_none(group: str, version: str, plural: str) -> None:
+    with pytest.raises(ValueError, match="a `Read` of Widget that says where the API serves it"):
+        Read("Widget", group=group, version=version, plural=plural)
+    assert (Read("Widget").resource, Read("Widget", version="v1", plural="widgets").resource) == (
+        None, ApiResource("Widget", "", "v1", "widgets"))
