@@ -1,7 +1,8 @@
 """Binaries for live tests, built once with Go into a cache outside of the repository.
 
-They are the control plane, from `controlplane/`, and Kubernetes' descheduler, of the modules in `descheduler/`. The
-environment variable KOORD_POLICY_E2E_KUBERNETES chooses one of `VERSIONS` of the control plane.
+They are the control plane, from `controlplane/`, Kubernetes' descheduler, of the modules in `descheduler/`, and CNCF's
+registry, of those in `registry/`. The environment variable KOORD_POLICY_E2E_KUBERNETES chooses one of `VERSIONS` of the
+control plane.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ VERSIONS = {"1.36": ("1.36.2", "go.mod"), "1.35": ("1.35.4", "go-1.35.mod"), "1.
 """The releases of Kubernetes by minor version, each with the file of its modules; the first one is the default."""
 
 DESCHEDULER = Path(__file__).parent / "descheduler" / "go.mod"
+REGISTRY = Path(__file__).parent / "registry" / "go.mod"
 
 
 class CannotBuild(Exception):
@@ -69,6 +71,16 @@ def descheduler_binary() -> Path:
     """
     path = _cached("descheduler", DESCHEDULER)
     return _built(path, DESCHEDULER, "sigs.k8s.io/descheduler/cmd/descheduler", "-s -w")
+
+
+def registry_binary() -> Path:
+    """The reference implementation of an OCI registry, unchanged; built if it is not in the cache.
+
+    Raises:
+        CannotBuild: Without Go, or if the build fails.
+    """
+    return _built(_cached("registry", REGISTRY), REGISTRY, "github.com/distribution/distribution/v3/cmd/registry",
+                  "-s -w")
 
 
 def _cached(name: str, modules: Path, *sources: Path) -> Path:
