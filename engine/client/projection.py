@@ -11,9 +11,12 @@ import functools
 import marshal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, Union
 
 import msgspec
+
+from koordpolicy.engine.kubernetes.objects import FieldCheck, checks_of_parts
 
 FieldPath: TypeAlias = tuple[str, ...]
 """The names of a field from the object downwards, without positions of lists."""
@@ -49,6 +52,10 @@ class Projection:
             item["metadata"].pop("managedFields", None)
         return item
 
+    def decode_but_parts(self, raw: msgspec.Raw | bytes) -> dict[str, Any]:
+        """Return what `decode` does, but with some fields that many objects share as `msgspec.Raw`."""
+        return self.decode(raw) if self.fields is None else _decoder_but_parts(self.fields)(raw)
+
     def covers(self, other: Projection) -> bool:
         """Return whether this one has all fields of another."""
         if self.fields is None:
@@ -73,27 +80,100 @@ class PartPool:
         """After `most` different parts it begins anew."""
         self._most = most
         self._parts: dict[int | str, Any] = {}
+        self._sound: dict[FieldCheck, set[int]] = {}
+        """By the check of a field, the keys of the parts that pass it."""
+        self._read: dict[str, dict[bytes, Any]] = {}
+        """By the name of a field, the parts that passed its check by their JSON."""
+        self._texts = 0
+
+    def decode(self, raw: msgspec.Raw | bytes, projection: Projection, kind: str) -> tuple[dict[str, Any], bool]:
+        """Return the fields of a projection of an object, with shared parts, and whether it passes `check_object`.
+
+        A part that others have too is decoded and checked once. Raises as `Projection.decode`.
+        """
+        check, sections = checks_of_parts(kind)
+        try:
+            item = projection.decode_but_parts(raw)
+            is_sound = self._share(item, sections)
+        except (ValueError, RecursionError):
+            return projection.decode(raw), False  # which raises with the place in the whole object
+        if is_sound:
+            try:
+                check({name: each for name, each in item.items() if type(each) is not dict or name not in sections})
+            except ValueError:
+                is_sound = False
+        return item, is_sound
 
     def share(self, item: dict[str, Any]) -> dict[str, Any]:
         """Return the object; fields of its `metadata`, `spec` and so on are replaced by equal ones that are known."""
-        parts = self._parts
-        if len(parts) > self._most:
-            parts.clear()
-        for section in item.values():
+        self._share(item, _NO_CHECKS)
+        return item
+
+    def _share(self, item: dict[str, Any], sections: Mapping[str, Mapping[str, FieldCheck]]) -> bool:
+        """Replace the parts of an object by equal ones that are known; return whether they pass their checks."""
+        if len(self._parts) > self._most or self._texts > self._most:
+            self._parts.clear()
+            self._sound.clear()
+            self._read.clear()
+            self._texts = 0
+        passed = True
+        for title, section in item.items():
             if type(section) is not dict:
                 continue
+            checks = sections.get(title, _NO_CHECKS)
             for name, value in section.items():
+                check = checks.get(name)
                 if type(value) is str:
                     if name not in _UNIQUE:
-                        section[name] = parts.setdefault(value, value)
-                elif value and (type(value) is dict or type(value) is list):
-                    key = hash(marshal.dumps(value, _WITHOUT_REFERENCES))
-                    known = parts.setdefault(key, value)
-                    if known is value:
-                        _share_texts(value, parts)
-                    elif known == value:
+                        section[name] = self._parts.setdefault(value, value)
+                    if check is None or (check[0] is str and value.isascii()) or self._passes(check, None, value):
+                        continue
+                    passed = False
+                elif type(value) is msgspec.Raw:
+                    text, of_field = bytes(value), self._read.setdefault(f"{title}.{name}", {})
+                    known = of_field.get(text)
+                    if known is not None:
                         section[name] = known
-        return item
+                        continue
+                    part, is_sound = self._shared(_ANY(text), check)
+                    section[name] = part
+                    passed = passed and is_sound
+                    if is_sound and part is not None and len(text) <= _LONGEST_TEXT:
+                        of_field[text] = part
+                        self._texts += 1
+                elif name in _OWN and type(value) is list:
+                    _share_texts(value, self._parts)
+                    passed = (check is None or self._passes(check, None, value)) and passed
+                elif value is not None:
+                    section[name], is_sound = self._shared(value, check)
+                    passed = passed and is_sound
+        return passed
+
+    def _shared(self, value: Any, check: FieldCheck | None) -> tuple[Any, bool]:
+        """Return a part, or an equal one that is known, and whether it passes its check."""
+        key: int | None = None
+        if value and (type(value) is dict or type(value) is list):
+            key = hash(marshal.dumps(value, _WITHOUT_REFERENCES))
+            known = self._parts.setdefault(key, value)
+            if known is value:
+                _share_texts(value, self._parts)
+            elif known == value:
+                value = known
+                if check is not None and key in self._sound.get(check, ()):
+                    return value, True
+            else:
+                key = None
+        return value, check is None or value is None or self._passes(check, key, value)
+
+    def _passes(self, check: FieldCheck, key: int | None, value: object) -> bool:
+        """Return whether a value passes a check, and remember it if it is the part with that key."""
+        try:
+            check[1](value)
+        except ValueError:
+            return False
+        if key is not None:
+            self._sound.setdefault(check, set()).add(key)
+        return True
 
 
 def _share_texts(value: dict[str, Any] | list[Any], parts: dict[int | str, Any]) -> None:
@@ -105,10 +185,27 @@ def _share_texts(value: dict[str, Any] | list[Any], parts: dict[int | str, Any])
                     each[name] = parts.setdefault(text, text)
 
 
+_NO_CHECKS: Final[Mapping[str, Any]] = MappingProxyType({})
 _UNIQUE: Final = frozenset({"name", "uid", "resourceVersion"})
+_OWN: Final = frozenset({"conditions"})
+"""Fields of which no two objects have equal ones, as they hold times; only texts in them are shared."""
 _WITHOUT_REFERENCES: Final = 2
 """The version of the marshal format in which equal data are equal bytes, whichever parts of them are one object."""
 _WHOLE: Final[Callable[[msgspec.Raw | bytes], dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+_ANY: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
+_REPEATED: Final = frozenset({
+    "affinity", "annotations", "labels", "nodeSelector", "ownerReferences", "tolerations", "topologySpreadConstraints",
+})
+"""Fields of sections whose JSON is the same in many objects, byte for byte: it is looked up, and not decoded."""
+_LONGEST_TEXT: Final = 2_048
+"""Bytes of JSON that are remembered of a part."""
+
+
+@functools.lru_cache(maxsize=_MOST_TYPES)
+def _decoder_but_parts(fields: frozenset[FieldPath]) -> Callable[[msgspec.Raw | bytes], dict[str, Any]]:
+    return msgspec.json.Decoder(_object_type(_tree(fields), 2)).decode
 
 
 @functools.lru_cache(maxsize=_MOST_TYPES)
@@ -130,15 +227,21 @@ def _tree(fields: frozenset[FieldPath]) -> _Tree:
     return root
 
 
-def _object_type(tree: Mapping[str, _Tree | None]) -> Any:
-    """Return the type of an object with these fields, none of which must be present."""
+def _object_type(tree: Mapping[str, _Tree | None], raw_at: int = 0) -> Any:
+    """Return the type of an object with these fields, none of which must be present.
+
+    The values of repeated fields stay JSON `raw_at` this level: 1 for those of this object, 0 for none.
+    """
     # A TypedDict is decoded into a plain dict, and keys that it does not declare are skipped.
-    return TypedDict("Projected", {name: _field_type(below) for name, below in tree.items()}, total=False)  # type: ignore[operator]
+    return TypedDict("Projected", {  # type: ignore[operator]
+        name: msgspec.Raw if raw_at == 1 and below is None and name in _REPEATED else _field_type(below, raw_at)
+        for name, below in tree.items()
+    }, total=False)
 
 
-def _field_type(below: _Tree | None) -> Any:
+def _field_type(below: _Tree | None, raw_at: int) -> Any:
     if below is None:
         return Any
     # The JSON decides whether it is an object, a list of objects, or of another type, which validation reports later.
-    inner = _object_type(below)
-    return _UNION[(inner, _LIST[_UNION[(inner, *_SCALARS)]], *_SCALARS)]
+    inner = _object_type(below, max(raw_at - 1, 0))
+    return _UNION[(inner, _LIST[_UNION[(_object_type(below), *_SCALARS)]], *_SCALARS)]

@@ -60,8 +60,7 @@ class Cluster(ClusterState):
         self._metrics: dict[str, NodeMetric] = {}
         self._listeners: tuple[Callable[[Event], None], ...] = ()
         self._apply: Mapping[str, Callable[[str, Mapping[str, Any]], None]] = {
-            "Node": self._upsert_node, "Pod": self._upsert_pod, "NodeMetric": self._upsert_metric,
-            "Device": self._upsert_device,
+            "Node": self._upsert_node, "NodeMetric": self._upsert_metric, "Device": self._upsert_device,
         }
         problems = self.upsert_all(objects)
         if problems:
@@ -152,8 +151,8 @@ class Cluster(ClusterState):
                 problems.extend(error.problems)
         return problems
 
-    def upsert(self, item: Mapping[str, Any]) -> None:
-        """Add an object or replace it.
+    def upsert(self, item: Mapping[str, Any], *, is_sound: bool = False) -> None:
+        """Add an object or replace it; one that `is_sound` passes `check_object`, and none of its parts ever changes.
 
         Raises:
             PolicyError: it is malformed; object and field are named, and nothing is applied: the version before it is
@@ -168,10 +167,12 @@ class Cluster(ClusterState):
         old, old_pod = self.object(kind, key), self.pod(key) if kind == "Pod" else None
         known, binding = self._pods.get(key), self._bound.get(key)
         try:
-            if apply is None:
-                check_object(item, kind)
-            else:
+            if kind == "Pod":
+                self._upsert_pod(key, item, is_sound=is_sound)
+            elif apply is not None:
                 apply(key, item)
+            elif not is_sound:
+                check_object(item, kind)
         except ValueError as error:
             raise PolicyError([_problem(item, error)]) from None
         except Exception as error:
@@ -350,8 +351,8 @@ class Cluster(ClusterState):
                 column.write(index, allocatable[name])
         self._set_devices(index)
 
-    def _upsert_pod(self, key: str, item: Mapping[str, Any]) -> None:
-        pod = PodInfo.of(item)
+    def _upsert_pod(self, key: str, item: Mapping[str, Any], *, is_sound: bool) -> None:
+        pod = PodInfo.of(item, is_sound=is_sound)
         binding = self._bound.get(key)
         if (item.get("status") or {}).get("phase") in _FINISHED:
             self._detach(key)

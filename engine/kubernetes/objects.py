@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from koordpolicy.engine.cel.values.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, Field, Type
 from koordpolicy.engine.cel.values.values import Duration, EvaluationError
@@ -54,6 +54,8 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 """Required fields of their enclosing objects."""
 
 _Check = Callable[[Any], None]
+FieldCheck: TypeAlias = tuple[Any, Callable[[Any], None]]
+"""The check of a field, and the type whose values need none, except for strings beyond ASCII."""
 
 
 class MalformedField(ValueError):
@@ -83,6 +85,26 @@ def check_object(item: Mapping[str, Any], kind: str) -> None:
         ValueError: a field is not as declared; the message begins with its path.
     """
     _object_check(kind if kind in _KINDS else "")(item)
+
+
+@functools.cache
+def checks_of_parts(kind: str) -> tuple[Callable[[Any], None], Mapping[str, Mapping[str, FieldCheck]]]:
+    """Return `check_object` of a kind in parts, for objects whose parts are the same ones again and again.
+
+    An object passes `check_object` if it passes the first check without the fields of its sections (`metadata`,
+    `spec` and so on), and each field of a section passes its own; a field without one is not checked, nor is null. The
+    checks raise `ValueError`.
+    """
+    declared = {key: field.type for key, field in (
+        types.load()[_KINDS[kind]].fields if kind in _KINDS else {"metadata": Field(Type("kubernetes.ObjectMeta"))}
+    ).items()}
+    checks: dict[str, _Check] = {}
+    sections = {
+        key: {name: (_fast_type(field.type), _check_of_field(of.name, name, field.type, checks))
+              for name, field in types.load()[of.name].fields.items()}
+        for key, of in declared.items() if of.name in types.load() and of.name not in _NEEDED
+    }
+    return _object_check(kind if kind in _KINDS else ""), sections
 
 
 def json_kind(value: object) -> str:
@@ -127,7 +149,7 @@ def _object_check(kind: str) -> _Check:
 
 def _compiled(name: str, declared: Mapping[str, Field], checks: dict[str, _Check]) -> _Check:
     """Return the check of an object type; `checks` holds those that exist, as types contain themselves."""
-    fields: dict[str, tuple[Any, _Check]] = {}
+    fields: dict[str, FieldCheck] = {}
     field_of = fields.get
     needed = _NEEDED.get(name, ())
 
@@ -140,8 +162,8 @@ def _compiled(name: str, declared: Mapping[str, Field], checks: dict[str, _Check
                 found = field_of(key)
                 if found is None or each is None:
                     continue
-                kind, below = found
-                if type(each) is kind and (kind is not str or each.isascii()):
+                fast, below = found
+                if type(each) is fast and (fast is bool or each.isascii()):
                     continue  # most fields
                 below(each)
             for key in needed:
@@ -152,9 +174,13 @@ def _compiled(name: str, declared: Mapping[str, Field], checks: dict[str, _Check
 
     checks[name] = check
     for key, field in declared.items():
-        fast = str if field.type == STRING else bool if field.type == BOOL else None
-        fields[key] = fast, _check_of_field(name, key, field.type, checks)
+        fields[key] = _fast_type(field.type), _check_of_field(name, key, field.type, checks)
     return check
+
+
+def _fast_type(of: Type) -> type | None:
+    """Return the type of which any value passes the check of a field; of strings, any that is ASCII."""
+    return str if of == STRING else bool if of == BOOL else None
 
 
 def _check_of_field(owner: str, key: str, of: Type, checks: dict[str, _Check]) -> _Check:
@@ -270,7 +296,8 @@ def _check_number_or_text(value: Any) -> None:
 
 
 def _check_time(value: Any) -> None:
-    _check_text(value)
+    if type(value) is not str or not value.isascii():
+        _check_text(value)
     if value:
         try:
             nanoseconds(value, "")

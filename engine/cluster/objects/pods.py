@@ -6,7 +6,7 @@ import marshal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from koordpolicy.engine.kubernetes.objects import LARGEST_AMOUNT, check_object, json_kind
 from koordpolicy.engine.kubernetes.quantity import Quantity
@@ -34,6 +34,7 @@ _ASSUMED: Final[Mapping[str, Quantity]] = {
 _NOTHING: Final[Mapping[str, Quantity]] = {}
 _ZERO: Final = Quantity.parse("0")
 _STATUSES: Final = ("containerStatuses", "initContainerStatuses")
+_NO_STATUS: Final[Mapping[str, Any]] = {}
 _RESIZE_PENDING: Final = "PodResizePending"
 _INFEASIBLE: Final = "Infeasible"
 _POD_LEVEL: Final = ("cpu", "memory")
@@ -123,44 +124,26 @@ class PodInfo(_Shaped):
     """The difference of `nonzero` and the requests."""
 
     @staticmethod
-    def of(pod: Mapping[str, Any]) -> PodInfo:
-        """Read a pod object.
+    def of(pod: Mapping[str, Any], *, is_sound: bool = False) -> PodInfo:
+        """Read a pod object; one that `is_sound` passes `check_object`, and none of its parts ever changes.
 
         Raises:
             ValueError: something is missing or malformed; the message begins with the field's path.
         """
         if not isinstance(pod, Mapping):
             raise ValueError(f"a pod must be an object, not {json_kind(pod)}")  # noqa: TRY004 - one kind of complaint
-        check_object(pod, "Pod")
+        if not is_sound:
+            check_object(pod, "Pod")
         metadata = mapping_at(pod, "metadata")
         name = text_at(metadata, "name", "metadata")
         if not name:
             raise ValueError("`metadata.name` is missing")
         namespace = text_at(metadata, "namespace", "metadata") or "default"
-        spec = mapping_at(pod, "spec")
-        if not objects_at(spec, "containers", "spec"):
-            raise ValueError("`spec.containers` is missing or empty: a pod has at least one container")
-        node_name = text_at(spec, "nodeName", "spec")
-        status = mapping_at(pod, "status", optional=True)
-        requests, limits, excess = _amounts_of(spec, status if node_name else {})
-        annotations = mapping_at(metadata, "annotations", "metadata", optional=True)
-        _check_placement(spec)
-        kubernetes_qos, qos, band = classes_of(pod)
+        facts = _facts_of_parts(pod) if is_sound else _facts_of(pod)
         return PodInfo(
-            key=f"{namespace}/{name}",
-            namespace=namespace,
-            name=name,
-            uid=text_at(metadata, "uid", "metadata"),
-            object=pod,
-            requests=requests,
-            limits=limits,
-            priority=spec.get("priority") or 0,
-            priority_band=band,
-            qos_class=qos,
-            kubernetes_qos=kubernetes_qos,
-            node_name=node_name,
-            gpu=_gpu_request(requests, annotations),
-            excess=excess,
+            f"{namespace}/{name}", namespace, name, text_at(metadata, "uid", "metadata"), pod, facts.requests,
+            facts.limits, facts.priority, facts.priority_band, facts.qos_class, facts.kubernetes_qos,
+            text_at(pod["spec"], "nodeName", "spec"), facts.gpu, facts.excess,
         )
 
     @property
@@ -226,6 +209,65 @@ class PodInfo(_Shaped):
         """Return this pod without a node, in its object too."""
         spec = {key: value for key, value in self.object["spec"].items() if key != "nodeName"}
         return PodInfo.of({**self.object, "spec": spec}) if self.node_name else self
+
+
+class _Facts(NamedTuple):
+    """The derived facts of a pod."""
+
+    requests: ResourceList
+    limits: ResourceList
+    excess: tuple[int, ...]
+    priority: int
+    priority_band: str
+    qos_class: str
+    kubernetes_qos: str
+    gpu: DeviceRequest | None
+
+
+def _facts_of(pod: Mapping[str, Any]) -> _Facts:
+    """Return the facts of a checked pod.
+
+    Raises:
+        ValueError: something is missing or malformed.
+    """
+    spec = mapping_at(pod, "spec")
+    if not objects_at(spec, "containers", "spec"):
+        raise ValueError("`spec.containers` is missing or empty: a pod has at least one container")
+    status = mapping_at(pod, "status", optional=True)
+    requests, limits, excess = _amounts_of(spec, status if text_at(spec, "nodeName", "spec") else {})
+    annotations = mapping_at(mapping_at(pod, "metadata"), "annotations", "metadata", optional=True)
+    _check_placement(spec)
+    kubernetes_qos, qos, band = classes_of(pod)
+    return _Facts(requests, limits, excess, spec.get("priority") or 0, band, qos, kubernetes_qos,
+                  _gpu_request(requests, annotations))
+
+
+_KNOWN_FACTS: Final[dict[tuple[object, ...], tuple[_Facts, tuple[object, ...]]]] = {}
+"""By the identities of the parts that they depend on, the facts, and these parts: as long as they are held, nothing
+else has their identities."""
+_MOST_FACTS: Final = 4_096
+
+
+def _facts_of_parts(pod: Mapping[str, Any]) -> _Facts:
+    """Return `_facts_of` a pod of whose parts none ever changes, found once for pods that share them."""
+    metadata, spec, status = pod["metadata"], pod.get("spec"), pod.get("status") or _NO_STATUS
+    if not spec:
+        return _facts_of(pod)
+    in_spec, in_status = spec.get, status.get
+    parts = (
+        metadata.get("labels"), metadata.get("annotations"), in_spec("containers"), in_spec("initContainers"),
+        in_spec("resources"), in_spec("overhead"), in_spec("affinity"), in_status("resources"),
+        in_status("allocatedResources"), in_status("containerStatuses"), in_status("initContainerStatuses"),
+    )
+    reasons = [each.get("reason") for each in in_status("conditions") or () if each.get("type") == _RESIZE_PENDING]
+    key = (*map(id, parts), in_spec("priority"), in_status("qosClass"), bool(in_spec("nodeName")), *reasons)
+    known = _KNOWN_FACTS.get(key)
+    if known is None:
+        known = _facts_of(pod), parts
+        if len(_KNOWN_FACTS) >= _MOST_FACTS:
+            _KNOWN_FACTS.clear()
+        _KNOWN_FACTS[key] = known
+    return known[0]
 
 
 def mapping_at(parent: Mapping[str, Any], field: str, path: str = "", *, optional: bool = False) -> Mapping[str, Any]:

@@ -32,12 +32,13 @@ class KindView:
 
 
 def apply(
-    cluster: Cluster, changes: Iterable[Change], faults: dict[Key, str] | None = None,
+    cluster: Cluster, changes: Iterable[Change], faults: dict[Key, str] | None = None, *, are_sound: bool = False,
 ) -> list[Problem]:
     """Apply the changes to the cluster; return the problems of objects that could not be applied.
 
     A failing object never affects another one. With the `faults` of earlier changes, the errors by object,
     which are brought up to date, an error is returned only when it is new, not with every change of the object.
+    `are_sound` is as in `Cluster.upsert`.
     """
     faults = {} if faults is None else faults
     problems: list[Problem] = []
@@ -48,7 +49,7 @@ def apply(
             if each is None:
                 cluster.delete(*key)
             else:
-                cluster.upsert(each)
+                cluster.upsert(each, is_sound=are_sound)
         except PolicyError as error:
             found = error.problems
         except Exception as error:  # an object that cannot be removed must not stop the other changes

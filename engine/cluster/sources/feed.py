@@ -318,7 +318,8 @@ class Feed:
             self._unreadable.pop(key, None)
             return ChangedObject(key, change.uid, None)
         try:
-            item = self._parts.share(decode(followed.resource, followed.projection, change.raw))
+            item, is_sound = self._parts.decode(change.raw, followed.projection, change.kind)
+            item["apiVersion"], item["kind"] = followed.resource.api_version, change.kind
         except (ValueError, RecursionError) as error:
             why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
             if self._unreadable.get(key) != why:
@@ -326,7 +327,7 @@ class Feed:
             self._unreadable[key] = why
             return None
         self._unreadable.pop(key, None)
-        return ChangedObject(key, change.uid, item)
+        return ChangedObject(key, change.uid, item, is_sound=is_sound)
 
     def _note_list(self, kind: str) -> None:
         followed = self._followed.get(kind)
@@ -497,11 +498,12 @@ class Feed:
         if new is not None and version_of(new) < self._healed.get(key, 0):
             return
         self._healed.pop(key, None)
-        changes: list[tuple[Key, Mapping[str, Any] | None]] = [(key, None if new is None else self._revise(new))]
+        revised = None if new is None else self._revise(new)
+        changes: list[tuple[Key, Mapping[str, Any] | None]] = [(key, revised)]
         if is_other:
             # Not one change: what others hold of the former object must be dropped.
             changes.insert(0, (key, None))
-        for problem in apply(cluster, changes, self.faults):
+        for problem in apply(cluster, changes, self.faults, are_sound=item.is_sound and revised is new):
             _LOG.warning("%s; it is left out, or as it was", problem.message)
         self._applied += 1
 

@@ -44,6 +44,8 @@ class ChangedObject(NamedTuple):
     object: dict[str, Any] | None
     finished: bool = False
     """True for a pod that has finished, and for the deletion of one."""
+    is_sound: bool = False
+    """True if the object passes `check_object`, and its parts, which may be those of others too, never change."""
 
 
 class ChangedObjects(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordpolicy.engine.client.projection import PartPool, Projection, _decoder
+from koordpolicy.engine.kubernetes.objects import check_object
 
 NAMES = ("a", "b", "c", "x.y/z")
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=3)
@@ -111,3 +113,66 @@ def test_sharing_changes_no_object_and_types_stay_distinct(items: list[Any], mos
     before = [repr(item) for item in items]
     assert [repr(pool.share(item)) for item in items] == before
     assert len(pool._parts) <= most + 100
+
+
+_OF_PODS = frozenset({
+    ("kind",), ("metadata", "name"), ("metadata", "labels"), ("metadata", "ownerReferences"),
+    ("metadata", "creationTimestamp"), ("spec", "nodeName"), ("spec", "tolerations"), ("spec", "containers", "name"),
+    ("spec", "containers", "resources"), ("spec", "priority"), ("status", "conditions"),
+})
+_ODD = st.sampled_from([None, 5, "text", [], {}, [5], [{}], {"a": 5}, {"a": "é"}, "\ud800", {"a": "\ud800"}])
+
+
+def _mostly(*good: Any) -> Any:
+    return st.one_of(*[st.sampled_from(good)] * 4, _ODD)
+
+
+_PODS = st.fixed_dictionaries({
+    "kind": st.just("Pod"),
+    "metadata": _mostly({}) | st.fixed_dictionaries({}, optional={
+        "name": _mostly("a", "b"), "labels": _mostly({"app": "a"}, {"app": "b"}), "unread": _ODD,
+        "ownerReferences": _mostly([{"kind": "ReplicaSet", "controller": True}]),
+        "creationTimestamp": _mostly("2026-01-01T00:00:00Z", "yesterday"),
+    }),
+}, optional={
+    "spec": st.fixed_dictionaries({}, optional={
+        "nodeName": _mostly("n"), "priority": _mostly(7), "tolerations": _mostly([{"operator": "Exists"}]),
+        "containers": _mostly([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
+                              [{"name": "c", "resources": {"requests": {"cpu": "-1"}}}]),
+    }) | _ODD,
+    "status": st.fixed_dictionaries({}, optional={
+        "conditions": _mostly([{"type": "Ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+                              [{"type": "Ready", "lastTransitionTime": "later"}]),
+    }) | _ODD,
+})
+
+
+@given(st.lists(_PODS, max_size=8), st.sampled_from(["Pod", "Unheard"]), st.integers(0, 40))
+def test_a_pool_decodes_what_a_projection_does_and_knows_what_is_malformed(items: list[Any], kind: str, most: int):
+    def is_sound(item: Any) -> bool:
+        try:
+            check_object(item, kind)
+        except ValueError:
+            return False
+        return True
+
+    pool, projection = PartPool(most), Projection(_OF_PODS)
+    for item in items:
+        raw = json.dumps(item).encode()
+        try:
+            whole = projection.decode(raw)
+        except ValueError as error:
+            with pytest.raises(ValueError, match=re.escape(str(error))):
+                pool.decode(raw, projection, kind)
+            continue
+        assert pool.decode(raw, projection, kind) == (whole, is_sound(whole))
+
+
+def test_parts_of_equal_json_are_decoded_once():
+    def raw(name: str) -> bytes:
+        return json.dumps({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": {"tolerations": []}}).encode()
+
+    pool, projection = PartPool(), Projection(_OF_PODS)
+    (one, _), (two, _) = (pool.decode(raw(name), projection, "Pod") for name in ("1", "2"))
+    assert one["metadata"]["labels"] is two["metadata"]["labels"]
+    assert one["spec"]["tolerations"] is two["spec"]["tolerations"]

@@ -401,3 +401,38 @@ def test_pods_with_the_same_amounts_share_them_and_a_resize_counts_for_itself():
     shrunk = {"containerStatuses": [{"name": "main", "resources": {"requests": {"cpu": "500m"}}}]}
     assert info("five", **shrunk).requests == {"cpu": 1000}
     assert info("six", **shrunk, **infeasible).requests == {"cpu": 500}
+
+
+_PARTS = {
+    "labels": [{}, {"app": "a"}, {"koordinator.sh/qosClass": "BE"}],
+    "annotations": [{}, {"alibabacloud.com/gpu-milli": "500"}],
+    "containers": [[container(requests={"cpu": "1"})], [container(limits={"memory": "1Gi"}), container()], []],
+    "resources": [None, {"requests": {"cpu": "3"}}],
+    "statuses": [None, [{"name": "c", "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "2"}}}]],
+    "conditions": [None, [{"type": "PodResizePending", "reason": "Infeasible"}], [{"type": "Ready"}]],
+    "affinity": [None, {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "k", "operator": "Like"}]}]}}}],
+}
+
+
+@given(st.lists(st.fixed_dictionaries({
+    **{name: st.sampled_from(parts) for name, parts in _PARTS.items()}, "node": st.sampled_from([None, "n"]),
+    "priority": st.sampled_from([None, 0, 9500]), "qos": st.sampled_from([None, "Guaranteed"]),
+}), max_size=8))
+def test_a_pod_of_shared_parts_has_the_facts_of_one_by_itself(given_pods):
+    def facts(item, *, is_sound):
+        try:
+            found = PodInfo.of(item, is_sound=is_sound)
+        except ValueError as error:
+            return str(error)
+        return {name: getattr(found, name) for name in PodInfo.__slots__}
+
+    for index, each in enumerate(given_pods):
+        item = {
+            "metadata": {"name": f"p{index}", "labels": each["labels"], "annotations": each["annotations"]},
+            "spec": {"containers": each["containers"], "resources": each["resources"], "affinity": each["affinity"],
+                     "nodeName": each["node"], "priority": each["priority"]},
+            "status": {"containerStatuses": each["statuses"], "conditions": each["conditions"],
+                       "qosClass": each["qos"]},
+        }
+        assert facts(item, is_sound=True) == facts(item, is_sound=False)
