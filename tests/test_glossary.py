@@ -102,7 +102,6 @@ SHARED_CLASSES = {
     "Busy": "the errors of a sweep's journal and of a recorder's directory that another process writes",
     "Changed": "the result of a transformer, and a record of a flight recorder",
     "Difference": "of two outcomes, and of a cluster from its informers",
-    "Ended": "the end of a live scheduler, and of a recorded segment",
     "Meter": "of evaluation, and of a cluster's requests",
     "Projection": "the fields that an informer decodes, and those that a recorder writes",
     "Sources": "of policies, and of a scheduler's metrics",

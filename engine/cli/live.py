@@ -10,20 +10,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from . import delegation
 from .client_options import LEASE_OPTIONS, LIMIT_OPTIONS, add_lease_arguments, add_limit_arguments, lease_of
 from .composition import DEFAULT_PROFILE, check_enabled, choice_of, need_file, report_idle
 from .durations import seconds
-from .ending import end_at_signals, leave
 from .exits import Exit, Stop, refuse_given
+from .live_serving import LiveServing
 from .logs import start_server_logs
 from .observing import Observing, observing_of, recorded_reads
-from .reloading import PolicyLoader, check_paths, load_vetted
-from .serving import add_console_url, admin_token_of, listen, tls_of
+from .reloading import PolicyLoader, load_vetted
+from .serving import add_console_url
 from .terminal import warn, write
 
 if TYPE_CHECKING:
-    from aiohttp import web
 
     from koordpolicy.engine.client.connection import Connection
     from koordpolicy.engine.framework.registry import Registry
@@ -71,10 +69,7 @@ def refuse_options(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Schedule and bind the pods of a live cluster until a signal ends it."""
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415
-    from koordpolicy.engine.reload.admin import RollbackEndpoint  # noqa: PLC0415
     from koordpolicy.engine.scheduler.live.operations import Operations  # noqa: PLC0415
-    from koordpolicy.engine.scheduler.live.owner import Ended  # noqa: PLC0415
     from koordpolicy.engine.scheduler.observe.counters import Counters  # noqa: PLC0415
 
     if options.output != "text" or options.now is not None:
@@ -82,56 +77,39 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                    "its events and logs")
     if options.config is not None and (options.scheduler_name or options.profile):
         raise Stop("`--scheduler-name` and `--profile` go without `--config`: its profiles have names")
-    check_paths(options)
-    connect = partial(load_connection, options.cluster.partition(":")[2] or None)
-    tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
-    operations = Operations(
-        counters=Counters(),
-        access=delegation.access_of(options, connect) if delegation.protects(options) else None)
+    serving = LiveServing(options)
+    operations = Operations(counters=Counters(), access=serving.access())
     _start_logs(options, operations)
-    loaded = load_vetted(options, partial(_load, options, builtins, operations, connect))
-    server = loaded.server
-    rollback = RollbackEndpoint(lambda: loaded.reloader, token)
-
-    def add_to(app: web.Application, option: str) -> None:
-        operations.endpoints.add_to(app)
-        if option == "--bind":
-            rollback.add_to(app)
-
-    listeners = listen(add_to, (("--bind", options.bind, tls), ("--health-bind", options.health_bind, None)))
-    end_at_signals(server.stop, _GRACE_S)
-    signal.signal(signal.SIGUSR2, lambda *_: server.scheduler.request_dump())
+    loaded = load_vetted(options, partial(_load, options, builtins, operations, serving.connect))
+    signal.signal(signal.SIGUSR2, lambda *_: loaded.server.scheduler.request_dump())
     interval = sys.getswitchinterval()
     # Requests and watches wait for a decision that computes this long, instead of 5 ms.
     sys.setswitchinterval(min(interval, _SWITCH_INTERVAL_S))
     try:
-        loaded.reloader.start()
-        ended = server.run()
+        serving.run(loaded, operations.endpoints, name="scheduler", grace_s=_GRACE_S)
     finally:
         sys.setswitchinterval(interval)
-        loaded.observed.close()
-        loaded.close()
-        for listener in listeners:
-            listener.close()
-        operations.endpoints.close()
-    if ended is Ended.LOST_LEASE:
-        logging.getLogger(__name__).error("the Lease was lost: another scheduler may lead now")
-        # Threads that hang must not keep a process alive that others believe to be gone.
-        leave(Exit.UNEXPECTED)
     return Exit.OK
 
 
 class _Loaded:
-    """The server, and what keeps its policies up to date."""
+    """The server, and what keeps its policies up to date (implements `LiveProcess`)."""
 
     def __init__(self, server: LiveServer, reloader: Reloader, vetter: Vetter | None, observed: Observing) -> None:
         self.server = server
-        self.observed = observed
         self.reloader = reloader
+        self.run = server.run
+        self.stop = server.stop
+        self._observed = observed
         self._vetter = vetter
 
+    def start(self) -> None:
+        """Begin to follow the policies."""
+        self.reloader.start()
+
     def close(self) -> None:
-        """End the compiling process, so that nothing waits for it, and then the reloading thread."""
+        """End the observers, the compiling process, so that nothing waits for it, and then the reloading thread."""
+        self._observed.close()
         if self._vetter is not None:
             self._vetter.close()
         self.reloader.close()

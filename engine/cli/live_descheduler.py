@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from . import delegation
 from .client_options import LEASE_OPTIONS, LIMIT_OPTIONS, add_lease_arguments, add_limit_arguments, boolean, lease_of
 from .composition import need_file
 from .durations import seconds
-from .ending import end_at_signals, leave
 from .exits import Exit, Stop
+from .live_serving import LiveServing
 from .logs import start_server_logs
 from .numbers import number
-from .reloading import PolicyLoader, check_paths, load_vetted
-from .serving import admin_token_of, listen, tls_of
+from .reloading import PolicyLoader, load_vetted
 from .terminal import warn, write
 
 if TYPE_CHECKING:
-    from aiohttp import web
 
     from koordpolicy.engine.client.connection import Connection
     from koordpolicy.engine.descheduler.config import DeschedulerConfiguration
@@ -78,10 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Deschedule a live cluster until a signal ends it, or for one cycle."""
-    from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
-    from koordpolicy.engine.descheduler.live.loop import Ended  # noqa: PLC0415
-    from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations  # noqa: PLC0415
-    from koordpolicy.engine.reload.admin import RollbackEndpoint  # noqa: PLC0415
+    from koordpolicy.engine.descheduler.live.operations import DeschedulerOperations  # noqa: PLC0415 - see cli.COMMANDS
 
     if options.output != "text" or options.now is not None or options.cycles != 1:
         raise Stop("`--output`, `--now` and `--cycles` mean nothing to a descheduler of a live cluster: add `--once "
@@ -91,40 +84,17 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
                    "about once a minute")
     if options.shards is not None and options.once:
         raise Stop("`--shards` goes without `--once`: a single cycle is run by one process")
-    check_paths(options)
-    connect = partial(load_connection, options.cluster.partition(":")[2] or None)
-    tls, token = tls_of(options, certificates_optional=True), admin_token_of(options)
-    operations = DeschedulerOperations(
-        access=delegation.access_of(options, connect) if delegation.protects(options) else None)
+    serving = LiveServing(options)
+    operations = DeschedulerOperations(access=serving.access())
     start_server_logs(options.log_format, lambda: operations.generation)
-    loaded = load_vetted(options, partial(_load, options, builtins, operations, connect))
-    server = loaded.server
-    rollback = RollbackEndpoint(lambda: loaded.reloader, token)
-
-    def add_to(app: web.Application, option: str) -> None:
-        operations.endpoints.add_to(app)
-        if option == "--bind":
-            rollback.add_to(app)
-
-    listeners = listen(add_to, (("--bind", options.bind, tls), ("--health-bind", options.health_bind, None)))
-    end_at_signals(server.stop, _GRACE_S)
-    try:
-        loaded.start()
-        ended = server.run()
-    finally:
-        loaded.close()
-        for listener in listeners:
-            listener.close()
-        operations.endpoints.close()
-    if ended is Ended.LOST_LEASE:
-        logging.getLogger(__name__).error("the Lease was lost: another descheduler may lead now")
-        leave(Exit.UNEXPECTED)
-    last = server.descheduler.view.last
+    loaded = load_vetted(options, partial(_load, options, builtins, operations, serving.connect))
+    serving.run(loaded, operations.endpoints, name="descheduler", grace_s=_GRACE_S)
+    last = loaded.server.descheduler.view.last
     return Exit.IMPOSSIBLE if options.once and last is not None and last.result.error else Exit.OK
 
 
 class _Loaded:
-    """The server, and what keeps its policies and its configuration up to date."""
+    """The server, and what keeps its policies and its configuration up to date (implements `LiveProcess`)."""
 
     def __init__(
         self, server: DeschedulerServer, reloader: Reloader, vetter: Vetter | None,
@@ -132,6 +102,8 @@ class _Loaded:
     ) -> None:
         self.server = server
         self.reloader = reloader
+        self.run = server.run
+        self.stop = server.stop
         self._vetter = vetter
         self._file = file
 

@@ -98,8 +98,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - as all commands
     """Manage the cluster until a signal ends it."""
     from koordpolicy.engine.client.kubeconfig import load_connection  # noqa: PLC0415 - see cli.COMMANDS
+    from koordpolicy.engine.client.leader_election import Ended  # noqa: PLC0415
     from koordpolicy.engine.manager.operations import ManagerOperations  # noqa: PLC0415
-    from koordpolicy.engine.manager.server import Ended, ManagerServer, ManagerSettings  # noqa: PLC0415
+    from koordpolicy.engine.manager.server import ManagerServer, ManagerSettings  # noqa: PLC0415
 
     kind, _, context = options.cluster.partition(":")
     if kind != LIVE_CLUSTER:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import json
 import logging
 import math
@@ -40,6 +41,13 @@ _TOLERANCE_S: Final = 20.0
 """Seconds after the end of its Lease at which a leader is not healthy, as in kube-scheduler."""
 _FAILURES: Final = (ApiError, ConnectionFailed, PolicyError, TimeoutError, ValueError, TypeError, RecursionError)
 """Of a request, and of an answer that is no Lease."""
+
+
+class Ended(enum.Enum):
+    """The reason why a server of a live cluster ended."""
+
+    STOPPED = "stopped"
+    LOST_LEASE = "lost lease"
 
 
 def new_identity() -> str:

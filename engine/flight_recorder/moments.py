@@ -14,7 +14,7 @@ from typing import Final
 from koordpolicy.engine.source import PolicyError, Problem
 
 from .recorded_state import RecordedState, Resync, Step
-from .records import Decided, Ended, Existing, Gap, Header, Policies, Started
+from .records import Decided, Existing, Gap, Header, Policies, SegmentEnd, Started
 from .segments import Position, SegmentReader, name_of, segments_in
 
 _SPACING: Final = 20_000
@@ -154,7 +154,7 @@ class _Fold:
                 self.state = RecordedState(Resync(record.time, self._header, self._existing))
                 for each in self._policies:
                     self.state.take(each)
-            case Ended() | Gap():
+            case SegmentEnd() | Gap():
                 pass
             case _:
                 return False

@@ -32,7 +32,6 @@ from .records import (
     Changed,
     Concluded,
     Decided,
-    Ended,
     Existing,
     Gap,
     Header,
@@ -40,6 +39,7 @@ from .records import (
     Policies,
     Record,
     RecordError,
+    SegmentEnd,
     Started,
     Touched,
     encode,
@@ -168,7 +168,7 @@ class FlightRecorder:
     def close(self) -> None:
         """Write what is waiting, and end the last segment."""
         if self._cluster is not None:
-            self._put(Ended(self._clock(), last=True))
+            self._put(SegmentEnd(self._clock(), last=True))
         if not self._writer.close():
             _LOG.error("the flight recording could not be ended in time")
         self._sink.close()
@@ -277,7 +277,7 @@ class _Sink:
 
     def _begin(self, state: _State) -> None:
         if self._segment is not None:
-            self._add(Ended(state.time))
+            self._add(SegmentEnd(state.time))
         self._close_segment()
         self._registry = state.registry
         self._fields = fields_of(self._about.settings.profiles, state.registry) | self._about.fields

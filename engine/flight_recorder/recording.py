@@ -15,12 +15,12 @@ from .recorded_state import RecordedState, Resync, Step
 from .records import (
     Changed,
     Decided,
-    Ended,
     Existing,
     Gap,
     Header,
     Policies,
     Record,
+    SegmentEnd,
     Started,
 )
 from .segments import SegmentReader, name_of, segments_in
@@ -197,7 +197,7 @@ class FlightRecording:
                             known, existing = True, []
                         end = record.time
                         before, in_order, dropped, why = header, False, 0, ""
-                    case Ended():
+                    case SegmentEnd():
                         closed = not record.last
                         why, end = "the recorder was stopped" if record.last else "", record.time
                     case Gap():
@@ -231,7 +231,7 @@ class FlightRecording:
                     if number_read % _POLLED == 0:
                         self._poll()
                     yield record
-                    complete = complete or isinstance(record, Ended)
+                    complete = complete or isinstance(record, SegmentEnd)
             except FileNotFoundError:
                 if directory is None:
                     raise

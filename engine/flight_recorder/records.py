@@ -174,7 +174,7 @@ class Gap(msgspec.Struct, frozen=True, array_like=True, tag="gap"):
     dropped: int
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+class SegmentEnd(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """The segment ends here in order; `last` if the recording process ended."""
 
     time: int
@@ -182,7 +182,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
 
 
 Record: TypeAlias = (
-    Header | Policies | Existing | Started | Changed | Touched | Decided | Concluded | Idle | Gap | Ended
+    Header | Policies | Existing | Started | Changed | Touched | Decided | Concluded | Idle | Gap | SegmentEnd
 )
 
 

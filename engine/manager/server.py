@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import logging
 import ssl
 import threading
@@ -23,7 +22,7 @@ from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.informer import Change, Informer
 from koordpolicy.engine.client.io_thread import IoThread
-from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
+from koordpolicy.engine.client.leader_election import Ended, LeaderElection, LeaseSettings
 from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.client.resources import ObjectReference
 from koordpolicy.engine.client.transport import RequestObserver
@@ -51,13 +50,6 @@ _NODE_KINDS: Final = frozenset({"Node", "NodeMetric", "NodeSLO", "NodeResourceTo
 _FAULT_REASON: Final = "SLOCfgUnmarshalFailed"
 _RELEASE_S: Final = 3.0
 _CLOSE_S: Final = 2.0
-
-
-class Ended(enum.Enum):
-    """Why the manager ended."""
-
-    STOPPED = "stopped"
-    LOST_LEASE = "lost lease"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..cluster import Cluster
 from .changes import KindView
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerView:
+    """The state of the thread that owns a live cluster, for other threads."""
+
+    synced: bool = False
+    """True once the first list of each kind was applied."""
+    stopping: bool = False
+    nodes: int = 0
+    pods: int = 0
+    looked_at: float = 0.0
+    """When the thread was last known to work, of the monotonic clock in seconds."""
 
 
 class FeedBarrier(Protocol):

@@ -7,7 +7,6 @@ the writes of plugins are waited for.
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 import time
@@ -15,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from koordpolicy.engine.client.leader_election import Ended
 from koordpolicy.engine.client.repeats import RepeatedFaults
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.events import Event
-from koordpolicy.engine.cluster.sources.following import ClusterFeed, FeedBarrier
+from koordpolicy.engine.cluster.sources.following import ClusterFeed, FeedBarrier, OwnerView
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.descheduler import BackgroundController
@@ -53,13 +53,6 @@ class ReportObserver(Protocol):
         ...
 
 
-class Ended(enum.Enum):
-    """The reason why a live descheduler ended."""
-
-    STOPPED = "stopped"
-    LOST_LEASE = "lost lease"
-
-
 @dataclass(frozen=True, slots=True)
 class CycleReport:
     """A cycle that has ended; times in seconds since the epoch."""
@@ -73,21 +66,14 @@ class CycleReport:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopView:
+class LoopView(OwnerView):
     """The state of a live descheduler, for other threads."""
 
-    synced: bool = False
-    """True once the first list of each kind was applied."""
-    stopping: bool = False
-    nodes: int = 0
-    pods: int = 0
     generation: int = 0
     cycles: int = 0
     last: CycleReport | None = None
     next_cycle: float | None = None
     """When the next cycle is due, in seconds since the epoch; None if none is."""
-    looked_at: float = 0.0
-    """When the thread was last known to work, of the monotonic clock in seconds."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from typing import Final
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
-from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings, new_identity
+from koordpolicy.engine.client.leader_election import Ended, LeaderElection, LeaseSettings, new_identity
 from koordpolicy.engine.client.lease_slots import LeaseSlots
 from koordpolicy.engine.client.permissions import Permission
 from koordpolicy.engine.client.resources import BY_KIND
@@ -48,7 +48,7 @@ from .activation import ProfileActivator, reads_of
 from .client import DeschedulerClient
 from .config_map import ConfigMapKey
 from .evictions import AttemptedEviction, LiveEvictions, Silence
-from .loop import Ended, LiveDescheduler, ReportObserver
+from .loop import LiveDescheduler, ReportObserver
 from .memory import ConfigMapMemoryStore, CycleMemory
 from .permissions import needed, shard_names
 from .shards import ConfigMapLedgerStore, ShardedCycles, ShardsView

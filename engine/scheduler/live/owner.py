@@ -6,7 +6,6 @@ of the I/O thread, plugins that block on workers, leader election on a thread of
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 import time
@@ -15,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.leader_election import Ended
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
 from koordpolicy.engine.cluster.sources.comparer import dump
-from koordpolicy.engine.cluster.sources.following import ClusterFeed, FeedBarrier
+from koordpolicy.engine.cluster.sources.following import ClusterFeed, FeedBarrier, OwnerView
 from koordpolicy.engine.framework.handle import Count
 from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.serving.console_links import ConsoleLinks
@@ -58,36 +58,22 @@ class Observer(Protocol):
         ...
 
 
-class Ended(enum.Enum):
-    """The reason why a live scheduler ended."""
-
-    STOPPED = "stopped"
-    LOST_LEASE = "lost-lease"
-
-
 @dataclass(frozen=True, slots=True)
-class LiveView:
+class LiveView(OwnerView):
     """The state of a live scheduler, for other threads; of the deciding thread's last look, once a second."""
 
-    synced: bool = False
-    """True once the first list of each kind was applied."""
     leading: bool = False
-    stopping: bool = False
     queue: Mapping[str, int] = field(default_factory=dict)
     """The number of active, backing-off, unschedulable and gated pods (kube-scheduler's `pending_pods`)."""
     binding: int = 0
     waiting: int = 0
     """The number of pods that wait for a permit."""
-    nodes: int = 0
-    pods: int = 0
     oldest_unscheduled_s: float = 0.0
     """The age of the oldest pod in the queue, gated ones aside, since its creation."""
     lost_pods: int = 0
     """The number of pods that were found in no queue, and were queued again."""
     corrected_bindings: int = 0
     """The number of pods that were not where they had been bound to."""
-    looked_at: float = 0.0
-    """The time of the look, of the monotonic clock in seconds."""
 
 
 class LiveScheduler:

@@ -16,7 +16,7 @@ from typing import Final
 from koordpolicy.engine.client.connection import Connection
 from koordpolicy.engine.client.event_recorder import EventRecorder, end_recording
 from koordpolicy.engine.client.io_thread import IoThread
-from koordpolicy.engine.client.leader_election import LeaderElection, LeaseSettings
+from koordpolicy.engine.client.leader_election import Ended, LeaderElection, LeaseSettings
 from koordpolicy.engine.client.transport import RequestObserver
 from koordpolicy.engine.client.transports import Transports
 from koordpolicy.engine.cluster.cluster import Cluster
@@ -31,7 +31,7 @@ from ..cycle.schedule_one import Debug, Settings
 from ..observe.cycle_observer import CycleObserver
 from ..profiles.profile import all_reads_of
 from .client import LiveClient
-from .owner import Ended, LiveScheduler, Observer
+from .owner import LiveScheduler, Observer
 
 _LOG: Final = logging.getLogger(__name__)
 

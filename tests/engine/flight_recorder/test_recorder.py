@@ -12,12 +12,12 @@ from koordpolicy.engine.flight_recorder.records import (
     Changed,
     Concluded,
     Decided,
-    Ended,
     Existing,
     Gap,
     Header,
     Idle,
     Policies,
+    SegmentEnd,
     Started,
     Touched,
 )
@@ -60,7 +60,7 @@ def test_changes_and_decisions_are_recorded_in_order_with_their_reasons(tmp_path
         Changed(second, "Pod", "default/large", make_pod("large", "99")),
         *decided[:2], Idle(second),
         Changed(third, "Pod", "default/p", bound), Touched(third, "Node", "a"), Changed(third, "Node", "a", None),
-        decided[2], Idle(third), Ended(third, last=True),
+        decided[2], Idle(third), SegmentEnd(third, last=True),
     ]
     placed, refused = sorted(decided[:2], key=lambda each: each.node is None)
     assert (placed.pod, placed.uid, placed.node, placed.next_node, placed.passed) == (

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from koordpolicy.engine.flight_recorder.records import (
     FORMAT,
     Changed,
-    Ended,
     Header,
     Idle,
     RecordedProfile,
     RecordedSettings,
     RecordError,
+    SegmentEnd,
     encode,
     encode_block,
 )
@@ -201,7 +201,7 @@ def test_the_oldest_segments_are_removed(tmp_path):
     assert sum(path.stat().st_size for path in left) <= 3_000
     assert left[-1] == segment.path
     segment = directory.create(11)
-    segment.add(encode(Ended(1)))
+    segment.add(encode(SegmentEnd(1)))
     segment.close()
     directory.prune(segment)
     directory.close()

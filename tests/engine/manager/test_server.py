@@ -5,7 +5,8 @@ from typing import NoReturn
 import pytest
 
 from koordpolicy.engine.client.connection import Connection
-from koordpolicy.engine.manager.server import Ended, ManagerServer, ManagerSettings
+from koordpolicy.engine.client.leader_election import Ended
+from koordpolicy.engine.manager.server import ManagerServer, ManagerSettings
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
+from koordpolicy.engine.client.leader_election import Ended
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.sources.changes import KindView
@@ -16,7 +17,7 @@ from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.live.activation import ProfileActivator
-from koordpolicy.engine.descheduler.live.loop import CycleReport, Ended, LiveDescheduler
+from koordpolicy.engine.descheduler.live.loop import CycleReport, LiveDescheduler
 from koordpolicy.engine.framework.descheduler import EvictionResult
 from koordpolicy.engine.framework.handle import NOTHING, EvictionRefusedError
 from koordpolicy.engine.framework.points import Framework, Point

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from koordpolicy.builtin_plugins.descheduler import PLUGINS
+from koordpolicy.engine.client.leader_election import Ended
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.descheduler import config
 from koordpolicy.engine.descheduler.live.activation import ProfileActivator
-from koordpolicy.engine.descheduler.live.loop import Ended, LiveDescheduler
+from koordpolicy.engine.descheduler.live.loop import LiveDescheduler
 from koordpolicy.engine.descheduler.live.memory import ConfigMapMemoryStore, CycleMemory
 from koordpolicy.engine.descheduler.proof.memory import UselessEvictionMemory
 from koordpolicy.engine.descheduler.proof.store import KEY

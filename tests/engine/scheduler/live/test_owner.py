@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from koordpolicy.engine.client.io_thread import IoThread
+from koordpolicy.engine.client.leader_election import Ended
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.framework.handle import StalePodError
 from koordpolicy.engine.framework.points import Answer, Framework, Point, Refusal
@@ -18,7 +19,7 @@ from koordpolicy.engine.framework.scheduler import Nomination
 from koordpolicy.engine.scheduler.cycle.measuring import measure
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.live.client import Preemption
-from koordpolicy.engine.scheduler.live.owner import Ended, LiveScheduler
+from koordpolicy.engine.scheduler.live.owner import LiveScheduler
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 from koordpolicy.testing import node, pod
 
