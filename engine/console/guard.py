@@ -128,7 +128,7 @@ class Guard:
             return LOCAL
         token = bearer_token(request.headers.get("Authorization", ""))
         if not token:
-            raise NotPermitted(401, "a token is needed: `Authorization: Bearer TOKEN`",
+            raise NotPermitted(401, f"a token is needed (`Authorization: Bearer TOKEN`): {self._users.hint}",
                                **{"WWW-Authenticate": "Bearer"})
         if self._users.known(token):
             return await self._users.user(request, token)

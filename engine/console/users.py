@@ -59,7 +59,7 @@ class UserTokens:
     Blank lines and lines that begin with `#` are skipped. Only digests are held in memory.
     """
 
-    hint = "a token of the file that the console was started with"
+    hint = "one of the file that the console was started with"
 
     def __init__(self, path: Path) -> None:
         """Read a file; raises `ValueError` if a line is malformed or there is none, `OSError` if it is unreadable."""
@@ -118,7 +118,7 @@ class ClusterUsers:
     do (SubjectAccessReview).
     """
 
-    hint = "a token of the cluster, as `kubectl create token` prints it"
+    hint = "one of the cluster, as `kubectl create token` prints it"
 
     def __init__(self, reviews: Reviews) -> None:
         self._reviews = reviews

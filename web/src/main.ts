@@ -86,7 +86,7 @@ async function open(): Promise<void> {
     else opened.show(...unknownView(route.view));
   } catch (error) {
     failed = true;
-    if (error instanceof ApiError && error.status === 401) signIn(opened);
+    if (error instanceof ApiError && error.status === 401) signIn(opened, error.message);
     else {
       opened.show(h("p", { class: "error", role: "alert" }, t("failed", error instanceof Error ? error.message : String(error))));
       const name = route.query["key"] ?? route.query["node"];
@@ -135,7 +135,7 @@ async function suggest(shown: Page, name: string): Promise<void> {
     h("small", { class: "quiet" }, ` ${each.kind}`)))));
 }
 
-function signIn(shown: Page): void {
+function signIn(shown: Page, hint: string): void {
   const input = h("input", { type: "password", autocomplete: "off", size: 40 });
   const problem = h("p", { role: "alert" });
   const enter = async (): Promise<void> => {
@@ -147,7 +147,7 @@ function signIn(shown: Page): void {
       problem.textContent = error instanceof Error ? error.message : String(error);
     }
   };
-  shown.show(h("h1", {}, t("tokenNeeded")), h("div", { class: "tools" }, h("label", {}, t("token"), input),
+  shown.show(h("h1", {}, t("tokenNeeded")), h("p", { class: "quiet" }, hint), h("div", { class: "tools" }, h("label", {}, t("token"), input),
     h("button", { class: "primary", type: "button", onclick: () => void enter() }, t("signIn"))), problem);
   input.addEventListener("keydown", (event) => { if (event.key === "Enter") void enter(); });
   input.focus();

@@ -191,7 +191,8 @@ def test_with_tokens_every_view_needs_one(serve, tmp_path: Path):
         assert (await ask("/"))[0] == 200  # the page that the token is typed into
         status, found, headers = await ask("/api/v1/session")
         assert (status, found["error"], headers["WWW-Authenticate"]) == (
-            401, "a token is needed: `Authorization: Bearer TOKEN`", "Bearer")
+            401, "a token is needed (`Authorization: Bearer TOKEN`): one of the file that the console was started with",
+            "Bearer")
         for wrong in ("Bearer ", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", "Bearer \u00e9"):
             assert (await ask("/api/v1/session", Authorization=wrong))[0] == 401
         for token, user in ((TOKEN, "ana"), (f"{TOKEN}x", "ben")):

@@ -17,6 +17,7 @@ export function changesPanel(page: Page): HTMLElement {
   const holder = h("div", { class: "changes" });
   void (async (): Promise<void> => {
     const session = await get<Session>("session");
+    holder.dataset["permitted"] = String(session.mayChange);
     if (!page.current || !session.mayChange) return;
     const inside = h("div");
     const details = h("details", { class: "panel", ontoggle: () => {
