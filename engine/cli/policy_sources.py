@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -171,6 +173,45 @@ def followed(sources: Iterable[BundleSource], interval_s: float | None) -> Bundl
     return follower
 
 
+def pulled(path: str, options: BundleOptions) -> BundleSource:
+    """Return the source of one bundle, which was pulled and verified.
+
+    Raises:
+        Stop: the value or an option is not usable.
+        PolicyError: the registry does not answer or refuses, or the bundle is not to be trusted.
+    """
+    (source,) = bundle_sources([path], options, attempts=_ATTEMPTS).values()
+    source.look()
+    if source.fault is not None:
+        raise source.fault
+    return source
+
+
+@contextmanager
+def as_files(paths: Sequence[Path], options: BundleOptions) -> Iterator[Sequence[Path]]:
+    """Yield paths of files: those of bundles are in a directory that is removed at the end; raises as `pulled` does."""
+    need_bundle(map(str, paths), options)
+    if not any(is_bundle(str(path)) for path in paths):
+        yield paths
+        return
+    from koordpolicy.engine.reload.mount import Mount  # noqa: PLC0415 - as above
+    from koordpolicy.engine.reload.publish import publish  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="koord-policy-") as directory:
+        found: list[Path] = []
+        for path in paths:
+            if not is_bundle(str(path)):
+                found.append(path)
+                continue
+            bundle = pulled(str(path), options).pulled
+            assert bundle is not None
+            place = Path(directory, str(path).removeprefix(BUNDLE))
+            place.mkdir(parents=True)
+            publish(Mount(place), bundle.files)
+            found.append(place)
+        yield found
+
+
 def read_elsewhere(paths: Iterable[str | Path], access: PolicyAccess) -> Mapping[str, Version]:
     """Return by value what the values name that are no paths; each is read once.
 
@@ -180,11 +221,8 @@ def read_elsewhere(paths: Iterable[str | Path], access: PolicyAccess) -> Mapping
     """
     paths = list(paths)
     versions = dict(cluster_policies.listed(paths, access.context))
-    for path, source in bundle_sources(paths, access.bundles, attempts=_ATTEMPTS).items():
-        source.look()
-        if source.fault is not None:
-            raise source.fault
-        version = source.read().version
+    for path in bundle_sources(paths, access.bundles):  # all values are usable before the first is pulled
+        version = pulled(path, access.bundles).read().version
         assert version is not None
         versions[path] = version
     return versions

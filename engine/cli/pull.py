@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from koordpolicy.engine.escaping import one_line
 
 from .exits import Exit, Stop
-from .policy_sources import BUNDLE, add_bundle_options, bundle_options, bundle_sources
+from .policy_sources import BUNDLE, add_bundle_options, bundle_options, pulled
 from .terminal import add_output, write, write_json
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ examples:
 exit codes: 0 written, 2 usage, 3 the registry does not answer or refuses, or the bundle is not to be trusted: then
 nothing is written
 """
-
-_ATTEMPTS: Final = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,10 +49,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if out.is_dir() and not options.replace and any(out.iterdir()):
         raise Stop(f"`--out {out}` is not empty: name another directory, or replace its policy files with `--replace`")
     reference = f"{BUNDLE}{options.reference.removeprefix(BUNDLE)}"
-    (source,) = bundle_sources([reference], bundle_options(options), attempts=_ATTEMPTS).values()
-    source.look()
-    if source.fault is not None:
-        raise source.fault
+    source = pulled(reference, bundle_options(options))
     version, bundle = source.read().version, source.pulled
     assert version is not None
     assert bundle is not None

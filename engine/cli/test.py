@@ -20,6 +20,7 @@ from koordpolicy.engine.source import PolicyError, did_you_mean, in_order, rende
 from .composition import discovered_plugins
 from .exits import Exit, Stop
 from .numbers import percent
+from .policy_sources import add_bundle_options, as_files, bundle_options, is_bundle
 from .terminal import progress, warn, write, write_file, write_json, write_report
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ examples:
   koord-policy test policies --mutate
   koord-policy test policies --require-tests --output junit > report.xml
   koord-policy test policies --output github
+  koord-policy test oci:registry.example.org/team/policies:v1 --verify-key sign.pub
 
 exit codes: 0 all cases passed, 2 usage, 3 documents are invalid, 4 a case failed, coverage is too low, a
 mutant survives, or with `--require-tests` a policy has no suite
@@ -52,7 +54,9 @@ _MOST_SHOWN: Final = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="a file or a directory with PolicyTests")
+    parser.add_argument("paths", metavar="PATH", nargs="+", type=Path,
+                        help="a file or a directory with PolicyTests, or `oci:REGISTRY/REPOSITORY:TAG`")
+    add_bundle_options(parser)
     parser.add_argument("--run", dest="chosen", metavar="REGEX", type=_pattern,
                         help="run only cases whose SUITE/CASE matches; no match is a failure")
     parser.add_argument("--verbose", "-v", action="store_true",
@@ -83,8 +87,10 @@ def _pattern(text: str) -> re.Pattern[str]:
 def run(options: argparse.Namespace, builtins: Builtins) -> int:
     """Run the command; see the module."""
     for path in options.paths:
-        if not path.exists():
+        if not is_bundle(str(path)) and not path.exists():
             raise Stop(f"there is no file or directory `{path}`")
+    if options.watch and any(is_bundle(str(path)) for path in options.paths):
+        raise Stop("`--watch` watches files: `koord-policy pull` writes those of a bundle")
     file = options.coverage_out
     if file is not None and options.coverage is None:
         raise Stop("`--coverage-out` goes with `--coverage`: say which format")
@@ -93,7 +99,9 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
             "it is a directory" if file.is_dir() else f"there is no directory `{file.parent}`"))
     if options.watch:
         return watch(options.paths, lambda: _run_and_report(options, builtins))
-    return _run(options, builtins)
+    with as_files(options.paths, bundle_options(options)) as paths:
+        options.paths = paths
+        return _run(options, builtins)
 
 
 def watch(

@@ -22,6 +22,9 @@ from .conftest import SPREAD, Run
 BROKEN = SPREAD.replace("variables.cpu < 65", "variables.cp < 65")
 
 
+SHIPPED = Path(__file__).parents[3] / "policies" / "scheduler"
+
+
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OciRegistry]:
     """A registry, without the logins of whoever runs the tests."""
@@ -229,6 +232,17 @@ def test_commands_that_decide_once_take_bundles(
         assert (remote.exit, remote.out.replace(f"{bundle}/", f"{policies}/")) == (local.exit, local.out), arguments
     differs = run("diff", bundle, policies, "--cluster", dump, *verified, "-o", "json")
     assert (differs.exit, differs.json["old"]) == (0, bundle)
+
+
+def test_the_tests_in_a_bundle_run(run: Run, name: str, policies: Path, keys: tuple[Path, Path]):
+    files = [SHIPPED / f"keep-off-hot-nodes{each}.yaml" for each in ("", ".test")]
+    assert run("push", name, *files, "--sign-key", keys[0]).exit == 0
+    outcome = run("test", f"oci:{name}", "--verify-key", keys[1], "-o", "json")
+    local = run("test", *files, "-o", "json").json
+    assert (outcome.exit, outcome.json["cases"], outcome.json["failed"]) == (0, local["cases"], 0)
+    assert local["cases"]
+    assert "`--watch` watches files" in run("test", f"oci:{name}", "--verify-key", keys[1], "--watch").err
+    assert run("test", policies, "--verify-key", keys[1]).exit == 2
 
 
 def test_problems_of_a_bundle_have_its_name_file_line_and_column(run: Run, name: str, policies: Path):
