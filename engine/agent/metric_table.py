@@ -36,13 +36,23 @@ LLC_OCCUPANCY: Final = MetricSpec(
 MEMORY_BANDWIDTH: Final = MetricSpec(
     "koordlet_resctrl_memory_bandwidth", _G, "Bytes per second that a QoS class moves: total, local",
     ("node", "cache_id", "qos", "mb_type"))
+DEVICES: Final = MetricSpec(
+    "koord_policy_node_devices", _G, "1 for each GPU and RDMA adapter that is healthy, 0 for one that is not",
+    ("node", "type", "minor", "name", "address", "driver", "numa_node"))
+GPU_CORE: Final = MetricSpec(
+    "koord_policy_node_gpu_core_usage", _G, "Percent of the time in which a GPU was busy, where sysfs has it",
+    ("node", "minor"))
+GPU_MEMORY: Final = MetricSpec(
+    "koord_policy_node_gpu_memory_bytes", _G, "Memory of a GPU: used, total, where sysfs has it",
+    ("node", "minor", "type"))
 COLLECTOR_FAILURES: Final = MetricSpec(
     "koord_policy_collector_failures_total", _C, "Files of measurements that were missing or malformed", ("collector",))
 METRIC_CACHE_BYTES: Final = MetricSpec("koord_policy_metric_cache_bytes", _G, "Memory of the measurements")
 
 COLLECTION: Final = (
     START_TIME, NODE_CPU_INFO, NODE_NUMA_INFO, NODE_STORAGE_INFO, NODE_USED_CPU, NODE_USED_MEMORY, APPLICATION_USAGE,
-    POD_PSI, CONTAINER_PSI, LLC_OCCUPANCY, MEMORY_BANDWIDTH, COLLECTOR_FAILURES, METRIC_CACHE_BYTES,
+    POD_PSI, CONTAINER_PSI, LLC_OCCUPANCY, MEMORY_BANDWIDTH, DEVICES, GPU_CORE, GPU_MEMORY, COLLECTOR_FAILURES,
+    METRIC_CACHE_BYTES,
 )
 """The rows of what the agent collects."""
 

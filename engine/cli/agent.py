@@ -54,7 +54,7 @@ _GRACE_S: Final = 10.0
 _LOG: Final = logging.getLogger(__name__)
 _HTTP_PORT: Final = 9316
 _RESCTRL: Final = "/sys/fs/resctrl"
-_COLLECTORS: Final = ("psi", "coldmemoryresource", "resctrl", "nodestorageinfo", "pagecache")
+_COLLECTORS: Final = ("psi", "coldmemoryresource", "resctrl", "nodestorageinfo", "pagecache", "devices")
 """The collectors that are off by default; the advisor, which has them, is imported only when the command runs."""
 
 
@@ -129,7 +129,8 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
                        help="the interval of the measurements (default: 1s)")
     group.add_argument("--collect", metavar="NAME", action="append", default=[], choices=_COLLECTORS,
                        help=f"measure these too, may be repeated: {', '.join(_COLLECTORS)} (default: those of the "
-                            "feature gates PSICollector, ColdPageCollector, ResctrlCollector, BlkIOReconcile)")
+                            "feature gates PSICollector, ColdPageCollector, ResctrlCollector, BlkIOReconcile, "
+                            "Accelerators, RDMADevices)")
     group.add_argument("--cgroup-root", metavar="DIR", default="/sys/fs/cgroup", help="(default: %(default)s)")
     group.add_argument("--kubepods", metavar="NAME", default="kubepods",
                        help="the name of kubelet's root of control groups, without `.slice` (default: %(default)s)")

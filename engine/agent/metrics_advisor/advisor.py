@@ -13,6 +13,7 @@ from koordpolicy.engine.framework.qos import Processor, Storage
 
 from ..parts import PeriodicCollector
 from .collector import SECOND, MetricCollector, Sources
+from .devices import DeviceUsage
 from .facts import FactCollector
 from .measured_groups import MeasuredGroups
 from .memory import ColdMemory, PageCache
@@ -28,9 +29,13 @@ _SWEEP: Final = 60 * SECOND
 OPTIONAL: Final[Mapping[str, tuple[str, str]]] = {
     "psi": ("psi", "PSICollector"), "coldmemoryresource": ("cold_memory", "ColdPageCollector"),
     "resctrl": ("resctrl", "ResctrlCollector"), "nodestorageinfo": ("storage", "BlkIOReconcile"),
-    "pagecache": ("page_cache", ""),
+    "pagecache": ("page_cache", ""), "devices": ("devices", "Accelerators"),
 }
 """The collectors that are off by default, with their setting and koordlet's feature gate."""
+
+
+_RDMA_DEVICES: Final = "RDMADevices"
+"""The other gate of the collector of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class AdvisorSettings:
     psi: bool = False
     cold_memory: bool = False
     resctrl: bool = False
+    devices: bool = False
 
     @classmethod
     def of(cls, interval: int, gates: Mapping[str, bool], collect: Collection[str] = ()) -> AdvisorSettings:
@@ -59,6 +65,7 @@ class AdvisorSettings:
         """
         switches = {
             attribute: name in collect or gates.get(gate, False) for name, (attribute, gate) in OPTIONAL.items()}
+        switches["devices"] |= gates.get(_RDMA_DEVICES, False)
         return cls(interval, **switches)
 
 
@@ -75,6 +82,7 @@ class MetricsAdvisor:
         self.node_storage = FactCollector(
             "nodestorageinfo", sources, settings.storage_interval, storage, enabled=settings.storage)
         usage = settings.interval
+        self.devices = DeviceUsage(sources, usage, enabled=settings.devices)
         self.collectors: Sequence[MetricCollector] = (
             self.node_info,
             NodeResource(sources, usage, lambda: self.node_info.value or ()),
@@ -89,6 +97,7 @@ class MetricsAdvisor:
                        enabled=settings.cold_memory and ColdMemory.supported(sources)),
             PressureStall(sources, settings.psi_interval, enabled=settings.psi),
             ResctrlMonitoring(sources, settings.resctrl_interval, enabled=settings.resctrl),
+            self.devices,
         )
         self._failing: set[str] = set()
         self._due: dict[str, int] = {}

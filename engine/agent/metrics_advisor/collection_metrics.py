@@ -9,6 +9,8 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from .. import metric_table as table
+from ..host.devices import GPU
+from . import devices
 from .advisor import MetricsAdvisor
 from .measured_groups import MeasuredGroup
 from .pressure import DEGREES, RESOURCES, pressure_name
@@ -48,8 +50,21 @@ class CollectionMetrics:
         yield table.CONTAINER_PSI.of(*self._pressures(
             "container", now, lambda name: _container_labels(node, containers.get(name), pods)))
         yield from self._resctrl(now)
+        yield from self._devices(now)
         yield table.COLLECTOR_FAILURES.of(*(((each.name,), each.failures) for each in advisor.enabled))
         yield table.METRIC_CACHE_BYTES.value(cache.size)
+
+    def _devices(self, now: int) -> Iterator[Metric]:
+        cache, node = self._advisor.sources.cache, self._advisor.sources.node
+        yield table.DEVICES.of(*(
+            ((node, each.type, str(each.minor), each.name, each.address, each.driver, str(each.numa_node)),
+             int(each.healthy)) for each in self._advisor.devices.devices))
+        yield table.GPU_CORE.of(*(
+            ((node, minor), value) for minor, value in cache.latest(GPU, devices.CORE, now).items()))
+        yield table.GPU_MEMORY.of(*(
+            ((node, minor, kind), value)
+            for kind, resource in (("used", devices.MEMORY), ("total", devices.MEMORY_TOTAL))
+            for minor, value in cache.latest(GPU, resource, now).items()))
 
     def _applications(self, now: int) -> Iterator[_Series]:
         sources = self._advisor.sources

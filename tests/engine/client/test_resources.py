@@ -14,7 +14,7 @@ def test_a_declared_kind_is_known_from_then_on_and_may_be_declared_again():
     for _ in range(2):
         declare(WIDGET)
     assert (BY_KIND[WIDGET.kind], declared_kinds().count(WIDGET.kind)) == (WIDGET, 1)
-    with pytest.raises(ValueError, match="is declaredwidgets of `example.com/v1`, and cannot be"):
+    with pytest.raises(ValueError, match=r"is declaredwidgets of `example\.com/v1`, and cannot be"):
         declare(replace(WIDGET, version="v2"))
     assert BY_KIND[WIDGET.kind] is WIDGET
 

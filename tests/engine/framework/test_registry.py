@@ -122,8 +122,8 @@ def test_a_kind_that_two_plugins_serve_at_different_places_is_refused() -> None:
         Registry.of([one, other], generation=2)
     problem, = caught.value.problems
     assert problem.message == (
-        "scheduler plugin `other` of built-in: the kind `RegistryWidget` is widgets of `one.example.com/v1`, and cannot "
-        "be widgets of `other.example.com/v1` too")
+        "scheduler plugin `other` of built-in: the kind `RegistryWidget` is widgets of `one.example.com/v1`, and "
+        "cannot be widgets of `other.example.com/v1` too")
 
 
 @pytest.mark.parametrize(("group", "version", "plural"), [

@@ -1,0 +1,48 @@
+"""The collector of devices, and of their use as far as the kernel's drivers say it (koordlet's devices)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from ..host.devices import GPU, HostDevice, read_devices, read_word
+from .collector import SECOND, MetricCollector, Sources
+
+LOOK: Final = 60 * SECOND
+"""The interval at which the devices are listed; their use is measured at that of the collector."""
+CORE: Final = "core"
+MEMORY: Final = "memory"
+MEMORY_TOTAL: Final = "memory-total"
+_FILES: Final = ((CORE, "gpu_busy_percent"), (MEMORY, "mem_info_vram_used"), (MEMORY_TOTAL, "mem_info_vram_total"))
+"""The files of AMD's driver in sysfs: percent of the time, bytes. Others say it by their libraries only."""
+
+
+class DeviceUsage(MetricCollector):
+    """GPUs and RDMA adapters, and the use of GPUs where sysfs has it: `gpu` in the metric cache, by minor number."""
+
+    name = "devices"
+
+    def __init__(self, sources: Sources, interval: int, *, enabled: bool) -> None:
+        super().__init__(sources, interval, enabled=enabled)
+        self.devices: tuple[HostDevice, ...] = ()
+        self._listed: int | None = None
+
+    def collect(self, now: int) -> None:
+        """List the devices if that is due, and measure."""
+        time = self.sources.monotonic()
+        if self._listed is None or time - self._listed >= LOOK:
+            self._listed = time
+            known, self.devices = self.devices, read_devices(Path(self.sources.sys))
+            for gone in {each.minor for each in known if each.type == GPU} - {
+                    each.minor for each in self.devices if each.type == GPU}:
+                self.sources.cache.forget(GPU, str(gone))
+        found: dict[str, dict[str, float]] = {resource: {} for resource, _ in _FILES}
+        for device in self.devices:
+            for resource, file in _FILES if device.type == GPU else ():
+                text = read_word(device.directory / file)
+                if text.isdecimal() and len(text) < 20:
+                    found[resource][str(device.minor)] = float(text)
+        for resource, values in found.items():
+            if values:
+                self.sources.cache.table(GPU, resource, self.interval).append_all(now, values)
+        self.started = True
