@@ -56,6 +56,11 @@ export function panned(range: Range, part: number, limits: Range): Range {
   return within({ start: range.start + by, end: range.end + by }, limits);
 }
 
+/** A range in whole milliseconds, as addresses have it. */
+export function rounded(range: Range): Range {
+  return { start: Math.round(range.start * 1000) / 1000, end: Math.round(range.end * 1000) / 1000 };
+}
+
 function within(range: Range, limits: Range): Range {
   const length = Math.min(range.end - range.start, limits.end - limits.start);
   const start = Math.min(Math.max(range.start, limits.start), limits.end - length);

@@ -8,7 +8,7 @@ import type { Page } from "../page.ts";
 import { scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { type Key, named, t } from "../texts.ts";
-import { type Range, parseTime, shown, timeText } from "../time-axis.ts";
+import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
 import { type Line, type Mark, TimeChart, type Tone } from "../time-chart.ts";
 
 const POLL = 500;
@@ -105,7 +105,7 @@ export async function nodeTimeView(page: Page): Promise<void> {
 
   async function zoom(next: Range): Promise<void> {
     const whole = limits();
-    range = next.start <= whole.start && next.end >= whole.end ? null : next;
+    range = next.start <= whole.start && next.end >= whole.end ? null : rounded(next);
     address();
     view = await load();
     draw();

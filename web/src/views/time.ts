@@ -10,7 +10,7 @@ import type { Page } from "../page.ts";
 import { link } from "../route.ts";
 import { scroll } from "../parts.ts";
 import { type Key, named, t } from "../texts.ts";
-import { type Range, parseTime, shown, timeText } from "../time-axis.ts";
+import { type Range, parseTime, rounded, shown, timeText } from "../time-axis.ts";
 import { type Mark, TimeChart, type TimeData } from "../time-chart.ts";
 import { STORED } from "./playground.ts";
 
@@ -87,7 +87,7 @@ export async function timeView(page: Page): Promise<void> {
 
   async function zoom(next: Range): Promise<void> {
     const whole = limits();
-    range = next.start <= whole.start && next.end >= whole.end ? null : next;
+    range = next.start <= whole.start && next.end >= whole.end ? null : rounded(next);
     address();
     view = await timeline(range);
     draw();
@@ -220,11 +220,16 @@ function replaySection(page: Page): ReplaySection {
   }
 
   async function run(): Promise<void> {
+    const [begins, ends] = [from, to].map((each) => parseTime(each.value));
     result.replaceChildren();
+    if (begins === null || ends === null || begins === undefined || ends === undefined || begins > ends) {
+      result.replaceChildren(problem(new Error(t("invalidTimes"))));
+      return;
+    }
     start.disabled = true;
     try {
       const draft = under.value === "draft" ? stored : "";
-      let view = await post<ReplayView>("replay/start", { start: from.value.trim(), end: to.value.trim(), text: draft });
+      let view = await post<ReplayView>("replay/start", { start: timeText(begins), end: timeText(ends), text: draft });
       number = view.number;
       stop.hidden = bar.hidden = false;
       while (page.current && ["queued", "reading", "replaying"].includes(view.phase)) {

@@ -1,0 +1,243 @@
+"""Time and Node of the console in a browser: moments, replays, zooming, recordings that grow, and hostile names.
+
+`KOORD_POLICY_SCREENSHOTS=DIR` writes a picture of each view.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from koordpolicy.__main__ import builtins
+from koordpolicy.engine.client.server_calls import Caller
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.cluster.objects.metrics import nanoseconds
+from koordpolicy.engine.cluster.sources import files
+from koordpolicy.engine.console.guard import Guard, RateLimit
+from koordpolicy.engine.console.node_time import NodeTimes
+from koordpolicy.engine.console.past import Past
+from koordpolicy.engine.console.server import ConsoleServer, Static
+from koordpolicy.engine.console.state import ConsoleState
+from koordpolicy.engine.documents import files_of, read_file
+from koordpolicy.engine.flight_recorder.fields import Fields
+from koordpolicy.engine.flight_recorder.recorder import FlightRecorder, RecorderSettings
+from koordpolicy.engine.framework.registry import Live, Registry
+from koordpolicy.engine.reload.vet import Vetter
+from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
+from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.serving.listeners import ListenerThread
+from koordpolicy.engine.source import Source
+
+from .test_console import AXE, MARKUP, OPTIONS, PATIENCE_MS, ROOT, SCREENSHOTS, chromium, policies_of, shown, watched
+
+pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+
+SECOND = 1_000_000_000
+DRAFT = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {name: nowhere}
+spec:
+  filter:
+  - {name: nowhere, expression: "pod.metadata.namespace != 'media'", message: media stays outside}
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
+        yield opened
+        opened.close()
+
+
+@contextmanager
+def serving(state: ConsoleState, past: Past | None, *recordings: Path) -> Iterator[str]:
+    console = ConsoleServer(state, Guard(rate=RateLimit(1e9, 1e9)), Static(), vetter=Vetter(), seconds=60, past=past,
+                            node_times=NodeTimes(recordings, (), Caller))
+    listener = ListenerThread(console.application(), "127.0.0.1", 0)
+    url = listener.start()
+    console.start()
+    try:
+        yield url
+    finally:
+        listener.close()
+        console.close()
+        gc.collect()
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The example cluster with its recorded morning, and two recorded nodes."""
+    directory = tmp_path_factory.mktemp("morning") / "flight"
+    examples = ROOT / "examples"
+    subprocess.run([sys.executable, str(examples / "16-flight-recorder" / "record_morning.py"), str(directory)],
+                   check=True)
+    found = [*files_of(ROOT / "policies" / "scheduler", []), *files_of(ROOT / "policies" / "qos", [])]
+    cluster = Cluster()
+    cluster.upsert_all(files.load(examples / "cluster"))
+    state = ConsoleState(cluster, policies_of(*map(read_file, found)), now=nanoseconds("2026-11-02T09:00:00Z", "now"),
+                         name="examples/cluster")
+    with serving(state, Past(directory), examples / "09-qos-replay" / "metrics.yaml",
+                 examples / "18-node-agent" / "metrics.jsonl") as url:
+        yield url
+
+
+def complete(page: Page, address: str) -> None:
+    """Open a view with a chart, and wait until it is that of all that was recorded."""
+    shown(page, address)
+    page.wait_for_selector(".timechart canvas[data-painted]")
+    expect(page.locator("main [role=status]", has_text="being read")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1360, 420])
+def test_time_and_node_are_complete_accessible_and_within_the_window(browser, console, theme: str, width: int):
+    with watched(browser, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
+        faults = []
+        for name, address in (("time", "#/time?at=2026-11-02T09:40:00Z"), ("node-time", "#/node-time?name=worker-1"),
+                              ("pod-then", "#/pod?key=shop/web-201&at=2026-11-02T09:40:00Z")):
+            (shown if name == "pod-then" else complete)(page, f"{console}/{address}")
+            if name == "time":
+                page.get_by_role("button", name="Replay", exact=True).click()
+                page.wait_for_selector(".compared")
+            if SCREENSHOTS:
+                page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{theme}-{width}.png", full_page=True)
+            wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 0, f"{name} is {wide} px wider than the window"
+            page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+            faults += [(name, each["id"], node["target"], node["failureSummary"]) for each in found
+                       if each["impact"] in ("serious", "critical") for node in each["nodes"]]
+        assert faults == []
+
+
+def test_a_moment_leads_to_the_cluster_then_and_back_to_now(browser, console):
+    with watched(browser) as page:
+        complete(page, f"{console}/#/time")
+        page.get_by_label("Moment (UTC)").fill("2026-11-02T09:40:00Z")
+        page.keyboard.press("Enter")
+        moment = page.locator("#moment")
+        expect(moment).to_contain_text("32 nodes, 180 pods on nodes, 2 waiting")
+        assert "at=2026-11-02T09%3A40%3A00Z" in page.url
+        moment.get_by_role("link", name="shop/ledger-201").first.click()
+        expect(page.locator("#past")).to_contain_text("The cluster as recorded at 2026-11-02T09:40:00Z")
+        expect(page.locator("#as-recorded")).to_contain_text("Insufficient cpu")
+        page.get_by_role("link", name="Overview").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("2026-11-02T09:40:00Z")
+        page.reload()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("2026-11-02T09:40:00Z")
+        page.get_by_role("link", name="Back to now").click()
+        expect(page.locator("#past")).to_have_count(0)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("2026-11-02T09:00:00Z")
+
+
+def test_the_timeline_is_zoomed_by_mouse_and_keyboard_and_its_address_shows_it_again(browser, console):
+    with watched(browser, viewport={"width": 1360, "height": 900}) as page:
+        complete(page, f"{console}/#/time")
+        canvas = page.locator(".timechart canvas").first
+        whole = canvas.get_attribute("data-painted")
+        box = canvas.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 400, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 800, box["y"] + 60, steps=4)
+        page.mouse.up()
+        page.wait_for_url(re.compile("start="))
+        expect(canvas).not_to_have_attribute("data-painted", whole)
+        zoomed = canvas.get_attribute("data-painted")
+        page.reload()
+        expect(canvas).to_have_attribute("data-painted", zoomed)
+        canvas.focus()
+        page.keyboard.press("0")
+        expect(canvas).to_have_attribute("data-painted", whole)
+        for key in ("Home", "Shift+ArrowRight", "+"):
+            page.keyboard.press(key)
+        expect(canvas).not_to_have_attribute("data-painted", whole)
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".said").first).to_contain_text("pods on nodes")
+        page.keyboard.press("Enter")
+        expect(page.locator("#moment")).to_contain_text("32 nodes")
+
+
+def test_a_draft_is_replayed_and_compared_with_what_was_recorded(browser, console):
+    with watched(browser) as page:
+        shown(page, f"{console}/#/overview")
+        page.evaluate("text => localStorage.setItem('koord-policy-draft', text)", DRAFT)
+        complete(page, f"{console}/#/time?start=2026-11-02T09:10:00Z&end=2026-11-02T09:50:00Z")
+        replay = page.locator("#replay")
+        expect(replay.get_by_label("From (UTC)")).to_have_value("2026-11-02T09:10:00Z")
+        replay.get_by_role("button", name="Replay", exact=True).click()
+        expect(replay).to_contain_text("No pod differs.")
+        replay.get_by_label("Under").select_option("draft")
+        replay.get_by_role("button", name="Replay", exact=True).click()
+        expect(replay).to_contain_text(re.compile(r"\d+ never placed"))
+        expect(replay).to_contain_text("media stays outside")
+        replay.get_by_label("From (UTC)").fill("noon")
+        replay.get_by_role("button", name="Replay", exact=True).click()
+        expect(replay.get_by_role("alert")).to_contain_text("Write two times")
+
+
+def test_a_node_shows_its_changes_at_a_time_and_their_files(browser, console):
+    with watched(browser, viewport={"width": 1360, "height": 900}) as page:
+        complete(page, f"{console}/#/node-time?name=worker-1")
+        changes = page.get_by_role("region", name="Changes").last
+        expect(changes).to_contain_text("besteffort/cpuset.cpus: 0-15 → 0-4,8-11")
+        canvas = page.locator(".timechart canvas").first
+        canvas.focus()
+        page.keyboard.press("End")
+        page.keyboard.press("Enter")
+        expect(changes.locator("tr[aria-selected=true]")).to_have_count(1)
+        expect(changes.locator("tr[aria-selected=true]")).to_contain_text("suppress-best-effort")
+        assert "time=2026-03-02T08%3A01%3A30Z" in page.url
+        page.locator("main select").select_option("node-a")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Node node-a")
+
+
+def test_a_recording_is_followed_and_names_that_are_markup_are_text(browser, tmp_path: Path):
+    now = nanoseconds("2026-11-02T09:00:00Z", "now")
+    live = Live(Registry.of(builtins(), generation=1))
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{MARKUP}"}, "spec": {},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}}
+    cluster = Cluster([node])
+
+    def recorded(name: str, cpu: str) -> None:
+        about = RecorderSettings("test", Settings(), Fields.parse(["all"]))
+        recorder = FlightRecorder(tmp_path / "flight", about, live, clock=lambda: now)
+        loop = SchedulingLoop(cluster, live, Settings(), clock=lambda: now, cycle_observers=[recorder])
+        recorder.start(cluster)
+        cluster.upsert({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop", "uid": name},
+                        "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]}})
+        list(loop.schedule_all())
+        recorder.close()
+        loop.close()
+
+    recorded(f"p{MARKUP}", "1")
+    sample = {"time": "2026-11-02T09:00:00Z", "node": f"n{MARKUP}", "canonical": True, "usage": {"cpu": 1}}
+    (tmp_path / "agent.jsonl").write_text(f"{json.dumps(node)}\n{json.dumps(sample)}\n", encoding="utf-8")
+    past = Past(tmp_path / "flight", pause=0.05)
+    state = past.last_state(policies_of(Source("empty.yaml", "")))
+    with serving(state, past, tmp_path / "agent.jsonl") as url, watched(browser) as page:
+        complete(page, f"{url}/#/time?at=2026-11-02T09:00:00Z")
+        expect(page.locator("#moment")).to_contain_text(f"p{MARKUP}")
+        expect(page.locator("#moment")).to_contain_text(f"n{MARKUP}")
+        now += 60 * SECOND
+        recorded("second", "64")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("2026-11-02 09:01:00 UTC")
+        page.get_by_label("Moment (UTC)").fill("2026-11-02T09:01:00Z")
+        page.keyboard.press("Enter")
+        expect(page.locator("#moment")).to_contain_text("shop/second")
+        complete(page, f"{url}/#/node-time")
+        expect(page.get_by_role("heading", level=1)).to_contain_text(f"n{MARKUP}")
+        assert page.locator("img, svg, main script, header script").count() == 0
