@@ -1,4 +1,4 @@
-"""What a live scheduler does at its start with each running pod: splits the list, decodes, shares parts, applies.
+"""The work of a live scheduler at its start for each running pod: splitting the list, decoding, sharing, applying.
 
 The list comes in pieces, as from a connection; the API server and the network are left out. A pod is about 4 KiB of
 JSON, of 200 workloads, and read with the fields that Kubernetes' default plugins read. Times are processor time; their
@@ -41,14 +41,14 @@ profiles: [{schedulerName: default-scheduler}]
 """
 _BOUND: Final = 7.1
 """Half of what it was when it was first measured."""
-_STEPS: Final = ("split", "decode", "apply")
+_STEPS: Final[tuple[str, ...]] = ("split", "decode", "apply")
 T = TypeVar("T")
 
 
 def main() -> Iterator[Figure]:
     """Yield microseconds per pod by step, and the time of a thousand pods as a ratio to the calibration loop."""
     text, projection = _list_of_pods(), _projection()
-    least = dict.fromkeys(_STEPS, float("inf"))
+    least: dict[str, float] = dict.fromkeys(_STEPS, float("inf"))
     loop = float("inf")
     for _ in range(_TURNS):
         gc.collect()

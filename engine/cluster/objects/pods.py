@@ -277,7 +277,7 @@ def mapping_at(parent: Mapping[str, Any], field: str, path: str = "", *, optiona
         ValueError: it is missing, or not an object; the message names `path` and field.
     """
     value = parent.get(field)
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return value
     where = f"{path}.{field}" if path else field
     if value is None:
