@@ -214,14 +214,14 @@ def test_hostile_names_are_text_in_every_view(browser, width: int):
                     expect(page.get_by_text(re.compile("QoS of this node|it stays")).first).to_be_visible()
                 assert page.locator("img, svg:not(.cm-editor svg), main script, header script").count() == 0, address
                 assert wider(page) <= 0, (name, address)
-        page.get_by_label("Policy and tests (YAML)").wait_for(state="detached")
         page.locator("#search").fill("p")
         expect(page.get_by_role("option").first).to_be_visible()
         assert page.locator("img").count() == 0
 
 
 def test_a_draft_that_is_wrong_endless_or_huge_leaves_the_page_alive(browser, console):
-    with watched(browser, permitted="413") as page:
+    # Chromium gives text that replaces all the style of what it replaces, which the page's policy forbids.
+    with watched(browser, permitted="Applying inline style") as page:
         shown(page, f"{console}/#/playground?pod=shop/web-101")
         page.wait_for_selector("[data-checked]")
 

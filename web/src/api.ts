@@ -2,7 +2,10 @@
 
 import type { Fault, RefusalView } from "./models.ts";
 import { pastTime } from "./route.ts";
+import { t } from "./texts.ts";
 
+/** The largest body that the server takes, in bytes. */
+const LARGEST_BODY = 512 * 1024;
 const TOKEN = "koord-policy-token";
 
 /** The server refused a request. */
@@ -46,7 +49,10 @@ export function current<T>(view: string, query: Record<string, string> = {}, sig
 }
 
 export function post<T>(view: string, body: object, signal?: AbortSignal): Promise<T> {
-  const init: RequestInit = { method: "POST", body: JSON.stringify(pastTime() ? { at: pastTime(), ...body } : body), headers: { "Content-Type": "application/json" } };
+  const text = JSON.stringify(pastTime() ? { at: pastTime(), ...body } : body);
+  // The server would refuse it at every key, and the browser log each refusal as an error.
+  if (text.length > LARGEST_BODY) return Promise.reject(new ApiError(413, t("tooLarge", LARGEST_BODY / 1024), []));
+  const init: RequestInit = { method: "POST", body: text, headers: { "Content-Type": "application/json" } };
   if (signal) init.signal = signal;
   return request<T>(view, init);
 }
