@@ -119,6 +119,16 @@ def typed(page: Page, text: str) -> None:
     page.keyboard.insert_text(text)
 
 
+def usable(page: Page) -> None:
+    """Check that a page is accessible, and no wider than its window."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found
+            if each["impact"] in ("serious", "critical")] == []
+    assert page.evaluate("""[...document.querySelectorAll("main *")].filter((each) => each.getBoundingClientRect().right > innerWidth
+        && !each.closest(".scroll, .editor")).map((each) => each.outerHTML.slice(0, 100))""") == []
+
+
 def entries(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "audit.log").read_text().splitlines()]
 
@@ -159,10 +169,8 @@ def test_a_policy_is_typed_exported_promoted_on_running_extenders_and_rolled_bac
         expect(panel.locator(".diff .added").first).to_have_text(f"+# {MARKUP}\n")
         assert panel.locator("img").count() == 0
         if SCREENSHOTS:
-            page.screenshot(path=Path(SCREENSHOTS) / "changes.png", full_page=True)
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-        assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
+            panel.screenshot(path=Path(SCREENSHOTS) / "changes.png")
+        usable(page)
         assert not (directory / "audit.log").read_text()
 
         panel.get_by_role("button", name=re.compile(r"Promote on 2 of 2 servers: [0-9a-f]{12}")).click()
@@ -190,13 +198,14 @@ def test_a_change_in_between_is_refused_and_a_viewer_sees_no_panel(browser, dire
     with extender(directory, "one") as one, console(
             directory, [one], "--tokens", str(directory / "tokens.csv")) as url:
         compared(one, 1)
-        with watched(browser, permitted="401|409") as page:
+        with watched(browser, permitted="401|409", color_scheme="dark", viewport={"width": 420, "height": 900}) as page:
             sign_in(page, url, ANA, "policies")
             panel = opened(page)
             panel.get_by_label("compared at least").fill("1")
             panel.get_by_role("button", name="Show what a promotion would change").click()
             confirm = panel.get_by_role("button", name=re.compile("Promote on 1 of 1 servers"))
             expect(confirm).to_be_visible()
+            usable(page)
             before = call(one, "/status")["shadow"]["hash"]
             (directory / "next.yaml").write_text(POLICY.replace('"true"', "nodeInfo.pods < 60"))
             (directory / "next.yaml").rename(directory / "shadow" / "policy.yaml")
