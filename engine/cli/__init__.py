@@ -111,6 +111,13 @@ class _Parser(argparse.ArgumentParser):
         """Return all options and arguments, in the order of the help."""
         return tuple(self._actions)
 
+    def flag_before(self, word: str, words: Sequence[str]) -> str:
+        """Return the option without a value after which a word stands first, or an empty string."""
+        place = words.index(word) if word in words else 0
+        before = words[place - 1] if place else ""
+        action = self._option_string_actions.get(before)
+        return before if action is not None and action.nargs == 0 else ""
+
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(visible(message), file)
 
@@ -178,7 +185,9 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple, prog: st
     if unknown:
         if unknown[0].startswith("-"):
             chosen.refuse("option", unknown[0])
-        chosen.error(f"`{unknown[0]}` is one argument too many")
+        flag = chosen.flag_before(unknown[0], arguments)
+        chosen.error(f"`{flag}` takes no value: `{unknown[0]}` is one argument too many" if flag else
+                     f"`{unknown[0]}` is one argument too many")
     return _guarded(lambda: options.run(options, builtins), _named_by(options), as_json=chosen.as_json)
 
 

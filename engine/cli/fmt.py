@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from koordpolicy.engine.documents import decode, files_of
+from koordpolicy.engine.documents import GROUP, decode, files_of, read
 from koordpolicy.engine.documents.nodes import LARGEST_FILE
 from koordpolicy.engine.explanation import counted
 from koordpolicy.engine.files import write_whole
 from koordpolicy.engine.formatting import format_source
-from koordpolicy.engine.source import PolicyError, Problem, in_order, render
+from koordpolicy.engine.source import PolicyError, Problem, Source, in_order, render
 
 from .exits import Exit, Stop
 from .terminal import warn, write
@@ -92,6 +92,8 @@ def _formatted(path: str, options: argparse.Namespace) -> bool:
     source = decode(name, data)
     before = data.decode()
     after = format_source(source)
+    if not is_input and path in options.paths and not _holds_policy(source):
+        warn(f"warning: there is no policy document in `{name}`: it is laid out as other YAML")
     if options.diff:
         lines = difflib.unified_diff(before.split("\n"), after.split("\n"), name, f"{name} (formatted)", lineterm="")
         for each in lines:
@@ -105,6 +107,12 @@ def _formatted(path: str, options: argparse.Namespace) -> bool:
         _write(Path(path), data, after.encode())
         write(name)
     return before != after
+
+
+def _holds_policy(source: Source) -> bool:
+    """Return whether a document of a file is one of ours, by its `apiVersion`; it may be invalid."""
+    versions = (node.at("apiVersion") for node in read(source))
+    return any(version is not None and version.text.startswith(f"{GROUP}/") for version in versions)
 
 
 def _read(path: str) -> bytes:

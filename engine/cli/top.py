@@ -39,7 +39,8 @@ examples:
   koord-policy top --cluster examples/cluster --once
   koord-policy top --cluster kube --output json
 
-exit codes: 0 ended by q or Ctrl-C, or with --once and --output json, 2 usage, 3 the cluster cannot be read
+exit codes: 0 ended by q or Ctrl-C, or with --once and --output json, 2 usage, 3 the cluster cannot be read, 6 with
+--once and --output json: a server does not respond
 """
 
 _ENDS: Final = ("q", "Q", "\x03", "\x04")
@@ -59,22 +60,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
     """Run the command; see the module."""
     if options.output == "json":
-        write_json(frame_of(options).to_json())
-        return Exit.OK
+        frame = frame_of(options)
+        write_json(frame.to_json())
+        return _outcome(frame)
     from rich.console import Console  # noqa: PLC0415 - as in `terminal`
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, markup=False, emoji=False, width=None if terminal else _PIPE_WIDTH)
     if options.once:
         with console.capture() as captured:
-            console.print(rendered(frame_of(options), height=None, live=False))
+            frame = frame_of(options)
+            console.print(rendered(frame, height=None, live=False))
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
-        return Exit.OK
+        return _outcome(frame)
     if not terminal:
         raise Stop("standard output is not a terminal: print one frame with `--once`")
     with _keys() as key:
         show(lambda: frame_of(options), console, key, options.interval)
     return Exit.OK
+
+
+def _outcome(frame: TopFrame) -> Exit:
+    """Return the exit code of one frame: that of `status` where a server gives no figures."""
+    return Exit.OK if all(each.generation is not None for each in frame.servers) else Exit.EXCEEDED
 
 
 def frame_of(options: argparse.Namespace) -> TopFrame:

@@ -218,7 +218,7 @@ def _pods(pods: Sequence[PodWait], most: int | None) -> RenderableType:
     grid = _grid(("waiting pod", "left"), ("priority", "right"), ("cpu", "right"), ("mem", "right"), ("since", "right"),
                  ("reason", "left"))
     for each in pods[:most]:
-        reason = f"nominated to {each.nominated}" if each.nominated else each.reason
+        reason = f"nominated to {each.nominated}" if each.nominated else each.reason or "no attempt is reported"
         grid.add_row(_plain(each.pod), str(each.priority), f"{each.cpu}m", f"{each.memory // _MEBIBYTE}Mi",
                      "?" if each.seconds is None else time_of(each.seconds), _plain(reason))
     return grid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from koordpolicy.engine.documents.nodes import YamlNode
 from koordpolicy.engine.documents.validation import has_schema, validate
@@ -26,19 +27,28 @@ def argument_problems(node: YamlNode) -> Iterator[Problem]:
                 yield from validate(replace(args, value=given) if args.fields else args, f"{name}Args")
 
 
+ARGUMENTS: Final = "pluginConfig"
+"""The list of a profile with the arguments of plugins."""
+
+
 def places_of_plugins(profile: YamlNode | None) -> Iterator[tuple[tuple[str, str], Span]]:
-    """Yield the point and the name of each plugin that a profile enables or disables, with the place in the file."""
+    """Yield the point and the name of each plugin that a profile enables or disables, with the place in the file; for
+    each name that arguments are for the point is `ARGUMENTS`.
+    """
     plugins = None if profile is None else profile.at("plugins")
     for point, of in (plugins.fields if plugins is not None else {}).items():
         for entry in (*items_at(of, "enabled"), *items_at(of, "disabled")):
             name = entry.at("name") if entry.fields else entry
             if name is not None:
                 yield (point, str(name.scalar)), name.span
+    for config in items_at(profile, ARGUMENTS):
+        if (name := config.at("name")) is not None:
+            yield (ARGUMENTS, str(name.scalar)), name.span
 
 
 def written_args(profile: YamlNode | None) -> Iterator[tuple[str, YamlNode]]:
     """Yield the plugin names and arguments of a profile, as they are in the file."""
-    for config in items_at(profile, "pluginConfig"):
+    for config in items_at(profile, ARGUMENTS):
         name, args = config.at("name"), config.at("args")
         if name is not None and args is not None:
             yield str(name.scalar), args

@@ -30,6 +30,7 @@ from koordpolicy.engine.source import PolicyError, Problem, Span, did_you_mean
 
 from .argument_faults import ArgumentError, fault_text
 from .arguments import place_of
+from .decoding import ARGUMENTS
 from .documents import DocumentPlugin, SourceStreaks
 
 
@@ -238,9 +239,8 @@ class _ProfileBuilder:
                            place=self._place(name))
         for name in spec.args:
             if name not in known and name not in listed:
-                written = spec.written.get(name)
                 self._complain(f"it has arguments for the plugin `{name}`, which does not exist",
-                               did_you_mean(name, known), place=None if written is None else written.place)
+                               did_you_mean(name, known), place=self._place(name, ARGUMENTS))
         for name in spec.proof:
             if name not in known:
                 self._complain(f"its `proof` names the plugin `{name}`, which does not exist",
@@ -280,8 +280,9 @@ class _ProfileBuilder:
             except ArgumentError as error:
                 node = self._spec.written.get(plugin.name)
                 for fault in error.faults:
-                    place = place_of(node, fault[0])
-                    self._complain(f"initializing plugin `{plugin.name}`: {fault_text(fault)}", place=place)
+                    place = place_of(node, fault[0]) if node is not None else self._place(plugin.name)
+                    self._complain(f"initializing plugin `{plugin.name}`: {fault_text(fault)}",
+                                   "" if node is not None else self._misnamed(plugin.name), place=place)
                 self._made[plugin.name] = None
             except BaseException as error:
                 must_be_survived(error)
@@ -290,6 +291,12 @@ class _ProfileBuilder:
                                place=None if written is None else written.span)
                 self._made[plugin.name] = None
         return self._made[plugin.name]
+
+    def _misnamed(self, name: str) -> str:
+        """Return a hint at arguments of a plugin that does not exist and is spelt like this one, or an empty text."""
+        known = [plugin.name for plugin in self._registry.of_framework(Framework.DESCHEDULER)]
+        meant = next((each for each in self._spec.args if each not in known and did_you_mean(each, [name])), "")
+        return f"its arguments may be those of `{meant}`" if meant else ""
 
     def _place(self, name: str, point: str = "") -> Span | None:
         """Return where a profile's file names a plugin, at the point if it is there."""

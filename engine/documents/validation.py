@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -278,8 +278,15 @@ _LONGEST_MESSAGE: Final = 200
 _CODES: Final = {"required": "missing-field", "type": "wrong-type"}
 
 
-def _similar(key: str, known: Iterable[str], given: Container[str]) -> str:
+_RENAMED: Final[Mapping[str, str]] = {"podStatusPhases": "states"}
+"""Fields of component configurations by the name that they had in former versions of their API."""
+
+
+def _similar(key: str, known: Collection[str], given: Container[str]) -> str:
     """Return the field that an unknown key is probably meant to be, and that is not given, or an empty string."""
+    renamed = _RENAMED.get(key, "")
+    if renamed in known and renamed not in given:
+        return renamed
     hint = did_you_mean(key, [each for each in known if each not in given])
     return hint.partition("`")[2].rstrip("`?")
 

@@ -87,3 +87,19 @@ def test_other_paths_are_usage_errors(run: Run, file: Path):
     json = file.with_name("data.json")
     assert (run("fmt", json).exit, run("fmt", json).err) == (2, f"koord-policy: `{json}` is JSON: `fmt` is for YAML\n")
     assert run("fmt", file.parent / "nowhere").exit == 2
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", "apiVersion: v1\nkind: Pod\n", "- a\n", "apiVersion: [v1]\n"])
+def test_a_named_file_that_is_no_policy_says_so(run: Run, tmp_path: Path, text: str):
+    path = tmp_path / "other.yaml"
+    path.write_text(text)
+    done = run("fmt", path, "--check")
+    assert (done.exit, done.err) == (
+        0, f"warning: there is no policy document in `{path}`: it is laid out as other YAML\n")
+    assert run("fmt", tmp_path, "--check").err == ""
+
+
+def test_an_invalid_policy_is_a_policy(run: Run, tmp_path: Path):
+    path = tmp_path / "a.yaml"
+    path.write_text("---\napiVersion: policy.koordinator.sh/v9\n")
+    assert run("fmt", path, "--check").err == ""

@@ -73,6 +73,8 @@ def test_an_unknown_option_is_told_with_the_usage_of_its_command(run: Run):
     ]
     assert run("plugins", "policies").err.splitlines()[-1] == (
         "koord-policy plugins: error: `policies` is one argument too many")
+    assert run("plugins", "--role", "policies").err.splitlines()[-1] == (
+        "koord-policy plugins: error: `--role` takes no value: `policies` is one argument too many")
     assert run("--vesrion").err.splitlines()[-1] == (
         "koord-policy: error: there is no option `--vesrion`: did you mean `--version`?")
 

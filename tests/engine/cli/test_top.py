@@ -39,11 +39,11 @@ def test_a_frame_has_hot_nodes_and_waiting_pods(run: Run, tmp_path: Path):
         "small (cordoned)     0  10 %  █             -              0 %            0 %",
         "",
         "waiting pod   priority     cpu  mem  since  reason",
-        "shop/web-3         100   3000m  0Mi    12h",
+        "shop/web-3         100   3000m  0Mi    12h  no attempt is reported",
         "shop/held            0   1000m  0Mi    12h  gates: quota",
         "shop/refused         0   1000m  0Mi    12h  0/3 nodes fit",
-        "shop/web-2           0   2000m  0Mi    12h",
-        "shop/web-4           0  64000m  0Mi    12h",
+        "shop/web-2           0   2000m  0Mi    12h  no attempt is reported",
+        "shop/web-4           0  64000m  0Mi    12h  no attempt is reported",
     ]
 
 
@@ -72,7 +72,8 @@ def test_a_server_has_its_policies_and_problems():
 def test_a_server_that_is_not_there_is_shown(run: Run):
     done = run("top", "--endpoints", "http://127.0.0.1:1", "--once")
     assert (done.exit, done.out) == (
-        0, "http://127.0.0.1:1  NOT HEALTHY\n  ! cannot be reached: connection refused\n\n")
+        6, "http://127.0.0.1:1  NOT HEALTHY\n  ! cannot be reached: connection refused\n\n")
+    assert run("top", "--endpoints", "http://127.0.0.1:1", "--output", "json").exit == 6
 
 
 def shown(frames: list[TopFrame | Exception], keys: str) -> str:

@@ -192,12 +192,40 @@ profiles:
     balance: {enabled: [RemoveDuplicates, RemoveDuplicates], disabled: [gone]}
 """) == [
         f"p.yaml:6:32: error: profile `p`: initializing plugin `PodLifeTime`: states: {ONE_OF}",
-        "p.yaml:7:25: error: profile `p`: it has arguments for the plugin `PodLifetime`, which does not exist",
+        "p.yaml:7:12: error: profile `p`: it has arguments for the plugin `PodLifetime`, which does not exist",
         "p.yaml:10:41: error: profile `p`: plugin `RemoveDuplicates` does not extend DeschedulePlugin plugin",
         "p.yaml:10:59: error: profile `p`: DeschedulePlugin `RemoveFailedPod` does not exist",
         "p.yaml:11:35: error: profile `p`: plugin `RemovePodsViolatingNodeTaints` does not extend FilterPlugin plugin",
         "p.yaml:12:43: error: profile `p`: plugin `RemoveDuplicates` already registered as `BalancePlugin`",
         "p.yaml:12:73: error: profile `p`: it disables the plugin `gone`, which does not exist",
+    ]
+
+
+def test_a_field_of_a_former_version_of_arguments_leads_to_its_name_now():
+    with pytest.raises(PolicyError) as refused:
+        read("""\
+profiles:
+- name: p
+  pluginConfig:
+  - {name: PodLifeTime, args: {podStatusPhases: [Running]}}
+""")
+    assert [(each.message, each.help) for each in refused.value.problems] == [
+        ("unknown field `podStatusPhases`", "did you mean `states`?")]
+
+
+def test_arguments_under_a_misspelt_name_are_named_before_what_follows_from_them():
+    assert problems(HEAD + """\
+profiles:
+- name: p
+  pluginConfig:
+  - name: PodLiveTime
+    args: {maxPodLifeTimeSeconds: 5}
+  plugins:
+    deschedule: {enabled: [PodLifeTime]}
+""") == [
+        "p.yaml:6:11: error: profile `p`: it has arguments for the plugin `PodLiveTime`, which does not exist",
+        "p.yaml:9:28: error: profile `p`: initializing plugin `PodLifeTime`: at least one filtering criterion must be "
+        "specified (maxPodLifeTimeSeconds, states, conditions, or exitCodes)",
     ]
 
 
