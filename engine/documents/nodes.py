@@ -151,12 +151,12 @@ def decode(name: str, data: bytes, *, limit: int = LARGEST_FILE) -> Source:
         raise PolicyError([Problem(
             "the file is UTF-16", Source(name, "").span(0), "save it as UTF-8", code="not-utf-8",
         )])
-    parts: list[str] = []
+    text = ""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for first in range(0, len(data), _PIECE):
         kept = len(decoder.getstate()[0])
         try:
-            parts.append(decoder.decode(data[first:first + _PIECE], final=first + _PIECE >= len(data)))
+            piece = decoder.decode(data[first:first + _PIECE], final=first + _PIECE >= len(data))
         except UnicodeDecodeError as error:
             start = first - kept + error.start
             before = data[:start].decode("utf-8")
@@ -165,7 +165,9 @@ def decode(name: str, data: bytes, *, limit: int = LARGEST_FILE) -> Source:
                 f"byte 0x{data[start]:02x} at offset {start} is not UTF-8", source.span(len(before)),
                 "save the file as UTF-8", code="not-utf-8",
             )]) from None
-    return Source(name, "".join(parts).removeprefix("\ufeff"))
+        # The text grows in place: to join all pieces would hold the interpreter while new memory is written to.
+        text += piece if text else piece.removeprefix("\ufeff")
+    return Source(name, text)
 
 
 def read_file(path: Path, *, name: str = "", limit: int = LARGEST_FILE) -> Source:
