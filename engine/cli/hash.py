@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from koordpolicy.engine.source import PolicyError
-
 from .exits import Exit, Stop
 from .policy_sources import (
     BundleOptions,
@@ -19,6 +17,7 @@ from .policy_sources import (
     bundle_options,
     is_bundle,
     need_bundle,
+    need_version,
     read_elsewhere,
 )
 from .terminal import add_output, write, write_json
@@ -61,19 +60,12 @@ def hash_path(path: str, bundles: BundleOptions) -> tuple[str, dict[str, str]]:
     Raises `Stop` if the path does not exist or has no policy files, `PolicyError` if files cannot be read or are being
     written.
     """
-    from koordpolicy.engine.reload.mount import Mount, Presence  # noqa: PLC0415 - only here
+    from koordpolicy.engine.reload.mount import Mount  # noqa: PLC0415 - only here
 
     if is_bundle(path):
         found = read_elsewhere([path], PolicyAccess(bundles=bundles))[path]
         return found.digest, dict(found.hashes)
-    reading = Mount(path).read()
-    if reading.stamp.presence is Presence.MISSING:
-        raise Stop(f"there is no file or directory `{path}`")
-    if reading.version is None:
-        why = reading.stamp.reason or "it changes while it is read"
-        raise Stop(f"`{path}` cannot be read: {why}", Exit.INVALID)
-    if reading.version.problems:
-        raise PolicyError(reading.version.problems)
-    if not reading.version.hashes:
+    version = need_version(Mount(path))
+    if not version.hashes:
         raise Stop(f"there is no policy file in `{path}`", Exit.INVALID)
-    return reading.version.digest, dict(reading.version.hashes)
+    return version.digest, dict(version.hashes)

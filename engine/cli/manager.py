@@ -9,7 +9,6 @@ Several may run: all serve webhooks, and the one that holds the Lease writes. SI
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import logging
 import ssl
 import sys
@@ -24,6 +23,7 @@ from .durations import seconds
 from .ending import end_at_signals, leave
 from .exits import Exit, Stop, refuse_given
 from .logs import add_format_argument, start_server_logs
+from .policy_sources import need_cryptography
 from .serving import address, listen, start_listener, tls_of
 from .terminal import write
 
@@ -145,9 +145,7 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
     refuse_given(options, ("tls_cert", "tls_key"), "goes without `--webhook-certificates`")
     if options.webhook_bind is None:
         raise Stop("`--webhook-certificates` goes with `--webhook-bind`")
-    if importlib.util.find_spec("cryptography") is None:
-        raise Stop("`--webhook-certificates` needs the package cryptography: "
-                   "pip install 'koord-policy[certificates]'")
+    need_cryptography("--webhook-certificates", "certificates")
     if options.client_ca is not None and not Path(options.client_ca).is_file():
         raise Stop(f"there is no file `{options.client_ca}`")
     try:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 from koordpolicy.engine.source import PolicyError
 
 from . import cluster_policies
-from .exits import Stop
+from .exits import Exit, Stop
 
 if TYPE_CHECKING:
     from koordpolicy.engine.bundles.reference import BundleReference
     from koordpolicy.engine.bundles.registry import RegistryAccess
     from koordpolicy.engine.bundles.transfer import Trust
     from koordpolicy.engine.reload.bundle_source import BundleFollower, BundleSource
-    from koordpolicy.engine.reload.mount import Version
+    from koordpolicy.engine.reload.mount import Mount, Version
 
 BUNDLE: Final = "oci:"
 FORMS: Final = "`oci:REGISTRY/REPOSITORY:TAG`, `configmap:NAMESPACE/NAME` or `crd`"
@@ -117,10 +117,30 @@ def bundle_sources(
     return found
 
 
-def need_cryptography(option: str) -> None:
-    """Raise `Stop` if the package that signs and verifies is not installed."""
+def need_cryptography(option: str, extra: str = "bundles") -> None:
+    """Raise `Stop` if the package that signs and verifies, of an `extra`, is not installed."""
     if importlib.util.find_spec("cryptography") is None:
-        raise Stop(f"`{option}` needs the package cryptography: pip install 'koord-policy[bundles]'")
+        raise Stop(f"`{option}` needs the package cryptography: pip install 'koord-policy[{extra}]'")
+
+
+def need_version(mount: Mount) -> Version:
+    """Return the policy files of a path.
+
+    Raises:
+        Stop: there is nothing at the path, or it cannot be read.
+        PolicyError: a file cannot be read.
+    """
+    from koordpolicy.engine.reload.mount import Presence  # noqa: PLC0415 - only some commands pay for it
+
+    reading = mount.read()
+    if reading.stamp.presence is Presence.MISSING:
+        raise Stop(f"there is no file or directory `{mount.path}`")
+    if reading.version is None:
+        why = reading.stamp.reason or "it changes while it is read"
+        raise Stop(f"`{mount.path}` cannot be read: {why}", Exit.INVALID)
+    if reading.version.problems:
+        raise PolicyError(reading.version.problems)
+    return reading.version
 
 
 def need_bundle(paths: Iterable[str | Path], options: BundleOptions) -> None:

@@ -18,7 +18,14 @@ from koordpolicy import __version__
 from koordpolicy.engine.source import PolicyError, Severity
 
 from .exits import Exit, Stop
-from .policy_sources import add_bundle_options, bundle_options, need_cryptography, reference_of, registry_access
+from .policy_sources import (
+    add_bundle_options,
+    bundle_options,
+    need_cryptography,
+    need_version,
+    reference_of,
+    registry_access,
+)
 from .terminal import add_output, warn, write, write_json
 
 if TYPE_CHECKING:
@@ -121,22 +128,14 @@ def _files_of(paths: Sequence[str]) -> tuple[dict[str, bytes], dict[str, str]]:
         Stop: there is no such path, no file, or two files of one name.
         PolicyError: a file cannot be read.
     """
-    from koordpolicy.engine.reload.mount import Mount, Presence  # noqa: PLC0415 - as above
+    from koordpolicy.engine.reload.mount import Mount  # noqa: PLC0415 - as above
     from koordpolicy.engine.reload.publish import content_of  # noqa: PLC0415
 
     files: dict[str, bytes] = {}
     names: dict[str, str] = {}
     for path in paths:
         mount = Mount(path)
-        reading = mount.read()
-        if reading.stamp.presence is Presence.MISSING:
-            raise Stop(f"there is no file or directory `{path}`")
-        if reading.version is None:
-            why = reading.stamp.reason or "it changes while it is read"
-            raise Stop(f"`{path}` cannot be read: {why}", Exit.INVALID)
-        if reading.version.problems:
-            raise PolicyError(reading.version.problems)
-        for relative, content in content_of(mount, reading.version).items():
+        for relative, content in content_of(mount, need_version(mount)).items():
             name = relative or Path(path).name
             if name in files:
                 raise Stop(f"`{names[name]}` and `{mount.name_of(relative)}` would both be `{name}` in the bundle: "

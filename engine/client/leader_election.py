@@ -11,14 +11,12 @@ UID or resourceVersion, or be refused by the API server if it comes twice, as a 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import json
 import logging
 import math
 import random
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,6 +27,7 @@ from koordpolicy.engine.kubernetes.times import rfc3339_micro
 from koordpolicy.engine.source import PolicyError
 
 from .connection import Connection
+from .lease_thread import LeaseThread
 from .resources import ApiResource
 from .transport import ApiError, ConnectionFailed, Transport
 
@@ -355,13 +354,10 @@ class LeaderElection:
         Callbacks are called on the election's thread, see `LeaderElector`. If `on_stopped` is called without a `stop`
         before, leadership was given up: `state.gave_up` is True, and the process must end.
         """
-        self._transport = Transport(connect(), user_agent=f"{user_agent}/leader-election", rate=0)
+        transport = Transport(connect(), user_agent=f"{user_agent}/leader-election", rate=0)
         self._elector = LeaderElector(
-            self._transport, settings, on_started=on_started, on_stopped=on_stopped, on_new_leader=on_new_leader)
-        self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
-        self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
+            transport, settings, on_started=on_started, on_stopped=on_stopped, on_new_leader=on_new_leader)
+        self._thread = LeaseThread("leader-election", transport, self._elector.run)
 
     @property
     def state(self) -> Leadership:
@@ -375,30 +371,10 @@ class LeaderElection:
     def start(self) -> None:
         """Start to wait for the Lease."""
         self._thread.start()
-        self._ready.wait()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Stop leading and release the Lease; return False if that takes more than `timeout` seconds.
 
         Stop all writes first: another process may lead as soon as the Lease is released. May be called again.
         """
-        if self._loop is not None and self._task is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the election has ended
-                self._loop.call_soon_threadsafe(self._task.cancel)
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except Exception:
-            _LOG.exception("the leader election failed")
-
-    async def _main(self) -> None:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        self._ready.set()
-        try:
-            async with self._transport:
-                await self._elector.run()
-        except asyncio.CancelledError:
-            return
+        return self._thread.stop(timeout)

@@ -7,10 +7,8 @@ others see that from the Leases.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from typing import Any, Final
 
 from .connection import Connection
 from .leader_election import LEASES, LeaderElector, LeaseSettings
+from .lease_thread import LeaseThread
 from .transport import ApiError, ConnectionFailed, Transport
 
 _LOG: Final = logging.getLogger(__name__)
@@ -171,12 +170,9 @@ class LeaseSlots:
         looks: Callable[[], bool] = lambda: True, changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`connect` returns a connection that nothing else uses; see `SlotKeeper` for the others."""
-        self._transport = Transport(connect(), user_agent=f"{user_agent}/slots", rate=0)
-        self._keeper = SlotKeeper(self._transport, slots, looks=looks, changed=changed)
-        self._thread = threading.Thread(target=self._run, name="lease-slots", daemon=True)
-        self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
+        transport = Transport(connect(), user_agent=f"{user_agent}/slots", rate=0)
+        self._keeper = SlotKeeper(transport, slots, looks=looks, changed=changed)
+        self._thread = LeaseThread("lease-slots", transport, self._keeper.run)
 
     @property
     def slot(self) -> str:
@@ -190,27 +186,7 @@ class LeaseSlots:
     def start(self) -> None:
         """Start to wait for a slot."""
         self._thread.start()
-        self._ready.wait()
 
     def stop(self, timeout: float | None = None) -> bool:
         """Release the slot; return False if that takes more than `timeout` seconds. May be called again."""
-        if self._loop is not None and self._task is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._task.cancel)
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except Exception:
-            _LOG.exception("the slots failed")
-
-    async def _main(self) -> None:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        self._ready.set()
-        try:
-            async with self._transport:
-                await self._keeper.run()
-        except asyncio.CancelledError:
-            return
+        return self._thread.stop(timeout)

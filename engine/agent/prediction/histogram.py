@@ -93,7 +93,7 @@ class DecayingHistogram:
         heaviest = max(self._weights)
         if not heaviest:
             return []
-        weights = [round(weight / heaviest * _LARGEST_WEIGHT) for weight in self._weights]
+        weights = [round(weight / heaviest * _LARGEST_WEIGHT) if weight else 0 for weight in self._weights]
         used = [index for index, weight in enumerate(weights) if weight]
         return [used[0], *weights[used[0]:used[-1] + 1]]
 
