@@ -224,8 +224,8 @@ profiles:
     deschedule: {enabled: [PodLifeTime]}
 """) == [
         "p.yaml:6:11: error: profile `p`: it has arguments for the plugin `PodLiveTime`, which does not exist",
-        "p.yaml:9:28: error: profile `p`: initializing plugin `PodLifeTime`: at least one filtering criterion must be "
-        "specified (maxPodLifeTimeSeconds, states, conditions, or exitCodes)",
+        ("p.yaml:9:28: error: profile `p`: initializing plugin `PodLifeTime`: at least one filtering criterion must be "
+         "specified (maxPodLifeTimeSeconds, states, conditions, or exitCodes)"),
     ]
 
 
