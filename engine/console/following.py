@@ -101,10 +101,10 @@ class ClusterFollowing:
 
         def apply(state: ConsoleState) -> ConsoleState | None:
             nonlocal more
-            version = state.cluster.version
+            before = self._watched.applied
             more = self._watched.apply(_SLICE_S)
             now = time.monotonic()
-            if state.cluster.version == version and now - self._renewed < self._longest:
+            if self._watched.applied == before and now - self._renewed < self._longest:
                 return None
             self._renewed = now
             state.renew(self._watched.now())

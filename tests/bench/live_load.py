@@ -139,8 +139,13 @@ class running:  # noqa: N801 - used like a function
 
 def _usage(pid: int) -> tuple[float, float]:
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    return int(status["VmHWM"].split()[0]) / 1024, processor_seconds(pid)
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(status["VmHWM"].split()[0]) / 1024, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Api:

@@ -250,6 +250,11 @@ class Feed:
             dict(self._mismatches))
 
     @property
+    def applied(self) -> int:
+        """Changes that were applied since the start."""
+        return self._applied
+
+    @property
     def views(self) -> Mapping[str, KindView]:
         """The state of each kind: when the API server was last heard of it, and the error if it is not followed."""
         return {kind: KindView(each.informer.view.heard, each.informer.view.fault)

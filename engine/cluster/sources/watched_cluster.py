@@ -46,6 +46,11 @@ class WatchedCluster:
         return self._feed.views
 
     @property
+    def applied(self) -> int:
+        """Changes of objects that were applied since the start: also those that change no row."""
+        return self._feed.applied
+
+    @property
     def lag_s(self) -> float:
         """Seconds that the oldest change has waited for `apply`; 0 without one."""
         return self._feed.lag_s

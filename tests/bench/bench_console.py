@@ -1,0 +1,177 @@
+"""The cost of the console's viewers for a running scheduler, in turns on one control plane (that of `make e2e`).
+
+The scheduler binds pods without a console, with one over it and a viewer, and with 50. A viewer does what the overview
+does: it waits for changes, and then loads servers, waiting pods and the overview. Console and viewers share the cores
+with the scheduler here, so that pods per second say little: judged is the processor time of the scheduler per pod.
+`KOORD_POLICY_CONSOLE_BENCH` chooses the extent, such as `nodes=500 turns=1 pods=1000`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import aiohttp
+
+from ..e2e.control_plane import ControlPlane, free_ports
+from .figure import Figure
+from .live_load import ROOT, Api, api_of, built, koord_policy, pod, processor_seconds, running, until
+
+_VIEWERS: Final = (0, 1, 50)
+_BOUND: Final = 1.05
+_READY_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The extent of a run."""
+
+    nodes: int = 1000
+    turns: int = 3
+    pods: int = 2000
+
+    @staticmethod
+    def of(text: str) -> Extent:
+        """Return the extent that a text of `name=value` words gives."""
+        return Extent(**{name: int(value) for name, value in (word.split("=", 1) for word in text.split())})
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The measurements of one turn."""
+
+    cpu_ms: float
+    """Processor time of the scheduler per pod."""
+    pods_per_second: float
+    views: int
+    """Answers that the viewers got."""
+
+
+def main() -> Iterator[Figure]:
+    """Yield the processor time per pod by the number of viewers, and the ratio that is judged."""
+    extent = Extent.of(os.environ.get("KOORD_POLICY_CONSOLE_BENCH", ""))
+    with TemporaryDirectory() as folder, ControlPlane(built(), Path(folder)) as control_plane:
+        turns = asyncio.run(_measured(control_plane, extent))
+    for viewers, found in turns.items():
+        name = f"{viewers} viewers" if viewers else "no console"
+        yield Figure(f"console: scheduler, {name}", median(each.cpu_ms for each in found), "ms of processor per pod")
+        yield Figure(f"console: throughput, {name}", median(each.pods_per_second for each in found), "pods/s",
+                     more_is_better=True)
+        if viewers:
+            yield Figure(f"console: answers, {name}", median(each.views for each in found), "answers")
+    for viewers in _VIEWERS[1:]:
+        ratios = [one.cpu_ms / none.cpu_ms for none, one in zip(turns[0], turns[viewers], strict=True)]
+        yield Figure(f"console: {viewers} viewers / no console", median(ratios), "x", _BOUND)
+
+
+async def _measured(control_plane: ControlPlane, extent: Extent) -> dict[int, list[Load]]:
+    found: dict[int, list[Load]] = {each: [] for each in _VIEWERS}
+    async with api_of(control_plane) as api:
+        await api.add_nodes(extent.nodes)
+        for turn in range(extent.turns):
+            for viewers in _VIEWERS[turn % len(_VIEWERS):] + _VIEWERS[:turn % len(_VIEWERS)]:
+                found[viewers].append(await _turn(api, control_plane, extent.pods, viewers))
+    return found
+
+
+async def _turn(api: Api, control_plane: ControlPlane, pods: int, viewers: int) -> Load:
+    namespace = await api.namespace()
+    (port,) = free_ports(1)
+    command = [*koord_policy(control_plane, (ROOT / "policies" / "scheduler",)), "--bind", f"127.0.0.1:{port}"]
+    bound: dict[str, float] = {}
+    async with api.bindings(namespace, bound):
+        with running(command, control_plane) as process:
+            await _ready(f"http://127.0.0.1:{port}/readyz", process)
+            async with _looking(f"http://127.0.0.1:{port}", viewers) as count:
+                seconds, began = processor_seconds(process.pid), time.monotonic()
+                await api.all(f"/api/v1/namespaces/{namespace}/pods", [pod(number) for number in range(pods)])
+                await until(lambda: len(bound) >= pods, process)
+                seconds, took = processor_seconds(process.pid) - seconds, max(bound.values()) - began
+                views = count()
+    await api.remove(namespace)
+    return Load(1000 * seconds / pods, pods / took, views)
+
+
+async def _ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _READY_S
+    async with aiohttp.ClientSession() as session:
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(url) as answer:
+                    if answer.status == 200:
+                        return
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise TimeoutError(f"{process.args!r} is not ready")
+            await asyncio.sleep(0.1)
+
+
+class _Count:
+    """Counts answers."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def __call__(self) -> int:
+        return self.answers
+
+
+@asynccontextmanager
+async def _looking(endpoint: str, viewers: int) -> AsyncIterator[_Count]:
+    """Run a console over a scheduler, with viewers; without viewers there is no console."""
+    count = _Count()
+    if not viewers:
+        yield count
+        return
+    command = [sys.executable, "-m", "koordpolicy", "console", "--cluster", "kube", "--policies",
+               str(ROOT / "policies" / "scheduler"), "--endpoints", endpoint, "--bind", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as console:
+        try:
+            assert console.stdout is not None
+            line = await asyncio.to_thread(console.stdout.readline)
+            found = re.search(r"http://\S+(?=/\n)", line)
+            if found is None:
+                raise RuntimeError(f"{command!r} printed {line!r}")
+            connector = aiohttp.TCPConnector(limit=0)
+            async with aiohttp.ClientSession(connector=connector) as session:
+                tasks = [asyncio.create_task(_view(session, f"{found[0]}/api/v1", count)) for _ in range(viewers)]
+                try:
+                    yield count
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            console.terminate()
+
+
+async def _view(session: aiohttp.ClientSession, url: str, count: _Count) -> None:
+    """Load the overview, and what has changed of it."""
+    known: dict[str, str] = {}
+    next_overview = 0.0
+    while True:
+        async with session.get(f"{url}/versions", params=known) as answer:
+            if answer.status != 200:
+                await asyncio.sleep(5)
+                continue
+            now = {name: str(value) for name, value in (await answer.json()).items()}
+        names = ["servers", "waiting"] if now["servers"] != known.get("servers") else []
+        if now["cluster"] != known.get("cluster") and time.monotonic() >= next_overview:
+            next_overview = time.monotonic() + 3
+            names.append("overview")
+        known = now
+        for name in names:
+            async with session.get(f"{url}/{name}") as answer:
+                await answer.read()
+                count.answers += answer.status == 200
