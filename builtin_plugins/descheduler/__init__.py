@@ -40,17 +40,17 @@ def _plugin(
     )
 
 
-def _of_folder(name: str, point: Point, description: str) -> Plugin:
+def _of_folder(name: str, point: Point, description: str, *, reads_for: str = "") -> Plugin:
     folder = re.sub("(?<!^)(?=[A-Z])", "_", name).lower()
-    return _plugin(name, f"{folder}.plugin", "make", (point,), description, check="check_args")
+    return _plugin(name, f"{folder}.plugin", "make", (point,), description, check="check_args", reads_for=reads_for)
 
 
 def _deschedule(name: str, description: str) -> Plugin:
     return _of_folder(name, Point.DESCHEDULE, description)
 
 
-def _balance(name: str, description: str) -> Plugin:
-    return _of_folder(name, Point.BALANCE, description)
+def _balance(name: str, description: str, *, reads_for: str = "") -> Plugin:
+    return _of_folder(name, Point.BALANCE, description, reads_for=reads_for)
 
 
 PLUGINS: Final[tuple[Plugin, ...]] = (
@@ -85,6 +85,7 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     _balance("RemoveDuplicates", "Spreads the pods of an owner evenly over the nodes that take them."),
     _balance("RemovePodsViolatingTopologySpreadConstraint",
              "Evicts pods of domains with more pods than a topology spread constraint allows."),
-    _balance("LowNodeUtilization", "Moves pods from nodes of which much is requested to those that are almost empty."),
+    _balance("LowNodeUtilization", "Moves pods from nodes of which much is requested to those that are almost empty.",
+             reads_for="reads_of"),
     _balance("HighNodeUtilization", "Evicts the pods of nodes of which little is requested, so that fewer are needed."),
 )

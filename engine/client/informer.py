@@ -35,6 +35,8 @@ ABSENT_S: Final = 30.0
 _CATCH_UP_S: Final = 3
 """The time limit of a watch that waits for a bookmark, which comes two seconds before it."""
 _INITIAL_END: Final = "k8s.io/initial-events-end"
+_NO_VERSION: Final = "-"
+"""The version of a known object that is to be delivered again; measurements have an empty one."""
 
 
 class _BookmarkMetadata(msgspec.Struct, gc=False):
@@ -198,6 +200,10 @@ class Informer:
         started = self._clock()
         try:
             resume, self._resume = self._resume, False
+            if self._resource.poll_s:
+                self._redeliver = True
+                await self._list()
+                return self._resource.poll_s
             if not resume:
                 await (self._stream_list() if self._streaming else self._list())
             while True:
@@ -206,7 +212,8 @@ class Informer:
             # If each new version expires immediately, lists must not follow each other without a pause.
             return 0.0 if self._clock() - started >= _SHORT_WATCH_S else self._backoff.next()
         except ApiError as error:
-            if error.code == 404:
+            # A kind that is polled is served by another server, whose absence must hold nothing up.
+            if error.code == 404 or (self._resource.poll_s and not self.view.synced and error.code >= 500):
                 await self._note_absence()
                 return self._absent_s
             self._failed(error)
@@ -288,7 +295,7 @@ class Informer:
     def _begin_list(self) -> None:
         if self._redeliver:
             self._redeliver = False
-            self._known = {key: (uid, "") for key, (uid, _) in self._known.items()}
+            self._known = {key: (uid, _NO_VERSION) for key, (uid, _) in self._known.items()}
         self._unseen = dict(self._known)
         self._highest = 0
 

@@ -21,6 +21,13 @@ class ApiResource:
     plural: str
     required: bool = False
     """True if decisions require it: if not, it is omitted if the cluster does not have or list it."""
+    poll_s: float = 0.0
+    """Of a kind that cannot be watched, the seconds from one list to the next; 0 for any other."""
+
+    @property
+    def reading(self) -> tuple[str, ...]:
+        """The verbs that are needed to follow its objects."""
+        return ("list",) if self.poll_s else ("list", "watch")
 
     @property
     def api_version(self) -> str:
@@ -71,7 +78,13 @@ WORKLOADS: Final = (
     ApiResource("CloneSet", "apps.kruise.io", "v1alpha1", "clonesets"),
 )
 """Kinds that only a descheduler reads: how many pods a workload should have."""
-_KNOWN: Final = {resource.kind: resource for resource in (*RESOURCES, *WORKLOADS)}
+MEASUREMENTS: Final = (
+    ApiResource("NodeMetrics", "metrics.k8s.io", "v1beta1", "nodes", poll_s=15.0),
+    ApiResource("PodMetrics", "metrics.k8s.io", "v1beta1", "pods", poll_s=15.0),
+)
+"""Kinds that only a descheduler reads: the usage that a metrics server measures, every 15 s by default."""
+_BUILT_IN: Final = (*RESOURCES, *WORKLOADS, *MEASUREMENTS)
+_KNOWN: Final = {resource.kind: resource for resource in _BUILT_IN}
 BY_KIND: Final[Mapping[str, ApiResource]] = MappingProxyType(_KNOWN)
 """The resources by kind, with those that plugins have declared."""
 
@@ -90,7 +103,7 @@ def declare(resource: ApiResource) -> None:
 
 def declared_kinds() -> tuple[str, ...]:
     """Return the kinds that plugins have declared."""
-    return tuple(_KNOWN)[len(RESOURCES) + len(WORKLOADS):]
+    return tuple(_KNOWN)[len(_BUILT_IN):]
 
 
 class HeadMetadata(msgspec.Struct, gc=False):

@@ -32,7 +32,7 @@ SYSTEM_CRITICAL: Final = 2_000_000_000
 _NO_SORT: Final = "Kubernetes' descheduler has no plugin of this point"
 _NO_PROMETHEUS: Final = "Prometheus is queried by Python only: `LowNodeUtilization(args, query)`"
 _IGNORED: Final[Mapping[str, str]] = {
-    "metricsCollector": "NodeMetrics and PodMetrics are read where the source of the cluster has them",
+    "metricsCollector": "a plugin whose arguments name KubernetesMetrics reads NodeMetrics and PodMetrics anyway",
 }
 
 

@@ -25,7 +25,7 @@ import yaml
 
 from .build import binary
 from .control_plane import AdminClient, ApiError, ControlPlane
-from .custom_resources import ALL, define
+from .custom_resources import ALL, Custom, define
 from .nodes import add_node
 from .proxy import FaultProxy
 from .roles import NAMESPACE, account_kubeconfig, create_roles
@@ -475,3 +475,49 @@ def test_nothing_is_evicted_on_objects_that_are_older_than_the_bound(
             proxy.faults.pod_lag_s = 0
             proxy.cut_watches()
             until(lambda: is_gone(admin, namespace, "web-1"), 120)
+
+
+NODE_METRICS = Custom("NodeMetrics", "nodes", "metrics.k8s.io", "v1beta1", namespaced=False, status=False)
+POD_METRICS = Custom("PodMetrics", "pods", "metrics.k8s.io", "v1beta1", namespaced=True, status=False)
+
+
+def test_low_node_utilization_moves_pods_by_what_a_metrics_server_measures(
+    plane: ControlPlane, admin: AdminClient, namespace: str, kubeconfig: Path, tmp_path: Path,
+):
+    define(admin, NODE_METRICS, POD_METRICS)
+
+    def measure(path: str, name: str, **fields: Any) -> None:
+        try:
+            admin.merge(f"{path}/{name}", fields)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            admin.create(path, {"apiVersion": "metrics.k8s.io/v1beta1",
+                                "kind": "NodeMetrics" if path.endswith("nodes") else "PodMetrics",
+                                "metadata": {"name": name}, **fields})
+
+    for number in range(2):
+        add_pod(admin, namespace, f"web-{number}")
+        measure(POD_METRICS.path(namespace), f"web-{number}", containers=[
+            {"name": "main", "usage": {"cpu": "1500m", "memory": "1Gi"}}])
+    for node in ("one", "two"):
+        measure(NODE_METRICS.path(), node, usage={"cpu": "400m", "memory": "1Gi"})
+    points = {point: {"disabled": [{"name": "*"}], "enabled": [{"name": "DefaultEvictor"}]}
+              for point in ("evict", "filter")}
+    config = tmp_path / "descheduler.yaml"
+    config.write_text(yaml.safe_dump({
+        "apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerConfiguration", "deschedulingInterval": "1s",
+        "profiles": [{"name": "measured",
+                      "plugins": {"balance": {"enabled": [{"name": "LowNodeUtilization"}]}, **points},
+                      "pluginConfig": [{"name": "LowNodeUtilization", "args": {
+                          "thresholds": {"cpu": 30}, "targetThresholds": {"cpu": 50},
+                          "metricsUtilization": {"source": "KubernetesMetrics"}}}]}]}))
+    with DeschedulerProcess(kubeconfig, tmp_path, "--config", str(config)) as process:
+        process.until_ready()
+        status = process.until_cycle(2)
+        assert (status["lastCycle"]["evicted"], status["lastCycle"]["failures"]) == ([], [])
+        measure(NODE_METRICS.path(), "one", usage={"cpu": "3400m", "memory": "3Gi"})
+        until(lambda: is_gone(admin, namespace, "web-0") or is_gone(admin, namespace, "web-1"), 60)
+        assert process.stop() == 0
+    # One of them relieves the node: 3400m - 1500m are less than half of its 4 cores.
+    assert [is_gone(admin, namespace, f"web-{number}") for number in range(2)].count(True) == 1

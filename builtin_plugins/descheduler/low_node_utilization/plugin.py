@@ -16,9 +16,9 @@ from koordpolicy.engine.framework.descheduler import Evictor
 from ..node_utilization.args import check_low_args as check_args
 from ..node_utilization.evicting import Relief
 from ..node_utilization.nodes import Utilization, around_average, utilizations
-from ..node_utilization.usage import Query, source_of
+from ..node_utilization.usage import Query, reads_of, source_of
 
-__all__ = ["LowNodeUtilization", "check_args", "make"]
+__all__ = ["LowNodeUtilization", "check_args", "make", "reads_of"]
 
 
 class LowNodeUtilization:

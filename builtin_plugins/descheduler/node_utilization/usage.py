@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
+from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.objects.pods import PodInfo, ResourceList, resource_list
 from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.framework.descheduler import Evictor
@@ -152,6 +153,14 @@ class Sampled:
     def of_pod(self, pod: PodInfo, snapshot: Snapshot) -> Mapping[str, int] | None:  # noqa: ARG002 - of the protocol
         """Return None: the query measures nodes."""
         return None
+
+
+def reads_of(args: Mapping[str, Any]) -> tuple[Read, ...]:
+    """Return the kinds with the measurements that the source of usage in the arguments reads."""
+    metrics = args.get("metricsUtilization") or {}
+    if not metrics or metrics.get("source") == "Prometheus":
+        return ()
+    return Read("NodeMetrics"), Read("PodMetrics")
 
 
 def source_of(args: Mapping[str, Any], names: tuple[str, ...], run: Query | None) -> Usage:

@@ -382,7 +382,7 @@ class Feed:
 
     def _take_snapshots(self) -> None:
         for kind, followed in self._followed.items():
-            if followed.informer.view.synced:
+            if followed.informer.view.synced and not followed.resource.poll_s:  # measurements have no version
                 self._put(kind, KnownVersions(kind, followed.informer.known()))
 
     async def _read(self, key: Key, uid: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from koordpolicy.engine.client.permissions import REVIEWS, Permission, lease
-from koordpolicy.engine.client.resources import BY_KIND
+from koordpolicy.engine.client.resources import BY_KIND, MEASUREMENTS
 
 from ..profile import DeschedulerProfile
 from .activation import OWN_READS
@@ -49,6 +49,7 @@ DESCHEDULER: Final = (
       for kind in _READ),
     *(Permission(BY_KIND[kind].group, BY_KIND[kind].plural, ("list", "watch"), "proofs of evictions")
       for kind in OF_PROOFS),
+    *(Permission(each.group, each.plural, each.reading, "measured utilization") for each in MEASUREMENTS),
     _EVICT,
     Permission("", "pods", ("patch", "delete"), "deletion costs; the modes SoftEviction and Delete"),
     Permission("", "nodes", ("patch",), "to cordon nodes (CustomPriority with autoCordon)"),
@@ -85,7 +86,7 @@ def needed(profiles: Iterable[DeschedulerProfile], *, dry_run: bool) -> tuple[Pe
     for read, reader in (*reads, *((read, "evictions") for read in OWN_READS)):
         resource = BY_KIND.get(read.kind)
         if resource is not None:
-            found.append(Permission(resource.group, resource.plural, ("list", "watch"), reader))
+            found.append(Permission(resource.group, resource.plural, resource.reading, reader))
     if not dry_run:
         found += [*EVENTS, *(each for name in plugins for each in OF_PLUGINS.get(name, ()))]
     return tuple({(each.group, each.resource, each.verbs): each for each in reversed(found)}.values())[::-1]

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from koordpolicy.engine.client.informer import Change, Informer
 from koordpolicy.engine.client.pacing import Backoff
-from koordpolicy.engine.client.resources import BY_KIND
+from koordpolicy.engine.client.resources import BY_KIND, ApiResource
 from koordpolicy.engine.client.transport import WATCH_SILENCE_S, Transport
 
 from .fake_api_server import (
@@ -31,24 +32,28 @@ from .fake_api_server import (
     watched,
 )
 
+PODS = BY_KIND["Pod"]
+POLLED = replace(PODS, poll_s=15.0)
+
 
 class Seen(list[tuple[Any, ...]]):
     """The delivered changes, as (name, version or None, deleted, replaced UID)."""
 
     def deliver(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            version = None if change.raw is None else msgspec.json.decode(change.raw)["metadata"]["resourceVersion"]
+            metadata = {} if change.raw is None else msgspec.json.decode(change.raw)["metadata"]
+            version = None if change.raw is None else metadata.get("resourceVersion", "")
             self.append((change.name, version, change.deleted, change.replaced_uid))
 
 
 @asynccontextmanager
 async def informer(fake: FakeApiServer, seen: Seen, *, streaming: bool = False, delays: list[float] | None = None,
-                   **more: Any) -> AsyncIterator[Informer]:
+                   resource: ApiResource = PODS, **more: Any) -> AsyncIterator[Informer]:
     """Run an informer by whose clock each watch ends in the instant in which it began."""
     recorded_delays, sleep = recorded()
     async with Transport(fake.connection, rate=0, sleep=sleep) as transport:
         backoff = Backoff(clock=lambda: 0.0, jitter=lambda: 0.0)
-        made = Informer(transport, BY_KIND["Pod"], seen.deliver, streaming=streaming, backoff=backoff, sleep=sleep,
+        made = Informer(transport, resource, seen.deliver, streaming=streaming, backoff=backoff, sleep=sleep,
                         clock=lambda: 0.0, **more)
         task = asyncio.create_task(made.run())
         try:
@@ -265,6 +270,36 @@ def test_a_version_is_reached_by_the_bookmark_of_a_short_watch_without_a_list():
         first, _, second = fake.queries
         assert "watch" not in first
         assert (second["resourceVersion"], second["timeoutSeconds"]) == ("10", "3")
+
+    asyncio.run(run())
+
+
+def test_a_kind_that_cannot_be_watched_is_listed_again_and_again_and_all_of_it_delivered():
+    async def run() -> None:
+        seen: Seen = Seen()
+        delays: list[float] = []
+        measured = {"metadata": {"name": "a", "namespace": "default"}}
+        async with api_server(*(json_answer({"metadata": {}, "items": items}) for items in (
+                [measured], [measured], [])), refused(503)) as fake, \
+                informer(fake, seen, streaming=True, resource=POLLED, delays=delays) as made:
+            await until(lambda: made.view.fault)
+            assert (made.view.synced, made.view.absent, bool(made.view.heard)) == (True, False, True)
+        assert seen == [("a", "", False, None)] * 2 + [("a", None, True, None)]
+        assert (delays[:3], {"watch" in query for query in fake.queries}) == ([15.0] * 3, {False})
+
+    asyncio.run(run())
+
+
+def test_a_polled_kind_whose_server_is_down_at_first_is_absent_until_it_is_there():
+    async def run() -> None:
+        seen: Seen = Seen()
+        listed: list[int] = []
+        async with api_server(refused(503), json_answer({"metadata": {}, "items": [
+                {"metadata": {"name": "a", "namespace": "default"}}]})) as fake, \
+                informer(fake, seen, resource=POLLED, listed=lambda: listed.append(len(seen))) as made:
+            await until(lambda: made.view.synced)
+            assert not made.view.absent
+        assert (listed[:2], seen[0]) == ([0, 1], ("a", "", False, None))
 
     asyncio.run(run())
 
