@@ -230,7 +230,7 @@ const CHINESE: Record<Key, string> = {
   state_unknown: "未知", state_skipped: "未尝试", file_added: "新增", file_removed: "删除", file_replaced: "更改",
 };
 
-const LANGUAGES = { en: ENGLISH as Record<Key, string>, zh: CHINESE };
+export const LANGUAGES = { en: ENGLISH as Record<Key, string>, zh: CHINESE };
 export type Language = keyof typeof LANGUAGES;
 const STORED = "koord-policy-language";
 

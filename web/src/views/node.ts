@@ -67,8 +67,8 @@ async function opinions(name: string): Promise<HTMLElement[]> {
   const view = await get<NodePolicies>("node-policies", { name });
   const text = (each: NodePolicy): HTMLElement => h("td", {},
     each.refused ? h("span", { class: "bad" }, `✗ ${t("refusesOf", each.refused, each.pods)}: `) : null,
-    each.role ? h("strong", {}, `${each.role}: `) : null, each.reason,
-    each.score === null ? null : ` ${t("meanScore", short(each.score))}`,
+    each.role ? h("strong", {}, each.reason ? `${each.role}: ` : each.role) : null, each.reason,
+    each.score === null ? null : h("span", {}, each.reason ? " · " : "", t("meanScore", short(each.score))),
     !each.refused && !each.role && each.score === null ? h("span", { class: "quiet" }, "–") : null);
   return [
     scroll(t("policiesSay"), h("table", {}, h("tbody", {}, view.policies.map((each) => h("tr", {},
