@@ -29,6 +29,8 @@ MADE_BY: Final = "sh.koordinator.policy.made-by"
 
 SIGNED_PAYLOAD: Final = "application/vnd.dev.cosign.simplesigning.v1+json"
 SIGNATURE: Final = "dev.cosignproject.cosign/signature"
+SIGSTORE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+INDEX: Final = "application/vnd.oci.image.index.v1+json"
 SIGNATURE_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 LARGEST_PAYLOAD: Final = 64 << 10
 MOST_SIGNATURES: Final = 32
@@ -122,6 +124,29 @@ def read_signatures(content: bytes) -> tuple[StoredSignature, ...]:
         if descriptor.media_type == SIGNED_PAYLOAD and descriptor.size <= LARGEST_PAYLOAD:
             found.append(StoredSignature(descriptor, _annotations(each)))
     return tuple(found)
+
+
+def read_referrers(content: bytes) -> tuple[Descriptor, ...]:
+    """Return the manifests with bundles of sigstore that an index lists, at most `MOST_SIGNATURES`.
+
+    Raises `BundleFault` if it is no index, or lists more.
+    """
+    listed = _decoded(content).get("manifests")
+    if not isinstance(listed, list):
+        raise _malformed("what refers to it is no list of manifests")
+    found = [_descriptor(each) for each in listed if isinstance(each, dict) and each.get("artifactType") == SIGSTORE]
+    if len(found) > MOST_SIGNATURES:
+        raise _malformed(f"it has more than {MOST_SIGNATURES} signatures")
+    return tuple(found)
+
+
+def read_sigstore(content: bytes) -> tuple[Descriptor, ...]:
+    """Return the bundles of sigstore that a manifest has as layers; raises `BundleFault` for other texts."""
+    layers = _decoded(content).get("layers")
+    if not isinstance(layers, list) or len(layers) > MOST_SIGNATURES:
+        raise _malformed(f"its signatures are no list of at most {MOST_SIGNATURES}")
+    found = map(_descriptor, layers)
+    return tuple(each for each in found if each.media_type == SIGSTORE and each.size <= LARGEST_PAYLOAD)
 
 
 def signatures_config(stored: tuple[StoredSignature, ...]) -> bytes:

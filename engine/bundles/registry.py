@@ -24,7 +24,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from .faults import BundleFault
 from .logins import DOCKER_HUB, NOBODY, Login, Logins
-from .manifest import LARGEST_MANIFEST, MANIFEST, Descriptor
+from .manifest import INDEX, LARGEST_MANIFEST, MANIFEST, Descriptor
 from .reference import BundleReference, digest_of
 
 _LOOPBACK: Final = re.compile(r"(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]+)?")
@@ -102,6 +102,17 @@ class RegistryClient:
         self._expect(answer, 200)
         if _DIGEST.fullmatch(named):
             self._compare(answer.content, named, "the manifest")
+        return answer.content
+
+    def referrers(self, digest: str) -> bytes | None:
+        """Return the index of what refers to a manifest; None if there is none. Raises `BundleFault`."""
+        answer = self._request("GET", f"/referrers/{digest}", accept=INDEX, limit=LARGEST_MANIFEST)
+        if answer.status != 200:  # registries before version 1.1 of the specification have a tag instead
+            answer = self._request("GET", f"/manifests/{digest.replace(':', '-')}", accept=INDEX,
+                                   limit=LARGEST_MANIFEST)
+        if answer.status == 404:
+            return None
+        self._expect(answer, 200)
         return answer.content
 
     def blob(self, descriptor: Descriptor) -> bytes:

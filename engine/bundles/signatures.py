@@ -1,11 +1,13 @@
 """Signatures of bundles with keys in files, as `cosign sign --key` makes them and `cosign verify --key` checks them.
 
-What is signed is the payload of cosign: a JSON object with the digest of the manifest. ECDSA signs the sha256 of it,
-Ed25519 the payload itself. The border to `cryptography`: nothing else imports it.
+The signed text is the payload of cosign: a JSON object with the digest of the manifest. Signatures in the bundles of
+sigstore, which cosign 3 writes by default, are verified too. ECDSA signs the sha256 of the text, Ed25519 the text
+itself. The border to `cryptography`: nothing else here imports it.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 PASSWORD: Final = "KOORD_POLICY_SIGN_PASSWORD"  # noqa: S105 - the name of a variable
 """The environment variable with the password of an encrypted private key."""
 _TYPE: Final = "cosign container image signature"
+_STATEMENT: Final = ("application/vnd.in-toto+json", "https://in-toto.io/Statement/v1",
+                     "https://sigstore.dev/cosign/sign/v1")
+"""The types of payload, statement and predicate of cosign's signatures in bundles of sigstore."""
+_UNREADABLE: Final = (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeError)
 _LARGEST_KEY: Final = 64 << 10
 _KINDS: Final = "an ECDSA key of the curve P-256, or an Ed25519 key"
 _CURVE: Final = "secp256r1"
@@ -130,26 +136,50 @@ def payload_of(reference: BundleReference, digest: str) -> bytes:
         "optional": None}, separators=(",", ":")).encode()
 
 
-def names(payload: bytes, digest: str) -> bool:
-    """Return whether a signed payload is about the manifest with this digest."""
-    try:
-        data: Any = json.loads(payload)
-        critical = data["critical"]
-        return bool(critical["type"] == _TYPE and critical["image"]["docker-manifest-digest"] == digest)
-    except (ValueError, RecursionError, KeyError, TypeError, IndexError):
-        return False
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A signature, which is believed only once a key verifies it."""
+
+    message: bytes
+    """The bytes that are signed."""
+    signature: bytes
+    about: str
+    """The digest of the manifest that the message names; empty if it names none."""
+
+    @classmethod
+    def of_payload(cls, payload: bytes, signature: bytes) -> Signed:
+        """Return a signature of a payload such as `payload_of` returns."""
+        try:
+            critical: Any = json.loads(payload)["critical"]
+            found = critical["image"]["docker-manifest-digest"] if critical["type"] == _TYPE else ""
+        except _UNREADABLE:
+            found = ""
+        return cls(payload, signature, found if isinstance(found, str) else "")
+
+    @classmethod
+    def of_bundle(cls, content: bytes) -> Signed:
+        """Return the signature in a bundle of sigstore: a DSSE envelope around an in-toto statement."""
+        try:
+            envelope: Any = json.loads(content)["dsseEnvelope"]
+            (first,) = envelope["signatures"]
+            payload, signature = (base64.b64decode(each, validate=True) for each in (envelope["payload"], first["sig"]))
+            statement: Any = json.loads(payload)
+            (subject,) = statement["subject"]
+            named = subject["digest"]["sha256"]
+            known = (envelope["payloadType"], statement["_type"], statement["predicateType"]) == _STATEMENT
+        except _UNREADABLE:
+            return cls(b"", b"", "")
+        # What is signed are type and payload with their lengths (DSSE 1.0), so that no other text has this signature.
+        kind = _STATEMENT[0].encode()
+        message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+        return cls(message, signature, f"sha256:{named}" if known and isinstance(named, str) else "")
 
 
-def signer_of(
-    signed: Iterable[tuple[bytes, bytes]], digest: str, keys: Sequence[VerifyKey],
-) -> VerifyKey | None:
-    """Return the first of the keys that signed the manifest with this digest; None if none did.
-
-    `signed` are pairs of payload and signature.
-    """
-    for payload, signature in signed:
+def signer_of(signed: Iterable[Signed], digest: str, keys: Sequence[VerifyKey]) -> VerifyKey | None:
+    """Return the first of the keys that signed the manifest with this digest; None if none did."""
+    for each in signed:
         for key in keys:
-            if key.verifies(signature, payload) and names(payload, digest):
+            if each.about == digest and key.verifies(each.signature, each.message):
                 return key
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .faults import BundleFault
@@ -18,14 +18,16 @@ from .manifest import (
     BundleManifest,
     Descriptor,
     StoredSignature,
+    read_referrers,
     read_signatures,
+    read_sigstore,
     signatures_config,
     signatures_manifest,
     signatures_tag,
 )
 from .reference import BundleReference, digest_of
 from .registry import RegistryAccess, RegistryClient
-from .signatures import SignKey, VerifyKey, payload_of, signer_of
+from .signatures import Signed, SignKey, VerifyKey, payload_of, signer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +96,20 @@ class BundlePuller:
 
     def _verified(self, digest: str) -> VerifyKey:
         """Return the key that signed the manifest with this digest; raises `BundleFault` if none of the keys did."""
-        stored = _signatures(self._client, digest)
-        if not stored:
+        found = 0
+        for each in _signed(self._client, digest):
+            found += 1
+            key = signer_of([each], digest, self._trust.keys)
+            if key is not None:
+                return key
+        if not found:
             raise BundleFault(f"`{self.reference.at(digest)}` has no signature",
                               "sign it with `koord-policy push --sign-key` or with cosign, or use it without with "
                               "`--insecure-unsigned`", code="unsigned")
-        key = signer_of(((self._client.blob(each.payload), each.signature) for each in stored), digest,
-                        self._trust.keys)
-        if key is None:
-            tried = ", ".join(f"`{each.path}` ({each.id})" for each in self._trust.keys)
-            raise BundleFault(f"no signature of `{self.reference.at(digest)}` is of {tried}",
-                              "name the public key of those who signed it with `--verify-key`, or do not use it",
-                              code="wrong-signature")
-        return key
+        tried = ", ".join(f"`{each.path}` ({each.id})" for each in self._trust.keys)
+        raise BundleFault(f"no signature of `{self.reference.at(digest)}` is of {tried}",
+                          "name the public key of those who signed it with `--verify-key`, or do not use it",
+                          code="wrong-signature")
 
 
 def push(
@@ -138,7 +141,7 @@ def _sign(client: RegistryClient, reference: BundleReference, digest: str, key: 
     """Add a signature to those of a manifest, unless it has one of this key."""
     stored = _signatures(client, digest)
     public = VerifyKey(key.path, key.key.public_key())
-    if signer_of(((client.blob(each.payload), each.signature) for each in stored), digest, [public]) is not None:
+    if signer_of(_of_payloads(client, stored), digest, [public]) is not None:
         return
     payload = payload_of(reference, digest)
     signature = base64.b64encode(key.sign(payload)).decode()
@@ -149,6 +152,20 @@ def _sign(client: RegistryClient, reference: BundleReference, digest: str, key: 
     client.put_blob(payload)
     client.put_blob(signatures_config(signed))
     client.put_manifest(signatures_tag(digest), signatures_manifest(signed))
+
+
+def _signed(client: RegistryClient, digest: str) -> Iterator[Signed]:
+    """Yield the signatures of a manifest: those under the tag of cosign, then those in bundles of sigstore."""
+    yield from _of_payloads(client, _signatures(client, digest))
+    index = client.referrers(digest)
+    for manifest in () if index is None else read_referrers(index):
+        content = client.manifest(manifest.digest)
+        for bundle in () if content is None else read_sigstore(content):
+            yield Signed.of_bundle(client.blob(bundle))
+
+
+def _of_payloads(client: RegistryClient, stored: Iterable[StoredSignature]) -> Iterator[Signed]:
+    return (Signed.of_payload(client.blob(each.payload), each.signature) for each in stored)
 
 
 def _signatures(client: RegistryClient, digest: str) -> Sequence[StoredSignature]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from koordpolicy.engine.bundles.faults import BundleFault
 from koordpolicy.engine.bundles.reference import BundleReference
-from koordpolicy.engine.bundles.signatures import SignKey, VerifyKey, names, payload_of, signer_of
+from koordpolicy.engine.bundles.signatures import Signed, SignKey, VerifyKey, payload_of, signer_of
 
 from .conftest import Keys, write_keys
 
@@ -34,6 +35,22 @@ COSIGN_SIGNATURE = (
     "MEYCIQDW1zcFSwTIh5MovpbDq+wLqNMvpQ+rXq69H8AXG3EqywIhAI4BIWycLkWKocOlnvZ5+S4PKkQ40G+39GKBFczYgZCd")
 
 
+SIGSTORE: dict[str, Any] = {
+    "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+    "verificationMaterial": {"publicKey": {"hint": "WelYNu/hDmGA8sDYTdx4Ck1u6kWq6IeKvSawIindIj0="}},
+    "dsseEnvelope": {
+        "payload": (
+            "eyJfdHlwZSI6Imh0dHBzOi8vaW4tdG90by5pby9TdGF0ZW1lbnQvdjEiLCJzdWJqZWN0IjpbeyJkaWdlc3QiOnsic2hhMjU2Ijoi"
+            "NTgxNmNkYjgwOTIwYjkxNjJjNzU1MTYwMzY0Y2M2MTBmMGM2MDM1ZGQxYmE0MTIwM2RlNmJlM2I1NDIxNTM5ZCJ9LCJhbm5vdGF0"
+            "aW9ucyI6e319XSwicHJlZGljYXRlVHlwZSI6Imh0dHBzOi8vc2lnc3RvcmUuZGV2L2Nvc2lnbi9zaWduL3YxIiwicHJlZGljYXRl"
+            "Ijp7fX0="),
+        "payloadType": "application/vnd.in-toto+json",
+        "signatures": [{"sig": (
+            "MEUCIB7dL1DBQu0rdxRCVPAW4qM/ikLnXi0/asjuS6NlyQYtAiEAyXF3SFvV"
+            "3eTkprK+SZ+AbU2KOdi/51nlWzyprQp5LmA=")}]}}
+"""What `cosign sign --key` (3.1.3) stores by default, of the same key and manifest."""
+
+
 def test_the_payload_is_that_of_cosign():
     assert json.loads(PAYLOAD) == {
         "critical": {"identity": {"docker-reference": "r.io/team/policies"},
@@ -45,18 +62,23 @@ def test_a_signature_of_cosign_is_verified(tmp_path: Path):
     (tmp_path / "cosign.pub").write_bytes(COSIGN_KEY)
     key = VerifyKey.read(tmp_path / "cosign.pub")
     digest = json.loads(COSIGN_PAYLOAD)["critical"]["image"]["docker-manifest-digest"]
-    assert signer_of([(COSIGN_PAYLOAD, base64.b64decode(COSIGN_SIGNATURE))], digest, [key]) == key
+    signed = Signed.of_payload(COSIGN_PAYLOAD, base64.b64decode(COSIGN_SIGNATURE))
+    sigstore = Signed.of_bundle(json.dumps(SIGSTORE).encode())
+    assert [signer_of([each], digest, [key]) for each in (signed, sigstore)] == [key, key]
+    assert [signer_of([each], DIGEST, [key]) for each in (signed, sigstore)] == [None, None]
+    assert signer_of([sigstore], digest, [write_keys(tmp_path, "other").verify]) is None
 
 
 @pytest.mark.parametrize("curve", [False, True])
 def test_only_the_key_that_signed_a_digest_verifies_it(tmp_path: Path, curve: bool):
     keys, other = write_keys(tmp_path, "a", curve=curve), write_keys(tmp_path, "b", curve=not curve)
     signature = keys.sign.sign(PAYLOAD)
-    assert signer_of([(b"x", b""), (PAYLOAD, signature)], DIGEST, [other.verify, keys.verify]) == keys.verify
-    assert signer_of([(PAYLOAD, signature)], DIGEST, [other.verify]) is None
-    assert signer_of([(PAYLOAD, signature)], f"sha256:{'b' * 64}", [keys.verify]) is None
-    assert signer_of([(PAYLOAD + b" ", signature), (PAYLOAD, signature[:-1]), (PAYLOAD, b"")], DIGEST,
-                     [keys.verify]) is None
+    signed = Signed.of_payload(PAYLOAD, signature)
+    assert signer_of([Signed.of_payload(b"x", b""), signed], DIGEST, [other.verify, keys.verify]) == keys.verify
+    assert signer_of([signed], DIGEST, [other.verify]) is None
+    assert signer_of([signed], f"sha256:{'b' * 64}", [keys.verify]) is None
+    damaged = ((PAYLOAD + b" ", signature), (PAYLOAD, signature[:-1]), (PAYLOAD, b""))
+    assert signer_of([Signed.of_payload(*each) for each in damaged], DIGEST, [keys.verify]) is None
     assert keys.sign.id == keys.verify.id != other.verify.id
 
 
@@ -66,7 +88,26 @@ def test_only_the_key_that_signed_a_digest_verifies_it(tmp_path: Path, curve: bo
     json.dumps({"critical": {"image": DIGEST, "type": "cosign container image signature"}}).encode(),
 ])
 def test_a_signed_text_of_another_kind_names_nothing(payload: bytes):
-    assert not names(payload, DIGEST)
+    assert Signed.of_payload(payload, b"").about != DIGEST
+
+
+def changed_sigstore(**fields: Any) -> bytes:
+    """Return the bundle of sigstore with other fields in its envelope, or in the statement within (`statement`)."""
+    envelope = SIGSTORE["dsseEnvelope"]
+    statement = json.loads(base64.b64decode(envelope["payload"])) | fields.pop("statement", {})
+    payload = base64.b64encode(json.dumps(statement).encode()).decode()
+    return json.dumps(SIGSTORE | {"dsseEnvelope": envelope | {"payload": payload} | fields}).encode()
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"\xff", b"[" * 100_000, b"[]", b"{}", b'{"dsseEnvelope": 7}',
+    changed_sigstore(payloadType="text/plain"), changed_sigstore(signatures=[]), changed_sigstore(signatures=[{}] * 2),
+    changed_sigstore(signatures=[{"sig": "!"}]), changed_sigstore(payload="!"), changed_sigstore(payload="e30="),
+    changed_sigstore(statement={"_type": "other"}), changed_sigstore(statement={"predicateType": "https://slsa.dev/x"}),
+    changed_sigstore(statement={"subject": []}), changed_sigstore(statement={"subject": [{"digest": {"sha256": 7}}]}),
+])
+def test_a_bundle_of_sigstore_that_is_none_of_cosign_names_nothing(content: bytes):
+    assert Signed.of_bundle(content).about == ""
 
 
 def pem(key: object, password: bytes | None = None) -> bytes:

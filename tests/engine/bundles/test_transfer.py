@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -124,6 +125,36 @@ def test_a_signature_of_another_bundle_is_none(
     signatures = {digest: f"team/policies:{digest.replace(':', '-')}.sig" for digest in (first, second)}
     registry.manifests[signatures[second]] = registry.manifests[signatures[first]]
     assert refusal(reference, access, Trust((keys.verify,))).problem.code == "wrong-signature"
+
+
+@pytest.mark.parametrize("api", [True, False])
+def test_a_signature_in_a_bundle_of_sigstore_is_found_by_what_refers_to_the_manifest(
+    reference: BundleReference, access: RegistryAccess, registry: OciRegistry, keys: Keys, api: bool,
+):
+    digest = push(reference, FILES, {}, access).digest
+    kind = "application/vnd.dev.sigstore.bundle.v0.3+json"
+    statement = json.dumps({
+        "_type": "https://in-toto.io/Statement/v1", "predicateType": "https://sigstore.dev/cosign/sign/v1",
+        "subject": [{"digest": {"sha256": digest.removeprefix("sha256:")}}], "predicate": {}}).encode()
+    signed = b"DSSEv1 28 application/vnd.in-toto+json %d %s" % (len(statement), statement)
+    bundle = json.dumps({"mediaType": kind, "dsseEnvelope": {
+        "payloadType": "application/vnd.in-toto+json", "payload": base64.b64encode(statement).decode(),
+        "signatures": [{"sig": base64.b64encode(keys.sign.sign(signed)).decode()}]}}).encode()
+    registry.blobs[digest_of(bundle)] = bundle
+    layer = {"mediaType": kind, "digest": digest_of(bundle), "size": len(bundle)}
+    manifest = json.dumps({"schemaVersion": 2, "layers": [layer | {"mediaType": "text/plain"}, layer]}).encode()
+    registry.manifests[f"team/policies@{digest_of(manifest)}"] = manifest
+    of_manifest = {"mediaType": "x", "digest": digest_of(manifest), "size": len(manifest)}
+    index = json.dumps({"schemaVersion": 2, "manifests": [
+        of_manifest | {"artifactType": "application/spdx+json"}, of_manifest | {"artifactType": kind}]}).encode()
+    if api:
+        registry.fault = lambda request: Reply(200, index) if "/referrers/" in request.path else None
+    else:
+        registry.manifests[f"team/policies:{digest.replace(':', '-')}"] = index
+    assert BundlePuller(reference, access, Trust((keys.verify,))).newer() == PulledBundle(
+        digest, FILES, {}, keys.verify.path)
+    registry.blobs[digest_of(bundle)] = bundle.replace(b'"sig": "', b'"sig": "AAAA')
+    assert refusal(reference, access, Trust((keys.verify,))).problem.code == "registry"
 
 
 def test_nothing_is_read_of_a_bundle_before_its_signature_is_verified(
