@@ -17,7 +17,7 @@ _ERRORS_SHOWN = 20
 
 
 def names(nodes: Sequence[str], shown: int = _NAMES_SHOWN, *, all_of: int = 0) -> str:
-    """Return the first names and the number of others; `all` if several are all of `all_of`."""
+    """Return the first names and the number of others; `all` for more than one name if there are `all_of`."""
     if len(nodes) == all_of > 1:
         return "all"
     rest = len(nodes) - shown
@@ -40,10 +40,10 @@ def show_errors(*verdicts: Verdict) -> None:
     if not found:
         return
     heading("errors")
-    for (plugin, rule, point, message), befell in [*found.items()][:_ERRORS_SHOWN]:
-        nodes = list(dict.fromkeys(node for _, each in befell for node in each))
+    for (plugin, rule, point, message), affected in [*found.items()][:_ERRORS_SHOWN]:
+        nodes = list(dict.fromkeys(node for _, each in affected for node in each))
         where = f" on {names(nodes)}" if nodes else ""
-        pods = len({pod for pod, _ in befell})
+        pods = len({pod for pod, _ in affected})
         times = f", for {pods} pods" if pods > 1 else ""
         write(f"  {plugin}{f' ({rule})' if rule else ''} at {point}: {message}{where}{times}")
     if len(found) > _ERRORS_SHOWN:

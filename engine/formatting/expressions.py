@@ -58,11 +58,11 @@ def _removable(node: YamlNode, *, is_first: bool) -> bool:
 
 
 def gaps_of(tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield the blanks in front of each token, empty or one, as they are in one line."""
+    """Yield the blanks in front of each token, none or one, for tokens that stand in one line."""
     previous = ""
     is_prefix = False
     levels: list[int] = [0]
-    """The number of `?` without their `:`, per bracket that is open."""
+    """The number of `?` that wait for their `:`, per open bracket."""
     for token in tokens:
         kind = token.kind
         binary = previous in _OPERANDS

@@ -373,7 +373,7 @@ def test_a_manager_that_loses_its_lease_ends(admin: AdminClient, kubeconfig: Pat
     admin.delete(path)
 
 
-def test_l63_sigterm_releases_the_lease_and_ends_the_process_soon(
+def test_l63_l64_sigterm_releases_the_lease_and_ends_the_process_soon_and_nothing_was_refused(
     admin: AdminClient, kubeconfig: Path, tmp_path: Path,
 ):
     add_node(admin, "node-a")

@@ -169,10 +169,14 @@ def importance(pod: PodInfo) -> tuple[int, int, str]:
 
 
 def pick(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the best candidate, by kube-scheduler's criteria, one after the other as long as several are equal.
+    """Return the best candidate by kube-scheduler's criteria; each decides among those that the former leave equal.
 
-    Fewest violated budgets, least important first victim, smallest sum of priorities (each counted from the lowest one
-    there is), fewest victims, the latest start among each node's earliest of its most important victims, the first.
+    1. the fewest violated budgets,
+    2. the lowest priority of the most important victim,
+    3. the smallest sum of the victims' priorities, counted from the lowest possible one,
+    4. the fewest victims,
+    5. the latest start of the victim that runs longest among those of the highest priority,
+    6. the first candidate.
     """
 
     def order(candidate: Candidate) -> tuple[int, int, int, int, int]:

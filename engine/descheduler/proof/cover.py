@@ -16,12 +16,13 @@ MOST_TESTS: Final = 400
 def fewest(
     items: Sequence[T], size: Callable[[T], float], enough: Callable[[Sequence[T]], bool], *, tests: int = MOST_TESTS,
 ) -> tuple[T, ...] | None:
-    """Return the fewest items that are `enough`, of several such sets that of the smallest total size; None if even all
-    of them are not.
+    """Return the shortest set of items that is `enough`, of several the one of the smallest total size.
 
-    Sets of a number of items are all tested, or none of them: if there are more than are left of `tests`, the result is
-    the largest items until it is enough, without those that it is enough without. `enough` must stay true if items are
-    added. Items keep their order.
+    None if all items together are not enough.
+
+    Sets are tested in the order of their length. Before the tests of a length would exceed `tests` in all, the search
+    ends with an approximation: the largest items are taken until they are enough, then those are dropped that are not
+    needed. `enough` must stay true if items are added. Items keep their order.
     """
     if not items or not enough(items):
         return None
