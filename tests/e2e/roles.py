@@ -82,3 +82,20 @@ def account_kubeconfig(cluster: ControlPlane | NamedCluster, account: str, direc
     path = directory / f"{account}-{secrets.token_hex(4)}.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+def user(cluster: ControlPlane | NamedCluster, namespace: str, name: str, role: str | None) -> str:
+    """A user of the cluster: the token of a service account, which has a role."""
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    cluster.admin.create(accounts, {"metadata": {"name": name}})
+    if role is not None:
+        bind(cluster, namespace, name, role)
+    token: str = cluster.admin.create(f"{accounts}/{name}/token", {"spec": {}})["status"]["token"]
+    return token
+
+
+def bind(cluster: ControlPlane | NamedCluster, namespace: str, name: str, role: str) -> None:
+    cluster.admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
+        "metadata": {"name": f"{namespace}-{name}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]})

@@ -18,12 +18,15 @@ from typing import Any
 import pytest
 import yaml
 
+from koordpolicy.engine.client.server_calls import Caller
 from koordpolicy.engine.documents.crd import definitions
 from koordpolicy.engine.documents.objects import PLURALS
 
 from . import roles
 from .control_plane import AdminClient, ApiError, ControlPlane, NamedCluster
+from .processes import process
 from .scheduler_process import GRACE_S, until
+from .test_control_plane import node
 
 ROOT = Path(__file__).parents[2]
 GROUP = "/apis/policy.koordinator.sh/v1alpha2"
@@ -417,3 +420,30 @@ def test_the_roles_separate_authors_and_suffice_for_the_server(
     with serving(tmp_path / "kubeconfig", "--policies", "crd", "--policies", f"configmap:{space}/{name}",
                  "--status-lease", f"{space}/koord-policy-status"):
         assert active(reported(kinds, "SchedulerPlugin", "a", 1)) == ("True", "Active", 1)
+
+
+def test_with_the_shipped_role_the_console_is_refused_nothing(
+    kinds: AdminClient, cluster: ControlPlane | NamedCluster, namespace: str, tmp_path: Path,
+):
+    roles.create_roles(cluster.admin, "console")
+    own = roles.account_kubeconfig(cluster, "koord-policy-console", tmp_path)
+    ana = Caller(roles.user(cluster, namespace, "ana", "koord-policy-console-operator"))
+    log, (one, two) = tmp_path / "console.log", (f"{namespace}-{number}" for number in (1, 2))
+    cluster.admin.create("/api/v1/nodes", node(one))
+    try:
+        with process(log, "console", "--cluster", "kube", "--policies", "crd", "--bind", "127.0.0.1:0",
+                     "--authentication-kubeconfig", str(own), KUBECONFIG=str(own)) as url:
+            def shown() -> list[str]:
+                answer = ana.ask(url, "/api/v1/policies")
+                assert answer.ok, answer
+                return [each["name"] for each in answer.data["policies"]]
+
+            assert shown() == []
+            create(kinds, plugin("not-in-batch"))
+            until(lambda: shown() == ["not-in-batch"])
+            cluster.admin.create("/api/v1/nodes", node(two))
+            until(lambda: {one, two} <= set(ana.ask(url, "/api/v1/map").data["nodes"]))
+    finally:
+        for name in (one, two):
+            cluster.admin.delete(f"/api/v1/nodes/{name}")
+    assert "forbidden" not in log.read_text().lower()

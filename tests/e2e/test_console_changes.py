@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +15,9 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from koordpolicy.engine.client.server_calls import Caller
 
 from .control_plane import ControlPlane, NamedCluster
-from .roles import account_kubeconfig, create_roles
-from .scheduler_process import GRACE_S, until
+from .processes import process
+from .roles import account_kubeconfig, bind, create_roles, user
+from .scheduler_process import until
 from .test_console import AXE, OPTIONS, PATIENCE_MS, ROOT, SCREENSHOTS, chromium, shown, watched
 from .test_extender import call, passing
 
@@ -49,23 +46,6 @@ def browser() -> Iterator[Browser]:
         opened = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
         yield opened
         opened.close()
-
-
-@contextmanager
-def process(log: Path, *command: str) -> Iterator[str]:
-    """A process of the command; yields the URL that is the last word of its first line."""
-    with log.open("w") as errors, subprocess.Popen(
-            [sys.executable, "-m", "koordpolicy", *command], stdout=subprocess.PIPE, stderr=errors, text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"}) as running:
-        try:
-            assert running.stdout is not None
-            line = running.stdout.readline()
-            assert line, log.read_text()
-            yield line.split()[-1].rstrip("/")
-        finally:
-            running.send_signal(signal.SIGTERM)
-            ended = running.wait(GRACE_S)
-    assert ended == 0, log.read_text()
 
 
 @contextmanager
@@ -125,8 +105,9 @@ def usable(page: Page) -> None:
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
     assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found
             if each["impact"] in ("serious", "critical")] == []
-    assert page.evaluate("""[...document.querySelectorAll("main *")].filter((each) => each.getBoundingClientRect().right > innerWidth
-        && !each.closest(".scroll, .editor")).map((each) => each.outerHTML.slice(0, 100))""") == []
+    assert page.evaluate("""[...document.querySelectorAll("main *")]
+        .filter((each) => each.getBoundingClientRect().right > innerWidth && !each.closest(".scroll, .editor"))
+        .map((each) => each.outerHTML.slice(0, 100))""") == []
 
 
 def entries(directory: Path) -> list[dict[str, Any]]:
@@ -229,7 +210,7 @@ def test_a_change_in_between_is_refused_and_a_viewer_sees_no_panel(browser, dire
 def test_the_roles_of_a_cluster_decide_what_its_users_see_and_change(
     browser, cluster: ControlPlane | NamedCluster, namespace: str, directory: Path,
 ):
-    tokens = {name: account(cluster, namespace, name, role) for name, role in (
+    tokens = {name: user(cluster, namespace, name, role) for name, role in (
         ("ana", "koord-policy-console-operator"), ("ben", "koord-policy-console-viewer"), ("eve", None))}
     create_roles(cluster.admin, "console")
     own = account_kubeconfig(cluster, "koord-policy-console", directory)
@@ -265,23 +246,6 @@ def test_the_roles_of_a_cluster_decide_what_its_users_see_and_change(
         bind(cluster, namespace, "eve", "koord-policy-console-viewer")
         until(lambda: asked(url, "map", tokens["eve"])[0] == 200)
         assert call(one, "/status")["generation"] == 2
-
-
-def account(cluster: ControlPlane | NamedCluster, namespace: str, name: str, role: str | None) -> str:
-    """A user of the cluster: the token of a service account, which has a role."""
-    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    cluster.admin.create(accounts, {"metadata": {"name": name}})
-    if role is not None:
-        bind(cluster, namespace, name, role)
-    token: str = cluster.admin.create(f"{accounts}/{name}/token", {"spec": {}})["status"]["token"]
-    return token
-
-
-def bind(cluster: ControlPlane | NamedCluster, namespace: str, name: str, role: str) -> None:
-    cluster.admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", {
-        "metadata": {"name": f"{namespace}-{name}"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]})
 
 
 def asked(url: str, path: str, token: str, body: Any = None) -> tuple[int, str]:
