@@ -15,9 +15,11 @@ from koordpolicy.engine.cluster.kinds import Read
 from koordpolicy.engine.cluster.sources.changes import KindView
 from koordpolicy.engine.cluster.sources.leaving_pods import LeavingPods
 from koordpolicy.engine.descheduler import config
+from koordpolicy.engine.descheduler.ledger import owner_of
 from koordpolicy.engine.descheduler.limits import CycleLimits
 from koordpolicy.engine.descheduler.live.activation import ProfileActivator
 from koordpolicy.engine.descheduler.live.loop import CycleReport, LiveDescheduler
+from koordpolicy.engine.descheduler.live.shards import ShardedCycles
 from koordpolicy.engine.framework.descheduler import EvictionResult
 from koordpolicy.engine.framework.handle import NOTHING, EvictionRefusedError
 from koordpolicy.engine.framework.points import Framework, Point
@@ -25,6 +27,7 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.plugin import python_plugin
 
 from ..conftest import node, pod
+from ..ledgers import Store
 
 SECOND = 1_000_000_000
 START = 1_767_268_800 * SECOND
@@ -104,8 +107,14 @@ class EvictsAndSteps(Evicts):
         return self.script.next_step
 
 
+class EvictsPerNode(EvictsAndSteps):
+    """Looks at each node alone."""
+
+    decides_per_node = True
+
+
 def run(script: Script, *rounds: Any, once: bool = False, made: type[Evicts] = Evicts, reads: tuple[Read, ...] = (),
-        **changes: Any) -> tuple[Ended, list[CycleReport]]:
+        shards: ShardedCycles | None = None, **changes: Any) -> tuple[Ended, list[CycleReport]]:
     """Run rounds with a configuration; time stands still unless a round moves it."""
     cluster = Cluster([node("a"), node("b"), pod("web", "a")])
     script.leaving = LeavingPods(lambda: script.now)
@@ -123,7 +132,7 @@ def run(script: Script, *rounds: Any, once: bool = False, made: type[Evicts] = E
         cluster, activator, feed=script, client=NOTHING, leaving=script.leaving, leads=lambda: script.leads,
         ticks=lambda: script.now,
         gave_up=lambda: not script.leads and bool(reports), clock=lambda: script.now + script.jump,
-        wall=lambda: script.now / 1e9, longest_staleness_s=180.0, once=once, observers=[seen])
+        wall=lambda: script.now / 1e9, longest_staleness_s=180.0, once=once, observers=[seen], shards=shards)
     script.rounds = list(rounds)
     return loop.run(), reports
 
@@ -280,3 +289,62 @@ def test_the_thread_does_not_spin_before_the_barrier_and_in_a_dry_run(passed: bo
     run(script, None, at(script, 1), lambda _: waits.append(script.loop._idle_s()), interval=0, made=EvictsAndSteps,
         dry_run=dry_run)
     assert waits == [1.0]
+
+
+def shards_of(script: Script, store: Store, name: str, *holders: str) -> ShardedCycles:
+    return ShardedCycles(store, name, holders=lambda: holders, slot=lambda: name if name in holders else "",
+                         clock=lambda: script.now, ticks=lambda: script.now)
+
+
+def test_a_leader_alone_runs_both_parts_of_a_shared_cycle_as_one_and_the_background_controllers():
+    script, store = Script(), Store()
+    shards = shards_of(script, store, "one", "one")
+    _, reports = run(script, None, at(script, 1), at(script, 10), at(script, 11), shards=shards, made=EvictsPerNode)
+    # One barrier of the leadership, and one before each part.
+    assert script.log == ["barrier", "barrier", "cycle at 0: web", "step at 0", "barrier", "barrier", "cycle at 10",
+                          "barrier"]
+    assert [([each.pod for each in report.result.evicted], report.result.error) for report in reports] == [
+        (["d/web"], ""), ([], "")]
+    assert (store.ledger.cycle, store.ledger.finished) == (2, {"one": ""})
+
+
+def test_a_member_runs_its_share_only_and_no_background_controller():
+    script, store = Script(leads=False), Store()
+    store.open("two", "one", now=START)
+    shards = shards_of(script, store, "one", "one", "two")
+    _, reports = run(script, None, at(script, 1), at(script, 10), shards=shards, made=EvictsPerNode)
+    owned = ["d/web"] if owner_of("a", ("two", "one")) == "one" else []
+    assert [[each.pod for each in report.result.evicted] for report in reports] == [owned]
+    assert not any(each.startswith("step") for each in script.log)
+    assert store.ledger.finished == {"one": ""}
+
+
+def test_a_part_waits_until_all_evictions_before_it_are_seen():
+    script, store = Script(leads=False), Store()
+    store.open("one", now=START)
+
+    def unseen(_: Cluster) -> None:
+        script.passed = False
+
+    def seen(_: Cluster) -> None:
+        script.passed = True
+
+    shards = shards_of(script, store, "one", "one")
+    _, reports = run(script, unseen, at(script, 1), seen, None, shards=shards, made=EvictsPerNode)
+    assert script.log == ["barrier", "barrier", "cycle at 1: web"]
+    assert len(reports) == 1
+
+
+def test_a_shared_cycle_without_one_of_its_shares_ends_with_the_replica_that_is_missing():
+    script, store = Script(), Store()
+    holders = ["one", "two"]
+    shards = ShardedCycles(store, "one", holders=lambda: holders, slot=lambda: "one", clock=lambda: script.now,
+                           ticks=lambda: script.now)
+
+    def end(_: Cluster) -> None:
+        script.now = START + 2 * SECOND
+        holders.remove("two")
+
+    _, reports = run(script, None, end, at(script, 4), shards=shards, made=EvictsPerNode)
+    assert [report.result.error for report in reports] == [
+        "the share of two was not finished: it has lost its Lease"]
