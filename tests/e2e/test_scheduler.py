@@ -176,6 +176,21 @@ def test_l29_a_long_message_is_cut_in_the_event_and_complete_in_the_condition(
         assert "y" * 900 in scene.condition("a")["message"]
 
 
+def test_an_event_of_a_pod_without_a_node_leads_to_the_console(
+    own_scene: Scene, cluster: ControlPlane, tmp_path: Path,
+):
+    scene = own_scene
+    scene.node("one", cpu="1")
+    with SchedulerProcess(
+            cluster.kubeconfig(), tmp_path, "--console-url", "https://console.example.org/", name=scene.namespace,
+    ) as process:
+        process.until_ready()
+        scene.pod("a", cpu="3", scheduler=scene.namespace)
+        (event,) = until(lambda: scene.events("a", "FailedScheduling"))
+        link = f" See https://console.example.org/#/pod?key={scene.namespace}%2Fa"
+        assert event["note"] == until(lambda: scene.condition("a"))["message"] + link
+
+
 def test_l31_a_gated_pod_is_left_alone_until_its_gate_is_removed(scene: Scene):
     one = scene.node("one")
     scene.pod("a", schedulingGates=[{"name": "example.com/gate"}])
