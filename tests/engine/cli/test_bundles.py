@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -276,3 +278,11 @@ def test_bundles_that_no_command_can_use_are_usage_errors(run: Run, dump: Path, 
         "scheduler", "--extender", "--policies", "oci:r.io/p:v1", "--shadow", "oci:r.io/p:v1").err
     assert "a sweep reads files" in run(
         "sweep", "params.x=1..2:1", "--cluster", dump, "--policies", "oci:r.io/p:v1").err
+
+
+def test_nothing_of_bundles_is_imported_without_one(policies: Path):
+    code = ("import sys\nfrom koordpolicy.engine import cli\nfrom koordpolicy.engine.reload import Reloader\n"
+            f"for command in ('lint', 'hash', 'test'):\n    cli.main([command, {str(policies)!r}])\n"
+            "print([name for name in sys.modules if 'bundle' in name or name.split('.')[0] == 'cryptography'])")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"
