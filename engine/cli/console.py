@@ -203,7 +203,10 @@ def _past(options: argparse.Namespace) -> Past | None:
     if not options.recorded.is_dir():
         raise Stop(f"there is no directory `{options.recorded}`: `--recorded` takes that of `scheduler --record`")
     if options.cluster is None:
+        from koordpolicy.engine.flight_recorder.recording import FlightRecording  # noqa: PLC0415 - as below
+
         refuse_given(options, _OF_CLUSTERS, "goes with `--cluster`: without it, settings are those of the recording")
+        FlightRecording.open(options.recorded)  # raises if there is none
     from koordpolicy.engine.console.past import Past  # noqa: PLC0415 - `--help` does not wait
 
     return Past(options.recorded)

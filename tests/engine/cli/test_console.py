@@ -77,3 +77,34 @@ def test_changes_and_users_need_all_that_belongs_to_them(
     done = run("console", "--cluster", dump, *arguments)
     assert done.exit == 2
     assert message in done.err
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((), "name a cluster with `--cluster`, or a flight recording with `--recorded`"),
+    (("--recorded", "/nowhere"), "there is no directory `/nowhere`: `--recorded` takes that of `scheduler --record`"),
+    (("--recorded", ".", "--kubernetes", "1.35"),
+     "`--kubernetes` goes with `--cluster`: without it, settings are those of the recording"),
+    (("--recorded", ".", "--replay-timeout", "0"), "`0` is not a number of seconds above 0 and up to 86400"),
+])
+def test_a_wrong_recording_is_refused(run: Run, arguments: tuple[str, ...], message: str):
+    done = run("console", *arguments)
+    assert done.exit == 2
+    assert message in done.err
+
+
+def test_a_directory_without_a_recording_is_refused(run: Run, tmp_path: Path):
+    done = run("console", "--recorded", tmp_path)
+    assert (done.exit, done.err) == (3, f"""\
+error: there is no segment of a flight recording in `{tmp_path}`
+  = name the directory that `scheduler --record` wrote to
+""")
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--agent-recording", "/nowhere.jsonl"), "there is no `/nowhere.jsonl`: `--agent-recording` takes what"),
+    (("--agents", "10.0.0.7"), "`--agents`: `10.0.0.7` is not a URL such as"),
+])
+def test_a_wrong_source_of_a_nodes_timeline_is_refused(run: Run, dump: Path, arguments: tuple[str, ...], message: str):
+    done = run("console", "--cluster", dump, *arguments)
+    assert done.exit == 2
+    assert message in done.err

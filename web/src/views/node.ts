@@ -29,7 +29,8 @@ export async function nodePanel(panel: HTMLElement, name: string, close: () => v
     view.metricAge === null ? "" : t("metricAge", short(view.metricAge)),
   ].filter(Boolean);
   panel.replaceChildren(
-    button, h("h2", {}, view.name), h("div", { class: "badges" }, facts.map((each) => h("span", { class: "badge" }, each))),
+    button, h("h2", {}, view.name), h("div", { class: "badges" }, facts.map((each) => h("span", { class: "badge" }, each)),
+      h("a", { class: "badge", href: link("node-time", { name: view.name }) }, t("nodeOverTime"))),
     scroll(t("resource"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, t("resource")), h("th", { class: "number" }, t("requested")),
       h("th", { class: "number" }, t("measured")), h("th", { class: "number" }, t("allocatable")))),
     h("tbody", {}, view.amounts.map((each) => h("tr", {},
