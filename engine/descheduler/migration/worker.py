@@ -22,7 +22,7 @@ from .filters import MigrationFilter
 from .job_index import JobIndex
 from .live_view import LiveMigrationView, ObjectReader
 from .object_limiter import ObjectLimiter
-from .scavenger import INTERVAL
+from .scavenger import INTERVAL, is_stale
 from .settings import MigrationSettings
 from .workloads import SnapshotWorkloads
 from .written_jobs import WrittenJobs
@@ -159,6 +159,12 @@ class MigrationWorker:
 
     def jobs(self, snapshot: Snapshot) -> Iterable[Json]:
         """Return the jobs of a snapshot, as this process wrote them last, and those that it does not show yet."""
+        if self._policy is None:
+            # Another replica works jobs off, and may have done so before a snapshot showed them here.
+            for name in self.written.unseen():
+                job = self.written.unseen_job(name)
+                if job is not None and is_stale(job, snapshot.now):
+                    self.written.forget(name)
         return self.written.newest_of(snapshot.objects(jobs.KIND).values())
 
     # What is due

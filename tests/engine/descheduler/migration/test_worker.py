@@ -148,6 +148,16 @@ def test_a_clock_that_is_set_delays_no_arbitration_no_scavenging_and_no_limit() 
     assert client.api.now <= due <= client.api.now + MINUTE
 
 
+def test_a_job_that_another_replica_worked_off_unseen_is_forgotten() -> None:
+    client = Client()
+    plugin = client.plugin()
+    plugin.evict(PodInfo.of(pod()), "hot")
+    client.api.now += 10 * MINUTE - SECOND
+    assert [jobs.name_of(each) for each in client.migrations.jobs(client.snapshot())] == ["job"]
+    client.api.now += SECOND
+    assert list(client.migrations.jobs(client.snapshot())) == []
+
+
 def test_a_job_that_timed_out_is_counted_and_not_looked_at_again() -> None:
     client = Client()
     plugin = client.plugin()
