@@ -46,6 +46,7 @@ EXAMPLES: Final = """\
 examples:
   koord-policy console --cluster examples/cluster --policies policies --open
   koord-policy console --cluster dump.yaml --policies my-policies --bind 127.0.0.1:8080
+  koord-policy console --cluster kube --policies crd --endpoints dns+http://koord-policy-scheduler:10259
   koord-policy console --recorded /var/lib/koord-policy/flight --policies policies/scheduler
   koord-policy console --cluster kube --policies crd --bind 0.0.0.0:8443 --tokens tokens.csv \\
       --tls-cert tls.crt --tls-key tls.key --host-name console.example.org

@@ -98,12 +98,19 @@ function value(number: number | null | undefined, unit: string): string {
   return unit === "per-minute" ? t("perMinute", short(number)) : short(number);
 }
 
+/** A large number with a small unit. */
+function figure(number: number | null | undefined, unit: string): Child[] {
+  const [large, small] = value(number, unit === "seconds" ? unit : "").split(" ");
+  const word = unit === "per-second" ? t("perSecond", "") : unit === "per-minute" ? t("perMinute", "") : (small ?? "");
+  return [h("span", { class: "big" }, large), ` ${word.trim()}`];
+}
+
 function chartCard(view: ServersView, chart: ServerChart): HTMLElement {
   const name = named(`chart_${chart.name}`);
   const known = chart.points.filter((each): each is number => each !== null);
   const last = chart.name.startsWith("decision") ? known.at(-1) : chart.points.at(-1); // a round without decisions has none
   const label = t("chartLabel", name, value(last, chart.unit), value(Math.min(...known), chart.unit), value(Math.max(...known), chart.unit), duration(-(view.times[0] ?? 0)));
-  return h("section", { class: "panel" }, h("h2", {}, name), h("div", {}, h("span", { class: "big" }, value(last, chart.unit))),
+  return h("section", { class: "panel" }, h("h2", {}, name), h("div", {}, figure(last, chart.unit)),
     spark(view.times, chart.points, label));
 }
 
