@@ -164,9 +164,11 @@ def reference_of(text: str) -> BundleReference:
 
 
 def registry_access(options: BundleOptions, *, attempts: int = _ATTEMPTS) -> RegistryAccess:
-    """Return the way to registries that the options describe."""
+    """Return the way to registries that the options describe; raises `Stop` if a file is not there."""
     from koordpolicy.engine.bundles.registry import RegistryAccess  # noqa: PLC0415 - as above
 
+    if options.registry_ca is not None and not options.registry_ca.is_file():
+        raise Stop(f"`--registry-ca`: there is no file `{options.registry_ca}`")
     return RegistryAccess(options.registry_ca, attempts=attempts)
 
 

@@ -43,6 +43,8 @@ LINES: dict[str, tuple[str, ...]] = {
     "lint": (POLICIES,),
     "plugins": ("--policies", POLICIES),
     "promote": NO_SERVER,
+    "pull": ("127.0.0.1:1/p:v1", "--out", "/nowhere/out", "--insecure-unsigned"),
+    "push": ("127.0.0.1:1/p:v1", POLICIES),
     "qos": ("--policies", POLICIES, "--replay", str(EXAMPLES / "09-qos-replay" / "metrics.yaml")),
     "reload": ("--wait-for", POLICIES, "--timeout", "1s", *NO_SERVER),
     "replay": (*TRACE, "--policies", POLICIES),
@@ -58,7 +60,7 @@ LINES: dict[str, tuple[str, ...]] = {
 
 OWN_REPORT: Final = {"lint", "test"}
 """Commands whose result is what is wrong with policies."""
-WITHOUT_POLICIES: Final = {"eval", "hash", "promote", "reload", "rollback", "status", "top"}
+WITHOUT_POLICIES: Final = {"eval", "hash", "promote", "pull", "reload", "rollback", "status", "top"}
 """Commands that compile no policies; an expression of `eval` is a text."""
 
 

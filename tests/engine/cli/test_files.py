@@ -130,6 +130,36 @@ READ = {
 }
 """By command and option, a command line whose file is not there."""
 
+BUNDLE = "oci:127.0.0.1:1/p:v1"
+OF_BUNDLES = {
+    "agent": (*_AGENT, "--policies", BUNDLE),
+    "audit": ("audit", BUNDLE, "--cluster", CLUSTER),
+    "console": (*_CONSOLE, "--cluster", CLUSTER, "--policies", BUNDLE),
+    "descheduler": (*_ONE_CYCLE, "--policies", BUNDLE),
+    "diff": ("diff", POLICIES, BUNDLE, "--cluster", CLUSTER),
+    "dump": ("dump", "--cluster", "kube", "--out", GONE, "--policies", BUNDLE),
+    "explain": ("explain", "p", "--cluster", CLUSTER, "--policies", BUNDLE),
+    "hash": ("hash", BUNDLE),
+    "lint": ("lint", BUNDLE),
+    "plugins": ("plugins", "--policies", BUNDLE),
+    "pull": ("pull", BUNDLE, "--out", GONE),
+    "qos": ("qos", "--replay", "examples/09-qos-replay/metrics.yaml", "--policies", BUNDLE),
+    "reload": ("reload", *ENDPOINT, "--wait-for", BUNDLE),
+    "replay": ("replay", "--trace", "examples/08-replay-a-trace", "--policies", BUNDLE),
+    "scheduler": ("scheduler", "--cluster", CLUSTER, "--policies", BUNDLE),
+    "simulate": ("simulate", "--trace", "examples/08-replay-a-trace", "--policies", BUNDLE),
+    "sweep": ("sweep", "params.a=1..2:1", "--cluster", CLUSTER, "--policies", BUNDLE),
+    "test": ("test", BUNDLE),
+}
+READ |= {(command, "--verify-key"): (*words, "--verify-key", GONE) for command, words in OF_BUNDLES.items()}
+READ |= {(command, "--registry-ca"): (*words, "--insecure-unsigned", "--registry-ca", GONE)
+         for command, words in OF_BUNDLES.items()}
+READ |= {
+    ("push", "paths"): ("push", "127.0.0.1:1/p:v1", GONE),
+    ("push", "--sign-key"): ("push", "127.0.0.1:1/p:v1", POLICIES, "--sign-key", GONE),
+    ("push", "--registry-ca"): ("push", "127.0.0.1:1/p:v1", POLICIES, "--registry-ca", GONE),
+}
+
 UNREAD = {"--out", "--report", "--plot", "--series", "--coverage-out", "--state-dir", "--stdin-name", "--record",
           "--decision-log", "--audit-log-dir"}
 FILES = {"FILE", "PATH", "DIR", "OLD", "NEW"}
