@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from koordpolicy.engine.flight_recorder.moments import Moments
 from koordpolicy.engine.flight_recorder.recorded_state import RecordedState, Step
 from koordpolicy.engine.flight_recorder.recording import FlightRecording
 from koordpolicy.engine.flight_recorder.records import Decided
+from koordpolicy.engine.flight_recorder.segments import segments_in
 from koordpolicy.engine.flight_recorder.settings import replay_settings
 from koordpolicy.engine.flight_recorder.timeline import Timeline
 from koordpolicy.engine.kubernetes.times import rfc3339
@@ -41,6 +43,13 @@ _MOST_EXPIRY_S: Final = 1_000_000_000
 _LOG: Final = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    state: ConsoleState
+    written: tuple[str, int] | None
+    """The last segment and its size when it was read; None if the state is final."""
+
+
 class Past:
     """The recording in a directory. `start` begins to read its timeline, `close` ends that."""
 
@@ -48,7 +57,7 @@ class Past:
         self.directory = directory
         self._pause = pause
         self._moments = Moments(directory)
-        self._states: OrderedDict[int, ConsoleState] = OrderedDict()
+        self._states: OrderedDict[int, _Cached] = OrderedDict()
         self._recording = FlightRecording(())
         self._timeline = Timeline()
         self._complete = False
@@ -93,13 +102,23 @@ class Past:
             PolicyError: nothing is recorded of that time, or the policies read what was not recorded.
             OverdueError: as `moment` does.
         """
-        found = self._states.get(time)
-        if found is None or found.policies is not policies:
-            found = self._states[time] = state_of(self.moment(time), policies, time, name=str(self.directory))
+        written = self._written_until(time)
+        known = self._states.get(time)
+        if known is None or known.state.policies is not policies or known.written not in (None, written):
+            # Both are read before the moment: what is written meanwhile makes it older, and never newer.
+            known = self._states[time] = _Cached(state_of(self.moment(time), policies, time, name=str(self.directory)),
+                                                 written)
             while len(self._states) > _STATES:
                 self._states.popitem(last=False)
         self._states.move_to_end(time)
-        return found
+        return known.state
+
+    def _written_until(self, time: int) -> tuple[str, int] | None:
+        """Return the last segment and its size; None if later times are recorded: then this one is final."""
+        if self._timeline.end > time:
+            return None
+        last = max(segments_in(self.directory), default=None)
+        return None if last is None else (last.name, last.stat().st_size)
 
     def last_state(self, policies: PolicySet, time: int | None = None) -> ConsoleState:
         """Return the state at the end of what is recorded, or at a time; raises what `state_at` raises."""

@@ -166,8 +166,8 @@ class ConsoleServer:
             response = json_answer(RefusalView(error=visible(error.problems[0].message), faults=found))
         except UnknownNameError as error:
             response = json_answer(RefusalView(error=str(error)), 404)
-        except OverdueError:
-            response = json_answer(RefusalView(error=f"it takes more than {self._views.seconds:g} s"), 503)
+        except OverdueError as error:
+            response = json_answer(RefusalView(error=str(error)), 503)
         except (ValueError, msgspec.DecodeError) as error:
             response = json_answer(RefusalView(error=str(error)), 400)
         except Exception:

@@ -51,18 +51,22 @@ class ViewThread:
             UnknownNameError: `at` is given, and there is no recording.
             ValueError: `at` is not a time.
             NotPermitted: too many views wait for the thread.
-            OverdueError: it takes longer.
+            OverdueError: it takes longer; the message is for viewers.
         """
         def compute() -> bytes:
-            with Deadline(self.seconds * max(times, PAST_TIMES if at else 0)) as deadline:
-                state = self._state_at(at) if at else self.state
-                try:
-                    found = msgspec.json.encode(view(state))
-                finally:
-                    if late := deadline.passed:
-                        state.forget()
+            allowed = self.seconds * max(times, PAST_TIMES if at else 0)
+            try:
+                with Deadline(allowed) as deadline:
+                    state = self._state_at(at) if at else self.state
+                    try:
+                        found = msgspec.json.encode(view(state))
+                    finally:
+                        if late := deadline.passed:
+                            state.forget()
+            except OverdueError:
+                late = True
             if late:
-                raise OverdueError
+                raise OverdueError(f"it takes more than {allowed:g} s")
             return found
 
         def submit() -> Future[bytes]:

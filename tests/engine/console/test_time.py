@@ -26,7 +26,7 @@ from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.serving.listeners import serving
-from koordpolicy.engine.source import Source
+from koordpolicy.engine.source import PolicyError, Source
 
 from .conftest import HOT, NOW, OBJECTS, pod
 
@@ -261,3 +261,18 @@ def test_the_last_state_is_the_end_of_the_recording(state, recording):
     assert (last.now, sorted(last.cluster.objects("Pod"))) == (NOW + 60 * SECOND, [
         "shop/web-1", "shop/web-2", "shop/web-3"])
     assert past.last_state(state.policies, NOW + 30 * SECOND).cluster.pod("shop/late").node_name == "cool"
+
+
+def test_a_time_that_is_still_recorded_is_read_again(state, recording, tmp_path):
+    [whole] = recording.glob("*.segment")
+    path = tmp_path / whole.name
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size - 1])  # without its last block
+    past = Past(tmp_path)
+    later = NOW + 30 * SECOND
+    with pytest.raises(PolicyError):
+        past.state_at(later, state.policies)
+    path.write_bytes(whole.read_bytes())
+    found = past.state_at(later, state.policies)
+    assert past.state_at(later, state.policies) is found
+    path.write_bytes(whole.read_bytes() + b"\0" * 100)
+    assert past.state_at(later, state.policies) is not found
