@@ -28,12 +28,13 @@ import aiohttp
 
 from ..e2e.control_plane import ControlPlane, free_ports
 from .figure import Figure
-from .live_load import ROOT, Api, api_of, built, koord_policy, pod, processor_seconds, running, until
+from .live_load import ROOT, Api, api_of, built, koord_policy, pod, processor_seconds, running
 
 _VIEWERS: Final = (0, 1, 50)
 _BOUND: Final = 5.0
 _CALM_S: Final = 20.0
 _READY_S: Final = 120.0
+_BIND_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +97,22 @@ async def _turn(api: Api, control_plane: ControlPlane, pods: int, viewers: int) 
     namespace = await api.namespace()
     (port,) = free_ports(1)
     command = [*koord_policy(control_plane, (ROOT / "policies" / "scheduler",)), "--bind", f"127.0.0.1:{port}"]
-    bound: dict[str, float] = {}
-    async with api.bindings(namespace, bound):
-        with running(command, control_plane) as process:
-            await _ready(f"http://127.0.0.1:{port}/readyz", process)
-            async with _looking(f"http://127.0.0.1:{port}", viewers) as count:
-                seconds, began = processor_seconds(process.pid), time.monotonic()
-                await api.all(f"/api/v1/namespaces/{namespace}/pods", [pod(number) for number in range(pods)])
-                await until(lambda: len(bound) >= pods, process)
-                seconds, took = processor_seconds(process.pid) - seconds, max(bound.values()) - began
-                await asyncio.sleep(_CALM_S / 4)  # events of the last pods are written
-                calm, began = processor_seconds(process.pid), time.monotonic()
-                await asyncio.sleep(_CALM_S)
-                calm = 100 * (processor_seconds(process.pid) - calm) / (time.monotonic() - began)
-                views = count()
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    with running(command, control_plane) as process:
+        await _ready(f"http://127.0.0.1:{port}/readyz", process)
+        async with _looking(f"http://127.0.0.1:{port}", viewers) as count:
+            seconds, began = processor_seconds(process.pid), time.monotonic()
+            await api.all(path, [pod(number) for number in range(pods)])
+            while (await api.request("GET", f"{path}?fieldSelector=spec.nodeName%3D&limit=1"))["items"]:
+                if process.poll() is not None or time.monotonic() - began > _BIND_S:
+                    raise TimeoutError(f"{process.args!r} did not bind all pods in {_BIND_S:g} s")
+                await asyncio.sleep(0.1)
+            seconds, took = processor_seconds(process.pid) - seconds, time.monotonic() - began
+            await asyncio.sleep(_CALM_S / 4)  # events of the last pods are written
+            calm, began = processor_seconds(process.pid), time.monotonic()
+            await asyncio.sleep(_CALM_S)
+            calm = 100 * (processor_seconds(process.pid) - calm) / (time.monotonic() - began)
+            views = count()
     await api.remove(namespace)
     return Load(1000 * seconds / pods, calm, pods / took, views)
 
