@@ -55,9 +55,9 @@ SHOWN = $(addprefix --policies policies/,scheduler descheduler qos)  # not those
 console: $(WEB) $(FLIGHT)  ## Show the example cluster, an hour of it, and the shipped policies in a browser; CONSOLE="..." are further options
 	$(BIN)/koord-policy console --cluster examples/cluster --recorded $(FLIGHT) $(SHOWN) --open $(CONSOLE)
 
-$(FLIGHT): $(STAMP) examples/16-flight-recorder/record_morning.py $(wildcard examples/cluster/*)
+$(FLIGHT): $(STAMP) examples/record_morning.py $(wildcard examples/cluster/*)
 	rm -rf $(FLIGHT)
-	$(BIN)/python examples/16-flight-recorder/record_morning.py $(FLIGHT)
+	$(BIN)/python examples/record_morning.py $(FLIGHT)
 
 test: $(TOOLS)  ## Run all tests and say what was skipped; with KOORD_POLICY_CASES=DIR the golden cases of that directory too, of openb a sample
 	$(BIN)/python -m pytest -n auto --dist worksteal -rs

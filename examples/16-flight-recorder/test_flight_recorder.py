@@ -41,7 +41,7 @@ def test_a_morning_is_recorded_and_replayed_under_its_first_policies(
     directory = tmp_path / "morning"
     monkeypatch.setattr("sys.argv", ["record_morning.py", str(directory)])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(HERE / "record_morning.py"), run_name="__main__")
+        runpy.run_path(str(HERE.parent / "record_morning.py"), run_name="__main__")
     assert ended.value.code == 0
     policies = str(HERE.parents[1] / "policies" / "scheduler")
     assert cli.main(["replay", "--recorded", str(directory), "--policies", policies, "--output", "json"], builtins) == 0

@@ -81,7 +81,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The example cluster with its recorded morning, and two recorded nodes."""
     directory = tmp_path_factory.mktemp("morning") / "flight"
     examples = ROOT / "examples"
-    subprocess.run([sys.executable, str(examples / "16-flight-recorder" / "record_morning.py"), str(directory)],
+    subprocess.run([sys.executable, str(examples / "record_morning.py"), str(directory)],
                    check=True)
     found = [*files_of(ROOT / "policies" / "scheduler", []), *files_of(ROOT / "policies" / "qos", [])]
     cluster = Cluster()

@@ -44,8 +44,8 @@ def project_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def many(cluster: Cluster, items: Iterable[Any]) -> Any:
         return upsert_all(cluster, map(projected, items))
 
-    def pod_of(item: Any) -> PodInfo:
-        return of(projected({"kind": "Pod", **item}) if isinstance(item, dict) else item)
+    def pod_of(item: Any, *, is_sound: bool = False) -> PodInfo:
+        return of(projected({"kind": "Pod", **item}) if isinstance(item, dict) else item, is_sound=is_sound)
 
     monkeypatch.setattr(Cluster, "upsert", one)
     monkeypatch.setattr(Cluster, "upsert_all", many)

@@ -48,7 +48,7 @@ SIGSTORE: dict[str, Any] = {
         "signatures": [{"sig": (
             "MEUCIB7dL1DBQu0rdxRCVPAW4qM/ikLnXi0/asjuS6NlyQYtAiEAyXF3SFvV"
             "3eTkprK+SZ+AbU2KOdi/51nlWzyprQp5LmA=")}]}}
-"""What `cosign sign --key` (3.1.3) stores by default, of the same key and manifest."""
+"""The envelope that `cosign sign --key` (3.1.3) stores by default, of the same key and manifest."""
 
 
 def test_the_payload_is_that_of_cosign():

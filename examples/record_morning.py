@@ -1,7 +1,7 @@
 """Records an hour and a half of the example cluster, in virtual time: pods come and go, a node is drained, policies
 change.
 
-    python examples/16-flight-recorder/record_morning.py DIR
+    python examples/record_morning.py DIR
 
 The same hour each time. `make console` shows it in the view Time.
 """
@@ -26,8 +26,9 @@ from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
 from koordpolicy.engine.scheduler.profiles.profile import ProfileSpec
 
 HERE = Path(__file__).parent
-CLUSTER = str(HERE.parent / "cluster")
-SHIPPED = HERE.parents[1] / "policies" / "scheduler"
+CLUSTER = str(HERE / "cluster")
+EXAMPLE = HERE / "16-flight-recorder"
+SHIPPED = HERE.parent / "policies" / "scheduler"
 SECOND = 1_000_000_000
 MINUTES = 90
 DRAINED = "general-05"
@@ -59,7 +60,7 @@ def main() -> int:
         if minute == DRAINED_AT:
             drain(cluster, now)
         if minute == RELOADED_AT:
-            live.activate(live_of([SHIPPED, HERE / "fullest.yaml"], builtins).registry)
+            live.activate(live_of([SHIPPED, EXAMPLE / "fullest.yaml"], builtins).registry)
         for key in [key for at, key in ends if at == minute]:
             cluster.delete("Pod", key)
         for _ in range(chance.choice((0, 1, 2, 4)) + (6 if 20 <= minute < 30 else 0)):
