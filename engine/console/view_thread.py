@@ -63,10 +63,10 @@ class ViewThread:
                     finally:
                         if late := deadline.passed:
                             state.forget()
+                if late:
+                    raise OverdueError
             except OverdueError:
-                late = True
-            if late:
-                raise OverdueError(f"it takes more than {allowed:g} s")
+                raise OverdueError(f"it takes more than {allowed:g} s") from None
             return found
 
         def submit() -> Future[bytes]:
