@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
@@ -55,18 +56,17 @@ class ViewThread:
         """
         def compute() -> bytes:
             allowed = self.seconds * max(times, PAST_TIMES if at else 0)
-            try:
-                with Deadline(allowed) as deadline:
-                    state = self._state_at(at) if at else self.state
-                    try:
-                        found = msgspec.json.encode(view(state))
-                    finally:
-                        if late := deadline.passed:
-                            state.forget()
-                if late:
-                    raise OverdueError
-            except OverdueError:
-                raise OverdueError(f"it takes more than {allowed:g} s") from None
+            found: bytes | None = None
+            with contextlib.suppress(OverdueError), Deadline(allowed) as deadline:
+                state = self._state_at(at) if at else self.state
+                try:
+                    found = msgspec.json.encode(view(state))
+                finally:
+                    if deadline.passed:
+                        state.forget()
+                        found = None
+            if found is None:
+                raise OverdueError(f"it takes more than {allowed:g} s")
             return found
 
         def submit() -> Future[bytes]:
