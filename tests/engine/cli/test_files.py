@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,19 @@ READ = {
     ("console", "--policies"): (*_CONSOLE, "--cluster", CLUSTER, "--policies", GONE),
     ("console", "--config"): (*_CONSOLE, "--cluster", CLUSTER, "--config", GONE),
     ("console", "--tokens"): (*_CONSOLE, "--cluster", CLUSTER, "--tokens", GONE),
+    ("console", "--descheduler-config"): (*_CONSOLE, "--cluster", CLUSTER, "--descheduler-config", GONE),
+    ("console", "--lint-settings"): (*_CONSOLE, "--cluster", CLUSTER, "--lint-settings", GONE),
+    ("console", "--recorded"): (*_CONSOLE, "--recorded", GONE),
+    ("console", "--agent-recording"): (*_CONSOLE, "--cluster", CLUSTER, "--agent-recording", GONE),
+    ("console", "--token-file"): (*_CONSOLE, "--cluster", CLUSTER, *ENDPOINT, "--token-file", GONE),
+    ("console", "--ca"): (*_CONSOLE, "--cluster", CLUSTER, *ENDPOINT, "--ca", GONE),
+    ("console", "--cert"): (*_CONSOLE, "--cluster", CLUSTER, *ENDPOINT, "--cert", GONE),
+    ("console", "--key"): (*_CONSOLE, "--cluster", CLUSTER, *ENDPOINT, "--cert", GONE, "--key", GONE),
+    ("console", "--authentication-kubeconfig"): (
+        *_CONSOLE, "--cluster", CLUSTER, "--authentication-kubeconfig", GONE),
+    ("console", "--authorization-kubeconfig"): (
+        *_CONSOLE, "--cluster", CLUSTER, "--authentication-kubeconfig", "koord-policy.yaml",
+        "--authorization-kubeconfig", GONE),
     ("console", "--tls-cert"): (*_CONSOLE, "--cluster", CLUSTER, "--tls-cert", GONE, "--tls-key", GONE),
     ("console", "--tls-key"): (*_CONSOLE, "--cluster", CLUSTER, "--tls-cert", "README.md", "--tls-key", GONE),
     ("descheduler", "--cluster"): ("descheduler", "--once", "--dry-run", "--cluster", GONE),
@@ -186,8 +200,9 @@ def test_every_option_that_names_a_file_is_tried():
         ("sweep", "--config"), ("diff", "--nodes"),
     }
     waited_for = {("scheduler", "--shadow")}  # a shadow may be mounted later
+    beside_users = {("console", "--admin-token-file"), ("console", "--audit-log")}
     begun_empty = {("explain", "--memory")}  # the first cycle of the descheduler creates it
-    assert named_files() - set(READ) - beside_a_trace - waited_for - begun_empty == set()
+    assert named_files() - set(READ) - beside_a_trace - waited_for - beside_users - begun_empty == set()
     assert set(READ) - named_files() - others == set()
 
 
@@ -196,6 +211,16 @@ def test_a_file_that_is_not_there_is_a_wrong_usage(run: Run, arguments: tuple[st
     outcome = run(*arguments)
     assert (outcome.exit, "Traceback" in outcome.err) == (2, False), outcome.err
     assert outcome.err
+
+
+@pytest.mark.parametrize(("token", "log"), [(GONE, "audit.jsonl"), ("README.md", f"{GONE}/audit.jsonl")])
+def test_so_are_those_of_a_console_with_changes(run: Run, tmp_path: Path, token: str, log: str):
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text("0123456789abcdef,olga,operator\n")
+    outcome = run(*_CONSOLE, "--cluster", CLUSTER, *ENDPOINT, "--tokens", str(tokens), "--allow-changes",
+                  "--admin-token-file", token, "--audit-log", str(tmp_path / log))
+    assert (outcome.exit, "Traceback" in outcome.err) == (2, False), outcome.err
+    assert GONE in outcome.err
 
 
 @pytest.mark.parametrize("option", ["--tls-cert", "--client-ca", "--authentication-kubeconfig"])
