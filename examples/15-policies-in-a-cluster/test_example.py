@@ -41,7 +41,7 @@ def test_the_status_is_that_of_the_readme():
             pass
 
     source.deliver([applied("limits.yaml"), applied("keep-off-hot-nodes.yaml")])
-    reloader = Reloader(Live(), [source], Builder(), observer=Observer())
+    reloader = Reloader(Live(), [source], Builder(), observers=[Observer()])
     reloader.begin(0.0)
     first = source.objects["SchedulerPlugin/keep-off-hot-nodes"]
     good = status_of(first, states[0], {}, MOMENT)

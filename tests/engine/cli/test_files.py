@@ -213,12 +213,13 @@ def test_a_file_that_is_not_there_is_a_wrong_usage(run: Run, arguments: tuple[st
     assert outcome.err
 
 
-@pytest.mark.parametrize(("token", "log"), [(GONE, "audit.jsonl"), ("README.md", f"{GONE}/audit.jsonl")])
+@pytest.mark.parametrize(("token", "log"), [(GONE, "audit.jsonl"), ("token", f"{GONE}/audit.jsonl")])
 def test_so_are_those_of_a_console_with_changes(run: Run, tmp_path: Path, token: str, log: str):
     tokens = tmp_path / "tokens.csv"
     tokens.write_text("0123456789abcdef,olga,operator\n")
+    (tmp_path / "token").write_text("0123456789abcdef\n")
     outcome = run(*_CONSOLE, "--cluster", CLUSTER, *ENDPOINT, "--tokens", str(tokens), "--allow-changes",
-                  "--admin-token-file", token, "--audit-log", str(tmp_path / log))
+                  "--admin-token-file", str(tmp_path / token), "--audit-log", str(tmp_path / log))
     assert (outcome.exit, "Traceback" in outcome.err) == (2, False), outcome.err
     assert GONE in outcome.err
 

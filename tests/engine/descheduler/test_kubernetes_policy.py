@@ -102,7 +102,7 @@ profiles:
     sort: {enabled: [a]}
     presort: {}
 """)
-    metrics = "NodeMetrics and PodMetrics are read where the source of the cluster has them"
+    metrics = "a plugin whose arguments name KubernetesMetrics reads NodeMetrics and PodMetrics anyway"
     assert [each.render().split("\n")[0] for each in found.warnings] == [
         f"p.yaml:4:3: warning: metricsProviders[0].source has no effect: {metrics}",
         ("p.yaml:5:3: warning: metricsProviders[1].source has no effect: Prometheus is queried by Python only: "
