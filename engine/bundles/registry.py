@@ -171,7 +171,9 @@ class RegistryClient:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limit: int,
     ) -> _Answer:
         answer = self._redirected(method, url, headers, body, limit)
-        if answer.status == 401 and (authorization := self._log_in(answer)):
+        # A place that the registry redirects to must not learn the login by a challenge of its own.
+        own = _origin(answer.url) == _origin(self._base)
+        if answer.status == 401 and own and (authorization := self._log_in(answer)):
             self._authorization = authorization
             answer = self._redirected(method, url, headers, body, limit)
         if answer.status in _PASSING:

@@ -82,8 +82,8 @@ class PartPool:
         self._parts: dict[int | str, Any] = {}
         self._sound: dict[FieldCheck, set[int]] = {}
         """By the check of a field, the keys of the parts that pass it."""
-        self._read: dict[str, dict[bytes, Any]] = {}
-        """By the name of a field, the parts that passed its check by their JSON."""
+        self._read: dict[Callable[[Any], None] | None, dict[bytes, Any]] = {}
+        """By the check of a field, the parts that passed it by their JSON: of other kinds it may be another one."""
         self._texts = 0
 
     def decode(self, raw: msgspec.Raw | bytes, projection: Projection, kind: str) -> tuple[dict[str, Any], bool]:
@@ -130,7 +130,7 @@ class PartPool:
                         continue
                     passed = False
                 elif type(value) is msgspec.Raw:
-                    text, of_field = bytes(value), self._read.setdefault(f"{title}.{name}", {})
+                    text, of_field = bytes(value), self._read.setdefault(None if check is None else check[1], {})
                     known = of_field.get(text)
                     if known is not None:
                         section[name] = known

@@ -95,7 +95,7 @@ class ChangeRoutes:
         return json_answer(changes_view(await self._call_all(self._servers.reader, endpoints, "/status")))
 
     async def _plan(self, request: web.Request) -> web.Response:
-        return json_answer(await self._planned(await _change(request)))
+        return json_answer(await self._planned(await _change(request), self._changer()))
 
     async def _apply(self, request: web.Request) -> web.Response:
         change = await _change(request)
@@ -105,27 +105,30 @@ class ChangeRoutes:
             raise NotPermitted(409, "another change is under way: look again when it is done")
         self._busy = True
         try:
-            return json_answer(await self._applied(change, request))
+            # With one token from the first look to the last server: a change must not end in the middle without it.
+            return json_answer(await self._applied(change, request, self._changer()))
         finally:
             self._busy = False
 
-    async def _planned(self, change: Change) -> ChangePlan:
+    async def _planned(self, change: Change, changer: Caller) -> ChangePlan:
         body = {**_body(change), "dryRun": True}
-        answers = await self._call_all(self._changer(), await self._endpoints(), f"/{change.action}", body)
+        answers = await self._call_all(changer, await self._endpoints(), f"/{change.action}", body)
         return plan_of(change.action, change.to, answers)
 
-    async def _applied(self, change: Change, request: web.Request) -> ChangeResult:
-        plan = await self._planned(change)
+    async def _applied(self, change: Change, request: web.Request, changer: Caller) -> ChangeResult:
+        plan = await self._planned(change, changer)
         if plan.confirm != change.confirm:
             raise NotPermitted(409, "the servers, or what would change, are not as they were shown: nothing was "
                                "changed, look at it again")
-        entry = {
+        entry: dict[str, Any] = {
             "id": secrets.token_hex(8), "user": USER.get().name, "groups": USER.get().groups,
             "address": request.remote or "", "action": plan.action, "to": plan.to, "confirm": plan.confirm}
+        if plan.action == PROMOTE:
+            entry |= _body(change)
         await self._note(entry, "begin", [
             {"endpoint": each.endpoint, "before": each.before, "after": each.after} for each in plan.servers
             if each.state == "changes"])
-        results = await self._changed(change, plan)
+        results = await self._changed(change, plan, changer)
         outcome, audit = outcome_of([each for each in results if each.state != "unchanged"]), ""
         _LOG.warning("%s by `%s`: %s", plan.action, USER.get().name, outcome)
         try:
@@ -136,7 +139,7 @@ class ChangeRoutes:
             audit = str(error)
         return ChangeResult(outcome=outcome, servers=results, audit=audit)
 
-    async def _changed(self, change: Change, plan: ChangePlan) -> list[ServerResult]:
+    async def _changed(self, change: Change, plan: ChangePlan, changer: Caller) -> list[ServerResult]:
         """Change the servers of a plan, one after the other; return the result of each."""
         results: list[ServerResult] = []
         ended = False
@@ -149,7 +152,7 @@ class ChangeRoutes:
                 results.append(ServerResult(endpoint=each.endpoint, state="skipped",
                                             message="not tried, since a server before it failed"))
             else:
-                found = await self._change_one(change, each)
+                found = await self._change_one(change, each, changer)
                 results.append(found)
                 ended = found.state != "changed" and plan.action == PROMOTE
         after = next((each.hash for each in results if each.state == "changed"), "")
@@ -159,10 +162,10 @@ class ChangeRoutes:
         return list(await asyncio.gather(*(
             self._followed(each, after, looks.get(each.state, 0)) for each in results)))
 
-    async def _change_one(self, change: Change, server: PlannedServer) -> ServerResult:
+    async def _change_one(self, change: Change, server: PlannedServer, changer: Caller) -> ServerResult:
         body = _body(change) | {"active": server.before}
         body |= {"hash": server.after} if change.action == PROMOTE else {"to": server.after}
-        [answer] = await self._call_all(self._changer(), [server.endpoint], f"/{change.action}", body)
+        [answer] = await self._call_all(changer, [server.endpoint], f"/{change.action}", body)
         found = result_of(answer, server.after)
         if found.state != "changed" and change.action == PROMOTE and answer.data.get("code") in UNSETTLED:
             return await self._followed(found, server.after, _FOLLOW_LOOKS)

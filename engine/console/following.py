@@ -89,7 +89,7 @@ class ClusterFollowing:
             try:
                 while not self._stop.is_set() and self._apply():
                     pass
-            except (CancelledError, RuntimeError):
+            except CancelledError:
                 return  # the thread of the views has ended
             except Exception:
                 _LOG.exception("changes of the cluster were not applied")
@@ -110,7 +110,12 @@ class ClusterFollowing:
             state.renew(self._watched.now())
             return state
 
-        self._views.change(apply).result()
+        try:
+            changing = self._views.change(apply)
+        except RuntimeError:  # the thread of the views has ended
+            self._stop.set()
+            return False
+        changing.result()
         return more
 
 

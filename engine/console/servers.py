@@ -229,9 +229,9 @@ def _line(state: ServerState, now: float) -> ServerLine:
              for kind, each in watches.items()]
     refused = [_fault(_mapping(problem)) for source in _list(policies.get("sources"))
                for problem in _list(_mapping(source).get("problems"))]
-    generation = policies.get("generation")
+    generation = _optional(policies.get("generation"))
     if generation is None:
-        generation = state.metrics.total("koord_policy_agent_generation")
+        generation = _optional(state.metrics.total("koord_policy_agent_generation"))
     problems = _problems(state)
     if state.heard is None:
         shown = "away" if state.error else "pending"
@@ -241,7 +241,7 @@ def _line(state: ServerState, now: float) -> ServerLine:
     return ServerLine(
         endpoint=state.endpoint, kind=state.kind, state=shown, error=_text(state.error),
         silent=None if state.heard is None else max(0.0, round(now - state.heard, 1)),
-        generation=None if not isinstance(generation, int | float) else int(generation),
+        generation=None if generation is None else int(generation),
         hash=_text(policies.get("digest")), leading=state.leading,
         nodes=nodes if isinstance(nodes, int) else None, restarts=state.restarts,
         kinds=sorted(kinds, key=lambda each: (not each.fault, -(each.age or 0.0), each.kind)),

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -84,11 +84,12 @@ def _read(stored: Certificates) -> _Read | None:
         certificate = x509.load_pem_x509_certificate(stored.certificate)
         authority_key, key = (serialization.load_pem_private_key(each, None) for each in (
             stored.authority_key, stored.key))
-    except (ValueError, TypeError):
+        known = authorities[0].public_key(), certificate.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
     if not isinstance(authority_key, ec.EllipticCurvePrivateKey) or not isinstance(key, ec.EllipticCurvePrivateKey):
         return None
-    if authorities[0].public_key() != authority_key.public_key() or certificate.public_key() != key.public_key():
+    if known != (authority_key.public_key(), key.public_key()):
         return None
     return _Read(authorities, authority_key, certificate)
 
@@ -101,7 +102,7 @@ def _is_due(certificate: x509.Certificate, now: datetime) -> bool:
 def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 

@@ -46,6 +46,8 @@ _MINUTES: Final = 5
 """Rates per second are those of so many minutes."""
 _FORGET_S: Final = 600.0
 """Seconds after which an address is forgotten that its name does not have any more."""
+_LARGEST_TIME: Final = 1e12
+"""The end of times that servers report, in seconds since the epoch: no other number is a time."""
 _LOG: Final = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = table.SCHEDULE_ATTEMPTS.name
@@ -386,5 +388,7 @@ def _bound(labels: Labels) -> float | None:
 
 
 def _started(status: Mapping[str, Any], metrics: Exposition) -> float | None:
+    """Return when the process of a server started; None if it reports no time."""
     found = status.get("started", metrics.total(_STARTED))
-    return float(found) if isinstance(found, int | float) else None
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if is_number and abs(found) < _LARGEST_TIME else None

@@ -72,6 +72,10 @@ class DecayingHistogram:
         self._weights[self._buckets.index(amount)] += weight
         self._total += weight
 
+    def move(self, seconds: float) -> None:
+        """Let all samples be so much later, or earlier if it is negative."""
+        self._reference += seconds
+
     def percentile(self, fraction: float) -> float:
         """Return the end of the bucket in which this share (0 to 1) of the weight is reached; 0 without samples."""
         if not self._total:

@@ -111,7 +111,7 @@ class PeakPredictor:
             self._add(_TIER, of_tier, now)
             self._add(_SYSTEM, {name: max(0.0, of_node[name] - of_all[name]) for name in RESOURCES}, now)
         self._models = {name: model for name, model in self._models.items()
-                        if now - model.updated <= self.settings.expiration}
+                        if abs(now - model.updated) <= self.settings.expiration}
         self._json = None
 
     def predict(self, pods: Iterable[PodInfo], capacity: Mapping[str, float], now: float) -> Prediction:
@@ -160,6 +160,10 @@ class PeakPredictor:
         model = self._models.get(name)
         if model is None:
             model = self._models[name] = _Model(now, now, self._histograms())
+        if now < model.updated:  # the clock was set back: else new samples would weigh nothing beside those before
+            model.since += now - model.updated
+            for each in model.histograms.values():
+                each.move(now - model.updated)
         model.updated = now
         for resource, amount in used.items():
             model.histograms[resource].add(amount, now)

@@ -293,11 +293,11 @@ class LiveDescheduler:
             self._memory.forget()  # the other replicas write it, too
         shards.finish(part, report.result.error)
         if part.kind is not PartKind.SHARE and self._share is not None:
-            report, self._share = _joined(self._share, report), None
+            report = _joined(self._share, report)
+        # Of a cycle that another leader has ended the report is not shown: it must not be joined with a later one.
+        self._share = None if part.last else report
         if part.last:
             self._publish(report)
-        else:
-            self._share = report
 
     def _stale(self, kinds: frozenset[str]) -> tuple[str, ...]:
         """Return which of the kinds are too old, of those that the cluster has: what it lacks is refused plugin by

@@ -195,7 +195,8 @@ class ShardedCycles:
             self._unfinished = None
         stored = self._store.load()
         ledger, now = stored.ledger, self._clock()
-        if not leads or (ledger.cycle and not (interval and now >= ledger.opened + interval)):
+        # A clock that is set back by more than an interval must not delay cycles until it is where it was.
+        if not leads or (ledger.cycle and not (interval and abs(now - ledger.opened) >= interval)):
             return stored
         if ledger.cycle and ledger.leader == self._identity and self._closed != ledger.key:
             _LOG.error("cycle %d ended without its last part, as these replicas had not finished their shares: %s",

@@ -253,6 +253,20 @@ def test_blobs_are_followed_to_their_storage_without_the_login(
     assert "Authorization" not in fetched.headers
 
 
+@pytest.mark.parametrize("scheme", ["Basic", "Bearer"])
+def test_a_challenge_of_the_storage_gets_no_login(
+    reference: BundleReference, access: RegistryAccess, filled: OciRegistry, tmp_path: Path, scheme: str,
+):
+    with oci_registry() as storage:
+        filled.storage = storage.url
+        storage.fault = lambda _: Reply(401, headers={"WWW-Authenticate": f'{scheme} realm="{storage.url}/token"'})
+        client = RegistryClient(reference, logged_in(access, tmp_path, filled, auth=ANN))
+        fault_of(client, blob=True)
+        (fetched,) = storage.requests
+    assert "Authorization" not in fetched.headers
+    assert all("Authorization" not in each.headers for each in filled.requests)
+
+
 @pytest.mark.parametrize("place", [
     "http://example.org/blob", "file:///etc/passwd", "ftp://127.0.0.1/x", "", "http://u:p@127.0.0.1/x", "http://[",
 ])

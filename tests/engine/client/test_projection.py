@@ -168,6 +168,14 @@ def test_a_pool_decodes_what_a_projection_does_and_knows_what_is_malformed(items
         assert pool.decode(raw, projection, kind) == (whole, is_sound(whole))
 
 
+def test_a_part_that_passed_the_check_of_one_kind_is_checked_for_another():
+    raw = json.dumps({"metadata": {"name": "a"}, "spec": {"nodeSelector": {"matchLabels": {"disk": "ssd"}}}}).encode()
+    pool = PartPool()
+    projection = Projection(frozenset({("metadata", "name"), ("spec", "nodeSelector")}))
+    assert [pool.decode(raw, projection, kind)[1] for kind in ("Unheard", "Pod", "Unheard", "Pod")] == [
+        True, False, True, False]
+
+
 def test_parts_of_equal_json_are_decoded_once():
     def raw(name: str) -> bytes:
         return json.dumps({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": {"tolerations": []}}).encode()

@@ -98,15 +98,19 @@ def serve(state: ConsoleState, tmp_path: Path) -> Callable[..., FakeCaller]:
     static, guard = Static(tmp_path), Guard(users=UserTokens(tmp_path / "tokens.csv"))
 
     def run(scenario: Callable[[Ask], Awaitable[None]], *servers: FakeServer, audit: Path | None = None,
-            changing: bool = True) -> FakeCaller:
+            changing: bool = True, token: Callable[[], None] = lambda: None) -> FakeCaller:
         caller: Any = FakeCaller({f"http://server-{number}": each for number, each in enumerate(servers)})
+
+        def changer() -> Any:
+            token()
+            return caller
 
         async def pause(_: float) -> None:
             await asyncio.sleep(0)
 
         async def main() -> None:
             routes = ChangeRoutes(
-                ChangeableServers(tuple(caller.servers), caller, lambda: caller),
+                ChangeableServers(tuple(caller.servers), caller, changer),
                 AuditFile(audit or tmp_path / "audit.log"), now=lambda: 1.5, sleep=pause)
             console = ConsoleServer(state, guard, static, more=[routes] if changing else [])
             async with serving(console.application(), "127.0.0.1", 0, None) as url, aiohttp.ClientSession() as session:
@@ -160,7 +164,8 @@ def test_a_promotion_is_shown_confirmed_made_on_all_servers_and_logged(serve, tm
     assert [each.active for each in servers] == [NEXT, NEXT, FIRST]
     begin, end = entries(tmp_path)
     shared = {"time": "1970-01-01T00:00:01Z", "id": begin["id"], "user": "ana", "groups": ["operator"],
-              "address": "127.0.0.1", "action": "promote", "to": "", "confirm": begin["confirm"]}
+              "address": "127.0.0.1", "action": "promote", "to": "", "confirm": begin["confirm"], "decisions": 1000,
+              "maxDifferences": 0.001}
     assert begin == {**shared, "phase": "begin", "servers": [
         {"endpoint": f"http://server-{number}", "before": FIRST, "after": NEXT} for number in (0, 1)]}
     changed = {"state": "changed", "message": "", "generation": 2, "after": NEXT}
@@ -268,6 +273,32 @@ def test_a_result_that_cannot_be_logged_is_reported(serve, tmp_path: Path):
             200, "complete", "the audit log cannot be written: is a directory: the change was made")
 
     serve(scenario, Server())
+
+
+def test_a_token_that_disappears_in_the_middle_hides_no_change(serve, tmp_path: Path):
+    servers = FakeServer(), FakeServer()
+
+    def token() -> None:
+        if any(each.active == NEXT for each in servers):
+            raise FileNotFoundError("no such file")
+
+    async def scenario(ask: Ask) -> None:
+        assert results(await applied(ask)) == ("complete", [("changed", ""), ("changed", "")])
+
+    serve(scenario, *servers, token=token)
+    assert [(each["phase"], each.get("outcome")) for each in entries(tmp_path)] == [
+        ("begin", None), ("end", "complete")]
+
+
+def test_nothing_is_changed_while_the_token_cannot_be_read(serve, tmp_path: Path):
+    def token() -> None:
+        raise FileNotFoundError("no such file")
+
+    async def scenario(ask: Ask) -> None:
+        assert await ask("changes/apply", {"action": "promote", "confirm": "0" * 64}) == (503, {
+            "error": "the token for the servers cannot be read: no such file", "faults": []})
+
+    assert (serve(scenario, FakeServer(), token=token).calls, entries(tmp_path)) == ([], [])
 
 
 def test_only_operators_see_and_make_changes(serve):

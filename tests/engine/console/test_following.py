@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,10 @@ def test_a_replaced_state_listens_to_the_cluster_no_more(views: ViewThread):
     assert len(cluster._listeners) == before
 
 
-def test_changes_of_a_live_cluster_are_in_the_next_views(policies_of):
+@contextmanager
+def followed(policies_of, prepare: Callable[[ConsoleState], None] = lambda _: None) -> Iterator[
+        tuple[ObjectServer, ViewThread, Changes]]:
+    """A live cluster with one node, whose changes are followed from then on."""
     with ObjectServer() as server:
         server.put(node("one", "a"))
         found = policies_of(HOT)
@@ -135,16 +139,45 @@ def test_changes_of_a_live_cluster_are_in_the_next_views(policies_of):
         watched.start()
         views = ViewThread(ConsoleState(watched.cluster, found, now=watched.now(), name="kube", settings=settings,
                                         watches=lambda: watched.views))
+        prepare(views.state)
         changes, follower = Changes(views), ClusterFollowing(watched, views, shortest=0.01)
         follower.start()
         try:
-            assert seen(views).nodes == 1
-            server.put(node("two", "b"))
-            server.put(pod("web-1", "1"))
-            while ((view := seen(views)).nodes, view.pending) != (2, 1):
-                changes.wait()
-            assert [each.pod for each in view.waiting] == ["shop/web-1"]
-            assert {each.kind for each in view.kinds if not each.fault} >= {"Node", "Pod"}
+            yield server, views, changes
         finally:
             follower.close()
             views.close()
+
+
+def test_changes_of_a_live_cluster_are_in_the_next_views(policies_of):
+    with followed(policies_of) as (server, views, changes):
+        assert seen(views).nodes == 1
+        server.put(node("two", "b"))
+        server.put(pod("web-1", "1"))
+        while ((view := seen(views)).nodes, view.pending) != (2, 1):
+            changes.wait()
+        assert [each.pod for each in view.waiting] == ["shop/web-1"]
+        assert {each.kind for each in view.kinds if not each.fault} >= {"Node", "Pod"}
+
+
+def test_changes_are_followed_after_some_that_could_not_be_applied(policies_of, monkeypatch, caplog):
+    failed = threading.Event()
+
+    def fail_once(state: ConsoleState) -> None:
+        renew = state.renew
+
+        def renew_but_once(now: int) -> None:
+            if not failed.is_set():
+                failed.set()
+                raise RecursionError("too deep")
+            renew(now)
+
+        monkeypatch.setattr(state, "renew", renew_but_once)
+
+    with followed(policies_of, fail_once) as (server, views, changes):
+        server.put(node("two", "b"))
+        assert failed.wait(PATIENCE_S)
+        server.put(node("three", "b"))
+        while seen(views).nodes != 3:
+            changes.wait()
+    assert "changes of the cluster were not applied" in caplog.messages

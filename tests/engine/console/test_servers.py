@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,8 @@ from koordpolicy.engine.serving.listeners import serving
 from ..client.fake_server import FakeServer, serve  # noqa: F401 - a fixture
 
 MARKUP = '"><img src=x onerror=alert(1)>'
-HOSTILE: list[Any] = [None, 7, -1, "x", [], {}, [[]], {"a": 1}, True, 1e300, MARKUP, [None], [{}], {"Pod": 7}]
+HOSTILE: list[Any] = [None, 7, -1, "x", [], {}, [[]], {"a": 1}, True, 1e300, math.inf, math.nan, MARKUP,
+                      [None], [{}], {"Pod": 7}]
 
 
 def state(endpoint: str = "http://a:1", kind: str = "scheduler", **data: Any) -> ServerState:

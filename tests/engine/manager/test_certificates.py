@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import ssl
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ from koordpolicy.engine.manager.certificates import Certificates, is_usable, ren
 NOW = datetime.now(UTC).replace(microsecond=0)
 NAMES = ("koord-policy-manager.koordinator-system.svc", "127.0.0.1")
 DAY = timedelta(days=1)
+EC_KEY, UNKNOWN_KEY = bytes.fromhex("06072a8648ce3d0201"), bytes.fromhex("06072a8648ce3d027f")
+"""The identifier of keys of elliptic curves, and one of none."""
 
 
 def authorities(of: Certificates) -> list[x509.Certificate]:
@@ -118,6 +121,23 @@ def test_an_expired_authority_leaves_nothing_of_its_own():
     later = renew(made, NAMES, NOW + 3651 * DAY)
     assert authorities(made)[0] not in authorities(later)
     served(later).verify_directly_issued_by(authorities(later)[0])
+
+
+@pytest.mark.parametrize("field", ["authority_key", "key", "bundle", "certificate"])
+def test_a_key_of_an_unknown_kind_is_replaced(field: str):
+    made = renew(None, NAMES, NOW)
+    pem: bytes = getattr(made, field)
+    _, begin, rest = pem.partition(b"-----\n")
+    label = pem.splitlines()[0]
+    text, _, end = rest.partition(b"\n-----END")
+    der = base64.b64decode(text)
+    assert der.count(EC_KEY) >= 1
+    other = base64.b64encode(der.replace(EC_KEY, UNKNOWN_KEY))
+    broken = replace(made, **{field: label + b"\n" + other + b"\n-----END" + end})
+    assert begin
+    assert not is_usable(broken)
+    again = renew(broken, NAMES, NOW)
+    assert connect(again, again.bundle, NAMES[0]) == ""
 
 
 @pytest.mark.parametrize("field", ["bundle", "authority_key", "certificate", "key"])

@@ -113,6 +113,17 @@ def test_a_huge_or_malformed_answer_is_an_error_of_that_server_alone(serve, cloc
         ("", "its answer has more than 1,000,000 bytes"), ("scheduler", ""), ("scheduler", "")]
 
 
+@pytest.mark.parametrize("started", [10**400, True, float("inf"), float("nan")])
+def test_a_start_that_is_no_time_is_no_error_of_the_others(serve, clock: Clock, started: object):
+    odd, good = serve(), serve()
+    odd.scheduler(started=started)
+    good.scheduler(started=7.0)
+    found = monitor(clock, odd.url, good.url)
+    found.poll()
+    assert [(each.kind, each.error, each.started) for each in found.view.servers] == [
+        ("scheduler", "", None), ("scheduler", "", 7.0)]
+
+
 def test_agents_and_managers_are_known_by_their_metrics(serve, clock: Clock):
     agent, manager, other = serve(), serve(), serve()
     agent.pages["/metrics"] = 'koord_policy_agent_ready 1\nkoordlet_start_time{node="n"} 5\n'

@@ -103,3 +103,15 @@ def test_a_malformed_checkpoint_changes_nothing(checkpoint: Any):
     histogram = DecayingHistogram(TENS, DAY)
     assert not histogram.restore(checkpoint, 1.0, 0.0)
     assert histogram.checkpoint() == []
+
+
+def test_moved_samples_keep_their_weights_among_each_other():
+    histogram, moved = DecayingHistogram(TENS, DAY), DecayingHistogram(TENS, DAY)
+    for amount, day in ((85.0, 0), (45.0, 1), (5.0, 3)):
+        histogram.add(amount, day * DAY)
+        moved.add(amount, (day + 400) * DAY)
+    moved.move(-400 * DAY)
+    for each in (histogram, moved):
+        each.add(25.0, 4 * DAY)
+    assert moved.checkpoint() == histogram.checkpoint()
+    assert moved.weight(4 * DAY) == pytest.approx(histogram.weight(4 * DAY))

@@ -117,6 +117,21 @@ def test_a_pod_is_forgotten_when_it_was_not_measured_for_half_an_hour():
     assert predictor.predict(pods, CAPACITY, START + 1801).result == {}
 
 
+def test_a_clock_that_is_set_back_takes_all_samples_along():
+    predictor, pods = PeakPredictor(PredictorSettings(cold_start=HOUR)), [pod("a", cpu="4", memory="4Gi")]
+    wrong = START + 20 * 24 * HOUR
+    for minute in range(61):
+        time = wrong + 60 * minute
+        predictor.train("node", pods, measured(time, a=3000, system=100), time)
+    assert predictor.predict(pods, CAPACITY, time).result["cpu"] < 900
+    for minute in range(2 * 24 * 6):
+        time = START + 600 * minute
+        predictor.train("node", pods, measured(time, a=300, system=100), time)
+    assert predictor.predict(pods, CAPACITY, time).result["cpu"] > 3000
+    predictor.train("node", [], MetricCache("node"), START - 24 * HOUR)
+    assert predictor.to_json() == {}
+
+
 def test_without_a_measurement_of_the_node_or_its_capacity_there_is_no_prediction():
     predictor, pods = PeakPredictor(AT_ONCE), [pod("a", cpu="2")]
     assert predictor.predict(pods, CAPACITY, START).result == {}

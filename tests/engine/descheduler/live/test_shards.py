@@ -24,6 +24,8 @@ class World:
     store: Store = field(default_factory=Store)
     holders: list[str] = field(default_factory=lambda: ["one", "two"])
     now: int = NOW
+    ahead: int = 0
+    """By how much the API server's clock is ahead."""
 
     def replica(self, name: str) -> Replica:
         return Replica(self, name)
@@ -37,7 +39,7 @@ class Replica:
         self.world = world
         self.cycles = ShardedCycles(
             world.store, name, holders=lambda: world.holders, slot=lambda: name if name in world.holders else "",
-            clock=lambda: world.now, ticks=lambda: world.now)
+            clock=lambda: world.now + world.ahead, ticks=lambda: world.now)
 
     def due(self, *, leads: bool = False, interval: int = INTERVAL) -> ShardPart | None:
         self.world.passes(1)
@@ -113,6 +115,17 @@ def test_a_new_leader_begins_the_next_cycle_in_its_time_and_leaves_the_old_one_a
     world.passes(60)
     assert [new.runs(leads=True), new.runs(leads=True)] == [PartKind.SHARE, PartKind.REST]
     assert (world.store.ledger.cycle, world.store.ledger.leader) == (2, "two")
+
+
+def test_a_clock_that_is_set_back_delays_the_next_cycle_by_one_interval_at_most():
+    world = World(holders=["one"])
+    leader = world.replica("one")
+    assert [leader.runs(leads=True), leader.runs(leads=True)] == [PartKind.SHARE, PartKind.REST]
+    world.ahead = -30 * SECOND
+    assert leader.runs(leads=True) is None
+    world.ahead = -3600 * SECOND
+    assert leader.runs(leads=True) is PartKind.SHARE
+    assert world.store.ledger.cycle == 2
 
 
 def test_a_member_that_is_late_does_not_hold_up_the_next_cycle(caplog: pytest.LogCaptureFixture):
