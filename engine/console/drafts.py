@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -24,11 +24,7 @@ from .models.model import Model
 from .models.playground import CheckView
 from .policy_set import DRAFT
 from .routes import Route, json_answer
-from .state import ConsoleState
 from .view_thread import ViewThread
-
-if TYPE_CHECKING:
-    from koordpolicy.engine.comparison.outcome import Outcome  # it takes a quarter of a second
 
 _EFFECT_COST: Final = 20.0
 """The cost of the effect of a draft in requests."""
@@ -59,7 +55,6 @@ class DraftRoutes:
         self._views = views
         self._vetter = vetter
         self._checks = Daemons(2, "vetting")
-        self._before: Outcome | None = None
 
     def start(self) -> None:
         """Start the process and the imports that drafts need, without waiting for them."""
@@ -109,11 +104,8 @@ class DraftRoutes:
         draft = await _draft(request)
         await self.vet(draft.text, draft.file)
 
-        def effect(state: ConsoleState) -> Model:
-            view, self._before = effect_of(state, draft.text, draft.budgets, self._before, draft.file)
-            return view
-
-        return await self._views.answer(effect, times=_EFFECT_TIMES)
+        return await self._views.answer(
+            lambda state: effect_of(state, draft.text, draft.budgets, draft.file), times=_EFFECT_TIMES)
 
     async def _tests(self, request: web.Request) -> web.Response:
         from .playground import run_tests  # noqa: PLC0415 - as above

@@ -113,10 +113,8 @@ def evaluate_draft(state: ConsoleState, text: str, key: str, offset: int, file: 
         return replace(shown, failure=f"this expression reads {error}, which no node has")
 
 
-def effect_of(
-    state: ConsoleState, text: str, budgets: Mapping[str, str], before: Outcome | None, file: str = "",
-) -> tuple[EffectView, Outcome]:
-    """Return what a draft would change in the cluster, and the outcome of the active policies, for the next call.
+def effect_of(state: ConsoleState, text: str, budgets: Mapping[str, str], file: str = "") -> EffectView:
+    """Return what a draft would change in the cluster.
 
     `budgets` are texts such as `1%` by the names of `comparison.difference.BUDGETS`.
 
@@ -140,13 +138,12 @@ def effect_of(
             each.name for each in settings_for(registry).profiles}:
         raise PolicyError([Problem("the draft names a profile that no active policy has", code="profile",
                                    help="start the console with a configuration that has it")])
-    if before is None:
-        before = result(state.policies.registry, None)
+    before = state.derived("outcome", lambda: result(state.policies.registry, None))
     after = result(registry, before)
     found = difference(before, after)
     spent = [BudgetView(name=each.name, budget=str(each.budget), count=each.count, of=each.whole, within=each.within)
              for each in spend(found, limits)]
-    return EffectView(difference=found.to_json(), budgets=spent, replaced=list(replaced)), before
+    return EffectView(difference=found.to_json(), budgets=spent, replaced=list(replaced))
 
 
 def run_tests(policies: PolicySet, text: str, file: str = "") -> TestsView:

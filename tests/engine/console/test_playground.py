@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 
 from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
+from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.console import playground
 from koordpolicy.engine.console.authoring import complete, describe, rename
 from koordpolicy.engine.console.faults import faults_of
 from koordpolicy.engine.console.models.playground import Verdicts
+from koordpolicy.engine.console.state import ConsoleState
 from koordpolicy.engine.lint.configuration import load as settings
 from koordpolicy.engine.source import PolicyError
 
-from .conftest import HOT, TEST
+from .conftest import HOT, NOW, OBJECTS, TEST, node, pod
 
 DRAFT = HOT.replace("percent: 65", "percent: 20")
 
@@ -84,19 +86,31 @@ def test_the_expression_at_the_cursor_is_evaluated_on_all_nodes(state):
 
 def test_the_effect_of_a_draft_is_compared_with_its_budgets_and_changes_nothing(state):
     version = state.cluster.version
-    view, before = playground.effect_of(state, DRAFT, {"pending": "0"}, None)
+    view = playground.effect_of(state, DRAFT, {"pending": "0"})
     assert view.replaced == ["keep-off-hot-nodes"]
     assert view.difference["counts"]["nowPending"] == 1
     assert [(each.count, each.budget, each.within) for each in view.budgets] == [(1, "0", False)]
-    same, _ = playground.effect_of(state, HOT, {}, before)
+    same = playground.effect_of(state, HOT, {})
     assert not any(same.difference["counts"].values())
     assert (state.snapshot.names, state.cluster.pod("shop/web-2").node_name) == (["cool", "hot", "unmeasured"], "")
     assert state.cluster.version >= version
     with pytest.raises(ValueError, match="is not a budget"):
-        playground.effect_of(state, HOT, {"moved": "many"}, before)
+        playground.effect_of(state, HOT, {"moved": "many"})
+    state.forget()  # the outcome of the active policies
     clock = itertools.count()  # seconds pass by being read: the draft is compiled, the comparison is not finished
     with Deadline(30, lambda: next(clock)), pytest.raises(OverdueError):
-        playground.effect_of(state, DRAFT, {}, None)
+        playground.effect_of(state, DRAFT, {})
+
+
+def test_the_effect_of_a_draft_is_that_in_the_cluster_of_now(policies_of):
+    cluster = Cluster()
+    cluster.upsert_all(OBJECTS)
+    state = ConsoleState(cluster, policies_of(HOT), now=NOW, name="kube")
+    for name in ("first", "second"):
+        assert not any(playground.effect_of(state, HOT, {}).difference["counts"].values())
+        cluster.upsert_all([node(name, "z"), pod(f"{name}-1", "1")])
+        state.renew(NOW)
+    assert playground.effect_of(state, DRAFT, {}).difference["counts"]["nowPending"] > 0
 
 
 def test_tests_of_a_draft_run_with_coverage(state):
