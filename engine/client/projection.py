@@ -233,10 +233,9 @@ def _object_type(tree: Mapping[str, _Tree | None], raw_at: int = 0) -> Any:
     The values of repeated fields stay JSON `raw_at` this level: 1 for those of this object, 0 for none.
     """
     # A TypedDict is decoded into a plain dict, and keys that it does not declare are skipped.
-    return TypedDict("Projected", {  # type: ignore[operator]
-        name: msgspec.Raw if raw_at == 1 and below is None and name in _REPEATED else _field_type(below, raw_at)
-        for name, below in tree.items()
-    }, total=False)
+    fields = {name: msgspec.Raw if raw_at == 1 and below is None and name in _REPEATED else _field_type(below, raw_at)
+              for name, below in tree.items()}
+    return TypedDict("Projected", fields, total=False)  # type: ignore[operator]
 
 
 def _field_type(below: _Tree | None, raw_at: int) -> Any:

@@ -95,7 +95,8 @@ class PeakPredictor:
         `node` is the node's name in `statistics`. A pod without a measurement of both resources is left out.
         """
         window = int(now * _NS) - int(self.settings.training_interval * _NS), int(now * _NS)
-        of_tier, of_all = dict.fromkeys(RESOURCES, 0.0), dict.fromkeys(RESOURCES, 0.0)
+        of_tier: dict[str, float] = dict.fromkeys(RESOURCES, 0.0)
+        of_all = dict(of_tier)
         for pod in pods:
             used = _usage(statistics, "pod", pod.key, window)
             if used is None:
