@@ -190,10 +190,10 @@ def _node_times(options: argparse.Namespace) -> NodeTimes:
         if not path.exists():
             raise Stop(f"there is no `{path}`: `--agent-recording` takes what `agent --record` wrote, or a directory "
                        "of such files")
-    from koordpolicy.engine.console.node_time import NodeTimes  # noqa: PLC0415 - `--help` does not wait
+    from koordpolicy.engine.console.node_time import LONGEST_ANSWER, NodeTimes  # noqa: PLC0415 - `--help` does not wait
 
     agents = words_of(options.agents, "--agents") if options.agents else []
-    return NodeTimes(options.agent_recording, agents, lambda: caller_of(options))
+    return NodeTimes(options.agent_recording, agents, lambda: replace(caller_of(options), largest=LONGEST_ANSWER))
 
 
 def _past(options: argparse.Namespace) -> Past | None:

@@ -23,6 +23,8 @@ from koordpolicy.engine.source import PolicyError, did_you_mean
 from .models.node_time import ChangedFile, NodeChangeLine, NodeTimeView, UsageLine
 from .state import UnknownNameError
 
+LONGEST_ANSWER: Final = 8 * 1024 * 1024
+"""The maximum size of an answer of an agent that is read, in bytes: a page of its log has a tenth of that."""
 _POINTS: Final = 240
 _PAUSE_S: Final = 30.0
 """The time after which recordings that have grown, and audit logs, are read again."""
@@ -87,14 +89,33 @@ class NodeTimes:
 
     def _follow(self) -> None:
         while not self._ended.is_set():
-            for path in [file for each in self._paths for file in _files_of(each)]:
-                self._read(path)
+            for directory in self._paths:
+                self._read_all(directory)
             for address in self._agents:
                 if self._ended.is_set():
                     return
-                self._sources[address] = read_agent(self._caller(), address)
+                self._sources[address] = self._agent(address)
             self._complete = True
             self._ended.wait(self._pause)
+
+    def _read_all(self, path: Path) -> None:
+        """Read a recording, or those in a directory."""
+        try:
+            files = _files_of(path)
+        except OSError as error:
+            self._sources[str(path)] = NodeSource(str(path), problem=f"it cannot be read: {error.strerror}")
+            return
+        if path not in files:
+            self._sources.pop(str(path), None)  # what was wrong with the directory
+        for each in files:
+            self._read(each)
+
+    def _agent(self, address: str) -> NodeSource:
+        try:
+            return read_agent(self._caller(), address)
+        except Exception as error:  # a token that is being replaced, for instance: the next round may have it
+            _LOG.warning("the audit log of %s cannot be read: %s", address, error)
+            return NodeSource(address, problem="its audit log cannot be read; the log of the console says why")
 
     def _read(self, path: Path) -> None:
         try:
@@ -145,7 +166,7 @@ def read_agent(caller: Caller, address: str) -> NodeSource:
             why = answer.error if answer.code != 404 else "it has no audit log: start it with `--audit-log-dir`"
             return NodeSource(address, problem=visible(why))
         found = answer.data.get("Events")
-        events += found if isinstance(found, list) else []
+        events += found[:_PAGE] if isinstance(found, list) else []
         token = str(answer.data.get("NextPageToken") or "")
         if not token or not token.replace("-", "").replace("_", "").isalnum():
             break

@@ -14,8 +14,10 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 MOST_SERIES: Final = 4000
 """The maximum number of series that are read of one server."""
 _LONGEST_LINE: Final = 4096
-_LINE: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? +([^ ]+)(?: +-?\d+)? *")
-_LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"(?:,|$)')
+# Nothing of them is tried twice: a hostile line must take time in proportion to its length.
+_LINE: Final = re.compile(
+    r'([a-zA-Z_:][a-zA-Z0-9_:]*+)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*+")*+)\})? ++([^ ]++)(?: ++-?\d++)? *+')
+_LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*+)="((?:[^"\\]|\\.)*+)"(?:,|\Z)')
 _ESCAPED: Final = re.compile(r"\\(.)")
 
 
@@ -61,16 +63,21 @@ def _parsed(line: str) -> tuple[Labels, float] | None:
     match = _LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
     if match is None:
         return None
-    labels = list(_labels(match[2] or ""))
     try:
-        return tuple(sorted(labels)), float(match[3])
+        return tuple(sorted(_labels(match[2] or ""))), float(match[3])
     except ValueError:
         return None
 
 
 def _labels(text: str) -> Iterator[tuple[str, str]]:
-    for match in _LABEL.finditer(text):
+    """Yield names and values; raises `ValueError` if a text is no list of them."""
+    place = 0
+    while place < len(text):
+        match = _LABEL.match(text, place)
+        if match is None:
+            raise ValueError(text)
         yield match[1], _ESCAPED.sub(lambda each: "\n" if each[1] == "n" else each[1], match[2])
+        place = match.end()
 
 
 def increase(amounts: Collection[float]) -> float:

@@ -6,13 +6,14 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from threading import Semaphore
 
 import pytest
 from aiohttp import web
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.agent.audit import AuditEvent, AuditLog, AuditPages, AuditSettings
-from koordpolicy.engine.client.server_calls import Caller
+from koordpolicy.engine.client.server_calls import Caller, EndpointAnswer
 from koordpolicy.engine.compile import compile_documents
 from koordpolicy.engine.console.node_time import NodeTimes, node_time_view, read_agent, read_recording
 from koordpolicy.engine.console.state import UnknownNameError
@@ -149,6 +150,47 @@ def test_the_audit_log_of_a_running_agent_is_read_to_its_end(tmp_path):
     assert [(each.kind, each.subject) for each in view.changes[:3]] == [
         ("write", "node-b"), ("evict", "shop/web"), ("write", "node-b")]
     assert (view.changes[0].files[0].before, view.changes[0].source) == ("0", "audit")
+
+
+class Refusing(Caller):
+    """Calls an agent that refuses."""
+
+    def ask(self, endpoint: str, path: str, body: object = None) -> EndpointAnswer:
+        return EndpointAnswer(endpoint, 403, error="you may not")
+
+
+def test_agents_are_called_again_after_a_token_was_missing():
+    calls, tokens = Semaphore(0), iter((None, "token"))
+
+    def caller() -> Caller:
+        calls.release()
+        if next(tokens, "token") is None:
+            raise FileNotFoundError("no such token")
+        return Refusing()
+
+    times = NodeTimes((), ["http://agent"], caller, pause=0.01)
+    times.start(Registry)
+    try:
+        for _ in range(3):  # the first two are finished then
+            assert calls.acquire(timeout=60)
+        assert times.view("", *ALL).problems == ["http://agent: you may not"]
+    finally:
+        times.close()
+
+
+def test_a_directory_that_cannot_be_listed_is_named_until_it_can(tmp_path, registry, monkeypatch):
+    def denied(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    times = NodeTimes([tmp_path], (), Caller)
+    (tmp_path / "metrics.jsonl").write_text(RECORDING.read_text(encoding="utf-8"), encoding="utf-8")
+    times._registry = lambda: registry
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "iterdir", denied)
+        times._read_all(tmp_path)
+    assert times.view("", *ALL).problems == [f"{tmp_path}: it cannot be read: Permission denied"]
+    times._read_all(tmp_path)
+    assert times.view("", *ALL).problems == []
 
 
 def test_an_agent_that_does_not_answer_is_named():

@@ -33,6 +33,12 @@ def test_hostile_texts_are_bounded():
     assert (len(found.of("a")), found.left_out) == (MOST_SERIES, 8)
 
 
+@pytest.mark.parametrize("labels", ["n", 'n="1"m="2"', 'n="1",,', '7="1"', 'n="1" ', "n=1", 'n="1', 'n="1}', "x" * 999])
+def test_a_line_with_malformed_labels_is_left_out_as_a_whole(labels: str):
+    assert read_exposition(f'a{{{labels}}} 1\na{{n="}} {{",}} 2', {"a"}) == Exposition(
+        {"a": {(("n", "} {"),): 2.0}}, left_out=1)
+
+
 @pytest.mark.parametrize(("amounts", "grown"), [
     ([], 0), ([5], 0), ([5, 7, 7], 2), ([5, 7, 1, 2], 4), ([3, 0], 0),
 ])
