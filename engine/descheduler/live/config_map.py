@@ -85,12 +85,13 @@ class ConfigMapKey:
         return self._text(_answer(result))
 
     def _text(self, content: bytes) -> ConfigMapText:
-        found: Any = json.loads(content)
-        if not isinstance(found, dict):
-            raise OSError(f"the answer about the ConfigMap {self.name} is none")
-        text = (found.get("data") or {}).get(self._key)
-        return ConfigMapText(text if isinstance(text, str) else None,
-                             str((found.get("metadata") or {}).get("resourceVersion") or ""))
+        try:
+            found: Any = json.loads(content)
+            text = (found.get("data") or {}).get(self._key)
+            version = (found.get("metadata") or {}).get("resourceVersion")
+        except (ValueError, AttributeError, RecursionError):
+            raise OSError(f"the answer about the ConfigMap {self.name} is none") from None
+        return ConfigMapText(text if isinstance(text, str) else None, str(version or ""))
 
     def _result(self, request: Coroutine[Any, Any, T]) -> T:
         try:

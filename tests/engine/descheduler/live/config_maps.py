@@ -34,6 +34,8 @@ class ConfigMaps:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.code = 0
+        self.answer: bytes | None = None
+        """The answer in place of each object; None for the object."""
         self.version = 0
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, **_: object) -> bytes:
@@ -53,7 +55,7 @@ class ConfigMaps:
             if wanted is not None and wanted != known["metadata"]["resourceVersion"]:
                 raise ApiError(409, Status(message="the object has been modified"))
             self.write(path, given.get("data", {}))
-        return json.dumps(known).encode()
+        return json.dumps(known).encode() if self.answer is None else self.answer
 
     def write(self, path: str, data: dict[str, str]) -> None:
         """Changes a ConfigMap, as anybody may."""

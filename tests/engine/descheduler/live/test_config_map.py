@@ -40,3 +40,13 @@ def test_refusals_are_errors():
         server.key("text").read()
     with pytest.raises(OSError, match="forbidden: "):
         server.key("text").write("x", "")
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b"\xff", b'{"data": 7}', b'{"metadata": "x"}', b"[" * 100_000])
+def test_answers_that_are_no_config_map_are_errors(answer: bytes):
+    server = ConfigMaps()
+    version = server.key("text").write("one", "").version
+    server.answer = answer
+    for call in (server.key("text").read, lambda: server.key("text").write("two", version)):
+        with pytest.raises(OSError, match="the answer about the ConfigMap n/m is none"):
+            call()
