@@ -7,7 +7,7 @@ import importlib
 import itertools
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from koordpolicy import __version__
@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None, builtins: Builtins = tuple, prog: st
         flag = chosen.flag_before(unknown[0], arguments)
         chosen.error(f"`{flag}` takes no value: `{unknown[0]}` is one argument too many" if flag else
                      f"`{unknown[0]}` is one argument too many")
-    return _guarded(lambda: options.run(options, builtins), _named_by(options), as_json=chosen.as_json)
+    return _guarded(lambda: options.run(options, builtins), _named_by(options, chosen), as_json=chosen.as_json)
 
 
 def _as_json(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
@@ -199,14 +199,15 @@ def _as_json(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
     return able and asks_for_json(arguments)
 
 
-def _named_by(options: argparse.Namespace) -> frozenset[str]:
-    """Return the texts of options and arguments, any of which may name a file."""
-    given = vars(options).values()
-    texts = (each for value in given for each in (value if isinstance(value, list | tuple) else (value,)))
-    return frozenset(str(each) for each in texts if isinstance(each, str | os.PathLike))
+def _named_by(options: argparse.Namespace, parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Return the texts of options and arguments, any of which may name a file, each with its option (or "")."""
+    flags = {each.dest: max(each.option_strings, key=len, default="") for each in parser._actions}  # noqa: SLF001
+    given = ((flags.get(name, ""), value) for name, value in vars(options).items())
+    texts = ((flag, each) for flag, value in given for each in (value if isinstance(value, list | tuple) else (value,)))
+    return {str(each): flag for flag, each in texts if isinstance(each, str | os.PathLike)}
 
 
-def _guarded(run: Callable[[], int], named: Collection[str] = (), *, as_json: bool = False) -> int:
+def _guarded(run: Callable[[], int], named: Mapping[str, str], *, as_json: bool = False) -> int:
     from .logs import log_visibly  # noqa: PLC0415 - see COMMANDS: nothing is imported before it is needed
     from .terminal import reports_begun, write_json  # noqa: PLC0415
 
@@ -235,8 +236,11 @@ def _guarded(run: Callable[[], int], named: Collection[str] = (), *, as_json: bo
         return 130
 
 
-def _reported(error: Exception, named: Collection[str]) -> int:
-    """Print an error of a command for people, and return its exit code; raise what is unexpected."""
+def _reported(error: Exception, named: Mapping[str, str]) -> int:
+    """Print an error of a command for people, and return its exit code; raise what is unexpected.
+
+    `named` are the options of files, see `_named_by`.
+    """
     from koordpolicy.engine.source import PolicyError  # noqa: PLC0415 - see COMMANDS
 
     from .exits import Stop  # noqa: PLC0415
@@ -248,7 +252,9 @@ def _reported(error: Exception, named: Collection[str]) -> int:
         print(visible(str(error)), file=sys.stderr)  # noqa: T201
         return Exit.INVALID
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
+        flag = named.get(str(error.filename), "")
+        file = f"`{flag} {error.filename}`" if flag else error.filename
+        where = f"{file}: " if file else ""
         print(visible(f"koord-policy: {where}{error.strerror or error}"), file=sys.stderr)  # noqa: T201
         # An unusable file that an option names is a usage error.
         return Exit.USAGE if str(error.filename) in named else Exit.UNEXPECTED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from . import delegation
 from .composition import context_of
 from .exits import Stop, refuse_given
-from .serving import tls_of
+from .serving import tls_of, unavailable
 from .terminal import write
 
 if TYPE_CHECKING:
@@ -141,8 +140,7 @@ def _listen(
     try:
         url = operations.listen(host, port, certificate)
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
-        raise Stop(f"cannot listen on {host}:{port}: {why.lower()}: name another address with `--http`") from None
+        raise unavailable((host, port), "--http", error) from None
     if not operations.protected and host not in ("127.0.0.1", "::1", "localhost"):
         _LOG.warning("whoever reaches %s:%d reads metrics and the audit log: limit who does", host, port)
     write(f"listening on {url}")

@@ -24,7 +24,7 @@ from .ending import Ending
 from .endpoints import add_endpoints, caller_of, token_of, words_of
 from .exits import Exit, Stop, refuse_given
 from .logs import add_format_argument, start_server_logs
-from .serving import address, tls_of
+from .serving import address, tls_of, unavailable
 from .terminal import warn, write
 
 if TYPE_CHECKING:
@@ -193,6 +193,8 @@ def _node_times(options: argparse.Namespace) -> NodeTimes:
     from koordpolicy.engine.console.node_time import LONGEST_ANSWER, NodeTimes  # noqa: PLC0415 - `--help` does not wait
 
     agents = words_of(options.agents, "--agents") if options.agents else []
+    if agents:
+        caller_of(options)  # raises for files that cannot be used
     return NodeTimes(options.agent_recording, agents, lambda: replace(caller_of(options), largest=LONGEST_ANSWER))
 
 
@@ -306,8 +308,7 @@ async def _serve(
                 _open(f"{url}/")
             await stop.wait()
     except OSError as error:
-        raise Stop(f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}: name another address "
-                   "with `--bind`") from None
+        raise unavailable((host, port), "--bind", error) from None
     finally:
         ending.timer.cancel()
     return Exit.OK

@@ -69,7 +69,8 @@ def caller_of(options: argparse.Namespace, *, seconds: float = 10.0) -> Caller:
             if options.cert is not None:
                 context.load_cert_chain(options.cert, options.key)
         except OSError as error:  # also ssl.SSLError, which is one
-            raise Stop(f"the files of `--ca`, `--cert` and `--key` cannot be used: {error}") from None
+            raise Stop(f"the files of `--ca`, `--cert` and `--key` cannot be used: "
+                       f"{(error.strerror or str(error)).lower()}") from None
     return Caller(token, context, seconds)
 
 

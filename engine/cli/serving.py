@@ -136,16 +136,20 @@ def listen(
     return found
 
 
+def unavailable(place: tuple[str, int], option: str, error: OSError) -> Stop:
+    """Return the end of a command that cannot listen at the address of an option."""
+    why = error.strerror or str(error)
+    if error.errno is not None and error.errno > 0:  # a failed look-up of a name has a negative one
+        why = os.strerror(error.errno)
+    return Stop(f"cannot listen on {place[0]}:{place[1]}: {why.lower()}: name another address with `{option}`")
+
+
 def start_listener(listener: ListenerThread, option: str, place: tuple[str, int]) -> ListenerThread:
     """Start a listener and print its URL; raises `Stop` if the address is not available."""
     try:
         url = listener.start()
     except OSError as error:
-        why = error.strerror or str(error)
-        if error.errno is not None and error.errno > 0:  # a failed look-up of a name has a negative one
-            why = os.strerror(error.errno)
-        raise Stop(f"cannot listen on {place[0]}:{place[1]}: {why.lower()}: name another address with "
-                   f"`{option}`") from None
+        raise unavailable(place, option, error) from None
     write(f"listening on {url}")
     sys.stdout.flush()
     return listener

@@ -121,7 +121,8 @@ function pastBanner(view: string, query: Record<string, string>, at: string): vo
 }
 
 function unknownView(name: string): HTMLElement[] {
-  const near = nearest(name, Object.keys(VIEWS));
+  const views = Object.keys(VIEWS); // a reader may write what the button says
+  const near = views.find((each) => t(each as Key).toLowerCase() === name.toLowerCase()) ?? nearest(name, views);
   return [h("h1", {}, t("noView", name)), h("p", { class: "error", role: "alert" }, near ? h("span", {}, t("didYouMean"), " ",
     h("a", { href: link(near) }, t(near as Key))) : t("choose"))];
 }

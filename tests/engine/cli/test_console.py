@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cli import console
 from koordpolicy.engine.cli.console_state import sources_of
+from koordpolicy.engine.console.server import Static
 
 from .conftest import Run
 
@@ -33,6 +35,30 @@ def test_a_file_of_tokens_must_hold_some(run: Run, dump: Path, tmp_path: Path):
     done = run("console", "--cluster", dump, "--tokens", tmp_path / "tokens")
     assert (done.exit, done.err) == (
         2, f"koord-policy: `--tokens`: `{tmp_path / 'tokens'}` holds no token: write lines TOKEN,USER\n")
+
+
+@pytest.mark.parametrize("arguments", [
+    ("--tokens",), ("--agents", "http://127.0.0.1:1", "--token-file"), ("--endpoints", "http://a", "--token-file"),
+])
+def test_a_file_that_is_not_there_is_named_with_its_option(run: Run, dump: Path, arguments: tuple[str, ...]):
+    done = run("console", "--cluster", dump, *arguments, "missing")
+    assert (done.exit, done.err) == (2, f"koord-policy: `{arguments[-1]} missing`: No such file or directory\n")
+
+
+def test_an_authority_that_is_not_there_is_refused(run: Run, dump: Path):
+    done = run("console", "--cluster", dump, "--endpoints", "http://a", "--ca", "missing")
+    assert (done.exit, done.err) == (
+        2, "koord-policy: the files of `--ca`, `--cert` and `--key` cannot be used: no such file or directory\n")
+
+
+def test_an_address_in_use_is_named(run: Run, dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "index.html").touch()
+    monkeypatch.setattr(console, "_static", lambda: Static(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("console", "--cluster", dump, "--bind", place)
+    assert (done.exit, done.err) == (
+        2, f"koord-policy: cannot listen on {place}: address already in use: name another address with `--bind`\n")
 
 
 def options(*arguments: object) -> Namespace:
