@@ -205,6 +205,14 @@ def test_a_node_shows_its_changes_at_a_time_and_their_files(browser, console):
         expect(page.get_by_role("heading", level=1)).to_contain_text("Node node-a")
 
 
+def test_a_recording_that_has_not_begun_is_said_to_be_empty(browser, tmp_path: Path):
+    now = nanoseconds("2026-11-02T09:00:00Z", "now")
+    state = ConsoleState(Cluster(), policies_of(Source("empty.yaml", "")), now=now, name="nothing")
+    with serving(state, Past(tmp_path, pause=0.05)) as url, watched(browser) as page:
+        complete(page, f"{url}/#/time")
+        expect(page.get_by_text("Nothing is recorded yet.")).to_be_visible()
+
+
 def test_a_recording_is_followed_and_names_that_are_markup_are_text(browser, tmp_path: Path):
     now = nanoseconds("2026-11-02T09:00:00Z", "now")
     live = Live(Registry.of(builtins(), generation=1))

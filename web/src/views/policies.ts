@@ -129,13 +129,13 @@ function ruleTable(policy: PolicyView, editor: Editor, audit: AuditView | null, 
     const found = rates?.rules.find((each) => each.rule === rule.name && each.point === rule.point);
     return found ? `${short(found.evaluations)}${found.errors ? ` (${t("errors", short(found.errors))})` : ""}` : "";
   };
-  return scroll(t("rules"), h("table", {}, h("thead", {}, h("tr", {},
+  return scroll(t("rules"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {},
     h("th", {}, t("point")), h("th", {}, t("name")), h("th", {}, t("expression")), h("th", {}, t("reads")),
     tallies.length ? h("th", { class: "number" }, t("tally")) : null,
     rates ? h("th", { class: "number" }, t("evaluatedIn", Math.round(rates.seconds / 60))) : null)),
   h("tbody", {}, policy.rules.map((rule) => h("tr", {}, h("td", {}, rule.point), h("td", {}, h("button", { class: "icon", type: "button",
-    onclick: () => editor.reveal(rule.line, rule.column) }, rule.name || t("line", rule.line))), h("td", {}, h("code", {}, rule.expression)),
-  h("td", {}, h("small", { class: "quiet mono" }, rule.reads.join(" "))),
+    onclick: () => editor.reveal(rule.line, rule.column) }, rule.name || t("line", rule.line))), h("td", { class: "reason" }, h("code", {}, rule.expression)),
+  h("td", { class: "name" }, h("small", { class: "quiet mono" }, rule.reads.join(" "))),
   tallies.length ? h("td", { class: "number" }, tally(rule)) : null, rates ? h("td", { class: "number" }, rate(rule)) : null)))));
 }
 

@@ -76,6 +76,7 @@ export async function timeView(page: Page): Promise<void> {
     };
     chart.show(data, range ?? limits(), limits(), at);
     faults.replaceChildren(
+      !view.complete || view.segments ? "" : h("p", { class: "warn", role: "status" }, t("nothingRecorded")),
       view.complete ? "" : h("p", { class: "quiet", role: "status" }, t("readingSegments", view.segmentsRead, view.segments)),
       ...view.gaps.map((each) => h("p", { class: "warn" }, t("gapFrom", shown(each.start), shown(each.end), each.reason))),
       ...view.notes.map((each) => h("p", { class: "warn" }, each)));
