@@ -22,7 +22,6 @@ NODE: Final = "node"
 RESOURCES: Final = ("cpu", "memory")
 _NO_CLASS: Final = "none"
 _EVICT: Final = "evict"
-_NANOSECONDS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""ReplayJobs of the console's flight recording under other policies: one at a time, with a deadline and progress."""
+"""Replays of the console's flight recording under other policies: one at a time, with a deadline and progress."""
 
 from __future__ import annotations
 

@@ -19,11 +19,10 @@ from koordpolicy.engine.console.state import ConsoleState, settings_for
 from koordpolicy.engine.console.view_thread import ViewThread
 from koordpolicy.engine.documents import files_of, load, read_file
 from koordpolicy.engine.source import PolicyError, Problem
+from tests.waiting import PATIENCE_S
 
 from ..client.object_server import ObjectServer
 from .conftest import HOT, NOW, OBJECTS, node, pod
-
-PATIENCE_S = 60
 
 
 class Changes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from threading import Semaphore
 
@@ -20,6 +19,7 @@ from koordpolicy.engine.console.state import UnknownNameError
 from koordpolicy.engine.documents import load, read_file
 from koordpolicy.engine.framework.registry import Registry
 from koordpolicy.engine.serving.listeners import ListenerThread
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 RECORDING = ROOT / "examples" / "18-node-agent" / "metrics.jsonl"
@@ -99,12 +99,10 @@ def test_recordings_are_read_in_the_background_and_again_once_they_have_grown(tm
     times = NodeTimes([tmp_path], (), Caller, pause=0.01)
     times.start(lambda: registry)
     try:
-        while not times.view("", *ALL).complete:
-            time.sleep(0.01)
+        until(lambda: times.view("", *ALL).complete)
         assert len(times.view("", *ALL).times) < 13
         path.write_text(text, encoding="utf-8")
-        while len(times.view("", *ALL).times) < 13:
-            time.sleep(0.01)
+        until(lambda: len(times.view("", *ALL).times) == 13)
         path.unlink()
     finally:
         times.close()

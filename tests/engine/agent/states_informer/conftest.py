@@ -28,13 +28,6 @@ def merged(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"resourceUsedThresholdWithBE": {"enable": False}, **copy.deepcopy(dict(spec))}
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come about"
-        time.sleep(0.005)
-
-
 def node(**status: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node", "labels": {"zone": "a"}}, "status": {
         "addresses": [{"type": "Hostname", "address": "node"}, {"type": "InternalIP", "address": "127.0.0.1"}],

@@ -12,8 +12,9 @@ from koordpolicy.engine.agent.states_informer.node_metric_reporter import NodeMe
 from koordpolicy.engine.agent.states_informer.states_informer import StatesInformer
 from koordpolicy.engine.client.writes import ClusterWriter, WriteResult
 from tests.engine.client.object_server import ObjectServer
+from tests.waiting import until
 
-from .conftest import informed, node, of_kind, until
+from .conftest import informed, node, of_kind
 from .fake_kubelet import FakeKubelet, pod, pod_list
 
 POLICY = {"metricCollectPolicy": {"reportIntervalSeconds": 1, "nodeAggregatePolicy": {"durations": ["5m"]}}}

@@ -17,8 +17,9 @@ from koordpolicy.engine.agent.states_informer.states_informer import StatesInfor
 from koordpolicy.engine.client.writes import ClusterWriter, WriteResult
 from koordpolicy.engine.framework.qos import Host, Processor
 from tests.engine.client.object_server import ObjectServer
+from tests.waiting import until
 
-from .conftest import informed, node, of_kind, until
+from .conftest import informed, node, of_kind
 from .fake_kubelet import FakeKubelet, pod, pod_list
 
 HOST = Host(processors=tuple(Processor(cpu, cpu, 0, 0) for cpu in range(4)))

@@ -17,8 +17,9 @@ from koordpolicy.engine.agent.states_informer.states_informer import StatesInfor
 from koordpolicy.engine.cluster.kinds import field_paths
 from koordpolicy.engine.framework.states import States, StateType
 from tests.engine.client.object_server import ObjectServer
+from tests.waiting import until
 
-from .conftest import Clock, informed, node, of_kind, until
+from .conftest import Clock, informed, node, of_kind
 from .fake_kubelet import FakeKubelet, pod, pod_list, text
 
 

@@ -20,6 +20,7 @@ from koordpolicy.engine.cluster.objects.pods import PodInfo
 from koordpolicy.engine.framework.handle import StalePodError
 from koordpolicy.engine.scheduler.live.client import LiveClient
 from koordpolicy.testing import FakeClock, pod
+from tests.waiting import until
 
 POD = PodInfo.of(pod("a", schedulerName="koord-policy"))
 PATH = "/api/v1/namespaces/default/pods/a"
@@ -89,13 +90,6 @@ def lost():
 
 def on(node, uid=POD.uid):
     return {"metadata": {"uid": uid}, "spec": {"nodeName": node}}
-
-
-def until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 BOUND = [("a", "Scheduled", "Successfully assigned default/a to one")]
