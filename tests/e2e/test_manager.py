@@ -364,6 +364,8 @@ def test_l62_a_quota_with_pods_is_not_deleted(admin: AdminClient, namespace: str
 
 def test_a_manager_that_loses_its_lease_ends(admin: AdminClient, kubeconfig: Path, tmp_path: Path):
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/koord-policy-manager"
+    if find(admin, path) is not None:
+        admin.delete(path)  # of an earlier process, whose identity is another one
     with ManagerProcess(kubeconfig, tmp_path, leader_elect=True) as process:
         until(lambda: (find(admin, path) or {}).get("spec", {}).get("holderIdentity"))
         admin.merge(path, {"spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}})
