@@ -147,6 +147,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
     past = _past(options)
     node_times = _node_times(options)
     changes = _changes(options, guard)
+    monitor = _monitor(options)
     sources = sources_of(options, builtins, past)
     static = _static()
     start_server_logs(options.log_format)
@@ -156,7 +157,7 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
     vetter = Vetter()
     server = ConsoleServer(sources.state, guard, static, vetter=vetter, seconds=options.view_timeout, past=past,
-                           replay_seconds=options.replay_timeout, node_times=node_times, monitor=_monitor(options),
+                           replay_seconds=options.replay_timeout, node_times=node_times, monitor=monitor,
                            more=() if changes is None else (changes,))
     following = sources.follow(server.views, vetter)
     try:
