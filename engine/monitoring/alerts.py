@@ -20,13 +20,14 @@ from koordpolicy.engine.scheduler.observe import metric_table as table
 from koordpolicy.engine.serving.client_metrics import LIMITER_SECONDS
 from koordpolicy.engine.serving.instruments import MetricSpec, MetricType
 
-from .exposition import Exposition, Labels, increase, quantile
+from .exposition import Exposition, Labels, growth, quantile, upper_bound
 
 INSTANCE: Final = "instance"
 """The label with the address of a server."""
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {"==": operator.eq, ">": operator.gt}
 _WINDOWS: Final = {300: "5m", 600: "10m", 3600: "1h"}
-_LONGEST_STEP_S: Final = 60.0
+STEP_S: Final = 60.0
+"""The time between two readings of a server that are stored."""
 
 
 class Figure(enum.Enum):
@@ -169,6 +170,11 @@ class Reading:
     metrics: Exposition
 
 
+def of_window(readings: Sequence[Reading], now: float, seconds: float) -> list[Reading]:
+    """Return the readings of the last seconds; half a step more, as a reading may be late."""
+    return [each for each in readings if each.at >= now - seconds - STEP_S / 2]
+
+
 @dataclass(frozen=True, slots=True)
 class RaisedAlert:
     """An alert whose condition holds, for some labels."""
@@ -243,12 +249,8 @@ def _values(
             histograms: dict[Labels, dict[float, float]] = {}
             for key, amount in _sums(((_grouped(labels, ("le", *condition.by)), amount)
                                       for labels, amount in _grown(condition, now, servers))):
-                known = dict(key)
-                buckets = histograms.setdefault(_grouped(key, condition.by), {})
-                try:
-                    buckets[float(known["le"])] = amount
-                except (KeyError, ValueError):
-                    continue
+                if (bound := upper_bound(key)) is not None:
+                    histograms.setdefault(_grouped(key, condition.by), {})[bound] = amount
             for labels, buckets in histograms.items():
                 if (found := quantile(buckets, 0.99)) is not None:
                     yield labels, found
@@ -273,13 +275,10 @@ def _grown(
 ) -> Iterator[tuple[Labels, float]]:
     """Yield the increases of the series in the window."""
     for endpoint, readings in servers.items():
-        begin = now - condition.window_s - _LONGEST_STEP_S / 2
-        window = [each.metrics.of(condition.sample) for each in readings if each.at >= begin]
-        for labels in window[-1] if window else ():
+        window = [each.metrics for each in of_window(readings, now, condition.window_s)]
+        for labels, amount in growth(window, condition.sample):
             if _chosen(labels, condition):
-                # A series that was not there before begins at 0, as a counter with labels has none until it counts.
-                amounts = [series.get(labels, 0.0) for series in window]
-                yield _placed(labels, endpoint), increase(amounts)
+                yield _placed(labels, endpoint), amount
 
 
 def _chosen(labels: Labels, condition: AlertTerm) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -90,6 +90,24 @@ def increase(amounts: Collection[float]) -> float:
             total += amount
         before = amount
     return total
+
+
+def growth(readings: Sequence[Exposition], name: str) -> Iterator[tuple[Labels, float]]:
+    """Yield by how much each series of a counter that the last reading has grew over the readings.
+
+    One that was not there before begins at 0, as a counter with labels has none until it counts.
+    """
+    over_time = [each.of(name) for each in readings]
+    for labels in over_time[-1] if over_time else ():
+        yield labels, increase([series.get(labels, 0.0) for series in over_time])
+
+
+def upper_bound(labels: Labels) -> float | None:
+    """Return the upper bound of a histogram's bucket; None if its labels name none."""
+    try:
+        return float(dict(labels)["le"])
+    except (KeyError, ValueError):
+        return None
 
 
 def quantile(buckets: Mapping[float, float], share: float) -> float | None:

@@ -24,8 +24,8 @@ from koordpolicy.engine.serving.client_metrics import REQUESTS
 from koordpolicy.engine.serving.daemons import Daemons
 
 from .addresses import RESOLVED, UnresolvedError, addresses_of
-from .alerts import READ, AlertBook, RaisedAlert, Reading
-from .exposition import Exposition, Labels, increase, quantile, read_exposition
+from .alerts import READ, STEP_S, AlertBook, RaisedAlert, Reading, of_window
+from .exposition import Exposition, growth, increase, quantile, read_exposition, upper_bound
 
 INTERVAL_S: Final = 5.0
 """The default of the seconds between two rounds."""
@@ -39,7 +39,6 @@ _THREADS: Final = 16
 _LONGEST_PAUSE_S: Final = 60.0
 _RESOLVE_S: Final = 30.0
 _POINTS: Final = 180
-_STEP_S: Final = 60.0
 _STEPS: Final = 61
 """Readings of one minute's distance: those of the last hour."""
 _MINUTES: Final = 5
@@ -282,9 +281,9 @@ class ServerMonitor:
         hour = self._hours.setdefault(endpoint, deque(maxlen=_STEPS + 1))
         reading = Reading(state.heard, Exposition({
             name: series for name, series in state.metrics.series.items() if name in _OVER_TIME}))
-        while hour and now - hour[0].at > _STEP_S * _STEPS:
+        while hour and now - hour[0].at > STEP_S * _STEPS:
             hour.popleft()
-        if len(hour) > 1 and hour[-1].at - hour[-2].at < _STEP_S:
+        if len(hour) > 1 and hour[-1].at - hour[-2].at < STEP_S:
             hour[-1] = reading
         elif not hour or hour[-1].at != reading.at:
             hour.append(reading)
@@ -341,11 +340,9 @@ def point_of(at: float, servers: Sequence[tuple[ServerState, ServerState]]) -> F
         for name in _DECISION_SECONDS:
             seconds += _grown(before, after, f"{name}_sum") or 0.0
             count += _grown(before, after, f"{name}_count") or 0.0
-            for labels, amount in after.metrics.of(f"{name}_bucket").items():
-                found = increase((before.metrics.of(f"{name}_bucket").get(labels, 0.0), amount))
-                bound_of = _bound(labels)
-                if bound_of is not None:
-                    buckets[bound_of] = buckets.get(bound_of, 0.0) + found
+            for labels, amount in growth((before.metrics, after.metrics), f"{name}_bucket"):
+                if (limit := upper_bound(labels)) is not None:
+                    buckets[limit] = buckets.get(limit, 0.0) + amount
     return FigurePoint(
         at, sum(bound) if bound else None, sum(waiting) if waiting else None, seconds / count if count else None,
         quantile(buckets, 0.99), sum(evicted) if evicted else None)
@@ -359,16 +356,15 @@ def rules_of(now: float, hours: Mapping[str, Sequence[Reading]]) -> tuple[tuple[
         if len(readings) < 2:
             continue
         longest = max(longest, readings[-1].at - readings[0].at)
-        recent = [each for each in readings if each.at >= now - _MINUTES * 60 - _STEP_S / 2]
+        recent = of_window(readings, now, _MINUTES * 60)
         span = recent[-1].at - recent[0].at if recent else 0.0
         for place, (name, chosen) in enumerate(((_EVALUATIONS, readings), (_ERRORS, readings),
                                                 (_EVALUATIONS, recent))):
-            for labels in readings[-1].metrics.of(name):
-                amounts = [each.metrics.of(name).get(labels, 0.0) for each in chosen]
+            for labels, amount in growth([each.metrics for each in chosen], name):
                 known = dict(labels)
                 row = totals.setdefault((known.get("plugin", ""), known.get("point", ""), known.get("rule", "")),
                                         [0.0, 0.0, 0.0])
-                row[place] += increase(amounts) / (span or 1.0) if place == 2 else increase(amounts)
+                row[place] += amount / (span or 1.0) if place == 2 else amount
     uses = [EvaluationCounts(*key, *row) for key, row in totals.items()]
     return tuple(sorted(uses, key=lambda each: (-each.evaluations, each.plugin, each.point, each.rule))), longest
 
@@ -378,13 +374,6 @@ def _grown(before: ServerState, after: ServerState, name: str, **labels: str) ->
     if not after.metrics.of(name):
         return None
     return increase((before.metrics.total(name, **labels) or 0.0, after.metrics.total(name, **labels) or 0.0))
-
-
-def _bound(labels: Labels) -> float | None:
-    try:
-        return float(dict(labels)["le"])
-    except (KeyError, ValueError):
-        return None
 
 
 def _started(status: Mapping[str, Any], metrics: Exposition) -> float | None:
