@@ -6,7 +6,7 @@ checkpoint before the moment. Checkpoints stay in memory, within bounds; they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,7 @@ _SPACING: Final = 20_000
 _MOST_ENTRIES: Final = 1_000_000
 """The number of references to objects in all checkpoints together, about 100 bytes each."""
 _MOST_SEGMENTS: Final = 24
-"""The number of earlier segments in which the decision about a pod is looked for."""
+"""The number of segments, latest first, in which a state or the decision about a pod is looked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,19 +55,7 @@ class Moments:
         Raises:
             PolicyError: nothing is recorded of that time: it is before the recording, or its segments are not usable.
         """
-        segments = segments_in(self._directory)
-        name = name_of(time)
-        faults = []
-        for path in reversed([path for path in segments if path.name <= name]):
-            state, fault = self._in_segment(path, time, poll)
-            if state is not None:
-                return state
-            faults.append(f"`{path.name}`: {fault or 'it ends before all objects were written'}")
-            if len(faults) == _MOST_SEGMENTS:
-                break
-        why = "; ".join(faults) or (f"its first segment is `{segments[0].name}`" if segments else "it is empty")
-        raise PolicyError([Problem(f"nothing is recorded of this time: {why}", help="choose another time",
-                                   code="recording")])
+        return next(self._backwards(time, poll))
 
     def decision_about(
         self, key: str, time: int, poll: Callable[[], None] = lambda: None, uid: str = "",
@@ -76,18 +64,29 @@ class Moments:
 
         With `uid` only that pod of the name counts. Raises what `at` raises.
         """
-        state = self.at(time, poll)
-        earlier = [path for path in segments_in(self._directory) if path.name <= name_of(time)]
-        for path in [None, *reversed(earlier[-_MOST_SEGMENTS:-1])]:
-            if path is not None:
-                found, _ = self._in_segment(path, time, poll)
-                if found is None:
-                    continue
-                state = found
+        for state in self._backwards(time, poll):
             decided = state.decided.get(key)
             if decided is not None and (not uid or decided.uid == uid):
                 return decided
         return None
+
+    def _backwards(self, time: int, poll: Callable[[], None]) -> Iterator[RecordedState]:
+        """Yield the recorded cluster at a time, then at the ends of the segments before; raise what `at` raises."""
+        segments = segments_in(self._directory)
+        name = name_of(time)
+        faults = []
+        usable = False
+        for path in reversed([path for path in segments if path.name <= name][-_MOST_SEGMENTS:]):
+            state, fault = self._in_segment(path, time, poll)
+            if state is not None:
+                usable = True
+                yield state
+            else:
+                faults.append(f"`{path.name}`: {fault or 'it ends before all objects were written'}")
+        if not usable:
+            why = "; ".join(faults) or (f"its first segment is `{segments[0].name}`" if segments else "it is empty")
+            raise PolicyError([Problem(f"nothing is recorded of this time: {why}", help="choose another time",
+                                       code="recording")])
 
     def _in_segment(self, path: Path, time: int, poll: Callable[[], None]) -> tuple[RecordedState | None, str]:
         known = self._checkpoints.pop(path, [])
