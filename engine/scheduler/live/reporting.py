@@ -36,15 +36,14 @@ class AttemptReporter:
         """`reasons` remember why pods wait; events about pods without a node end with their address of `links`."""
         self._client = client
         self._links = links or ConsoleLinks()
-        self._reasons = reasons
+        self._reasons = reasons or WaitReasons()
         self._faults = RepeatedFaults()
 
     def observe(self, attempt: Attempt) -> None:
         """Report an attempt that has ended."""
         verdict = attempt.verdict
         if verdict.node is not None:
-            if self._reasons is not None:
-                self._reasons.placed(verdict.pod)
+            self._reasons.placed(verdict.pod)
             if is_reserve_pod(verdict.pod):
                 note = f"Successfully assigned {reservation_of(verdict.pod)} to {verdict.node}"
                 self._record(verdict.pod, "Normal", "Scheduled", note, action="Binding")
@@ -52,8 +51,7 @@ class AttemptReporter:
                 self._warn(verdict)
         elif attempt.pod is not None:
             message = verdict.message()
-            if self._reasons is not None:
-                self._reasons.failed(attempt.pod, verdict, message)
+            self._reasons.failed(attempt.pod, verdict, message)
             if is_reserve_pod(attempt.pod):
                 self._record(attempt.pod, "Warning", "FailedScheduling", message)
             else:
