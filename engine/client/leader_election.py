@@ -38,8 +38,9 @@ _JITTER: Final = 1.2
 _SHORTEST_TIMEOUT_S: Final = 1.0
 _TOLERANCE_S: Final = 20.0
 """Seconds after the end of its Lease at which a leader is not healthy, as in kube-scheduler."""
-_FAILURES: Final = (ApiError, ConnectionFailed, PolicyError, TimeoutError, ValueError, TypeError, RecursionError)
-"""Of a request, and of an answer that is no Lease."""
+LEASE_FAILURES: Final = (
+    ApiError, ConnectionFailed, PolicyError, TimeoutError, ValueError, TypeError, RecursionError)
+"""Of `request_lease`: of the request, or of an answer that is no Lease."""
 
 
 class Ended(enum.Enum):
@@ -117,6 +118,23 @@ def renewal_fault(lease: LeaseSettings | None, leadership: Leadership, now: floa
         return ""
     late = now - leadership.renewed_at - lease.lease_s
     return f"failed election to renew leadership on lease {lease.name} for {late:.0f} s" if late > _TOLERANCE_S else ""
+
+
+async def request_lease(
+    transport: Transport, settings: LeaseSettings, method: str, path: str, body: bytes | None = None,
+) -> dict[str, Any]:
+    """Send a request about a Lease, and return the Lease of the answer; raises one of `LEASE_FAILURES`."""
+    # No retries within a request: they would sleep as long as the server says, past the deadline.
+    answer = json.loads(await transport.request(method, path, body=body, timeout=settings.request_s, retries=0))
+    if not isinstance(answer, dict) or not isinstance(answer.get("spec", {}), dict):
+        raise ValueError("the server's answer is no Lease")  # noqa: TRY004 - as for what is no JSON
+    return answer
+
+
+def lease_seconds(spec: Mapping[str, Any], default: float) -> float:
+    """Return how long a Lease lasts after a renewal; `default` stands for a duration that is missing."""
+    duration = spec.get("leaseDurationSeconds")
+    return float(duration) if isinstance(duration, int) and duration > 0 else default
 
 
 class LeaderElector:
@@ -220,7 +238,7 @@ class LeaderElector:
         try:
             async with asyncio.timeout(limit):
                 held = await (self._put_renewal() if self.state.leading else self._read_and_put())
-        except _FAILURES as error:
+        except LEASE_FAILURES as error:
             self._failed(error)
             return False
         self.state = replace(self.state, fault="")
@@ -253,8 +271,7 @@ class LeaderElector:
         """Return True if the Lease is this process's, nobody's, or has not changed for its duration."""
         spec = self._spec()
         holder = spec.get("holderIdentity") or ""
-        duration = spec.get("leaseDurationSeconds")
-        seconds = float(duration) if isinstance(duration, int) and duration > 0 else self.settings.lease_s
+        seconds = lease_seconds(spec, self.settings.lease_s)
         return holder in {"", self.settings.identity} or self._clock() >= self._observed_at + seconds
 
     def _renewed(self) -> dict[str, Any]:
@@ -293,19 +310,14 @@ class LeaderElector:
                 released = {**(self._lease or {}), "spec": {
                     **spec, "holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now}}
                 self._observe(await self._request("PUT", self._path, json.dumps(released).encode()))
-        except _FAILURES as error:
+        except LEASE_FAILURES as error:
             self._failed(error)
         else:
             _LOG.info("%s released the Lease %s/%s", self.settings.identity, self.settings.namespace,
                       self.settings.name)
 
     async def _request(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        # No retries within a request: they would sleep as long as the server says, past the deadline.
-        answer = json.loads(await self._transport.request(
-            method, path, body=body, timeout=self.settings.request_s, retries=0))
-        if not isinstance(answer, dict) or not isinstance(answer.get("spec", {}), dict):
-            raise ValueError("the server's answer is no Lease")  # noqa: TRY004 - as for what is no JSON
-        return answer
+        return await request_lease(self._transport, self.settings, method, path, body)
 
     def _spec(self) -> dict[str, Any]:
         return (self._lease or {}).get("spec") or {}

@@ -7,7 +7,6 @@ others see that from the Leases.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .connection import Connection
-from .leader_election import LEASES, LeaderElector, LeaseSettings
+from .leader_election import LEASE_FAILURES, LEASES, LeaderElector, LeaseSettings, lease_seconds, request_lease
 from .lease_thread import LeaseThread
-from .transport import ApiError, ConnectionFailed, Transport
+from .transport import ApiError, Transport
 
 _LOG: Final = logging.getLogger(__name__)
-_FAILURES: Final = (ApiError, ConnectionFailed, TimeoutError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +43,10 @@ class SlotView:
         missing.
         """
         spec = (lease or {}).get("spec") or {}
-        duration = spec.get("leaseDurationSeconds")
         holder, renew_time = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
         if (holder, renew_time) == (self.holder, self.renew_time):
             return self
-        seconds = float(duration) if isinstance(duration, int) and duration > 0 else longest_s
-        return SlotView(holder, renew_time, seconds, now, lease or {})
+        return SlotView(holder, renew_time, lease_seconds(spec, longest_s), now, lease or {})
 
 
 class SlotKeeper:
@@ -119,7 +115,7 @@ class SlotKeeper:
         fault = ""
         for slot, lease in zip(self._slots, found, strict=True):
             if isinstance(lease, BaseException):
-                if not isinstance(lease, _FAILURES):
+                if not isinstance(lease, LEASE_FAILURES):
                     raise lease
                 fault = str(lease) or type(lease).__name__
             else:
@@ -130,15 +126,11 @@ class SlotKeeper:
 
     async def _read(self, slot: LeaseSettings) -> Mapping[str, Any] | None:
         try:
-            lease = json.loads(await self._transport.request(
-                "GET", LEASES.path(slot.namespace, slot.name), timeout=slot.request_s, retries=0))
+            return await request_lease(self._transport, slot, "GET", LEASES.path(slot.namespace, slot.name))
         except ApiError as error:
             if error.code == 404:
                 return None
             raise
-        if not isinstance(lease, dict):
-            raise ValueError("the server's answer is no Lease")  # noqa: TRY004 - as for what is no JSON
-        return lease
 
     async def _choose(self) -> None:
         """Begin to acquire a slot that is free, unless one is held; leave one that another process got first."""

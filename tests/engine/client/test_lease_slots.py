@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
+
 from koordpolicy.engine.client.leader_election import LeaseSettings
 from koordpolicy.engine.client.lease_slots import SlotKeeper, SlotView
 from koordpolicy.engine.client.transport import ApiError, Status, Transport
+from koordpolicy.engine.source import PolicyError, Problem
 
 
 @dataclass
@@ -23,11 +26,17 @@ class Leases:
     versions: dict[str, int] = field(default_factory=dict)
     code: int = 0
     """Of the answers to all requests from now on, if it is not 0."""
+    fault: Exception | None = None
+    """Of all requests from now on."""
+    spec: object = None
+    """In place of those of all Leases that are read, if it is not None."""
 
     async def request(self, method: str, path: str, *, body: bytes | None = None, **_: object) -> bytes:
         await asyncio.sleep(0)
         if self.code:
             raise ApiError(self.code, Status(message="no"))
+        if self.fault is not None:
+            raise self.fault
         given = json.loads(body) if body else {}
         name = given["metadata"]["name"] if given else path.rpartition("/")[2]
         if method == "POST" and name in self.specs:
@@ -38,8 +47,9 @@ class Leases:
             raise ApiError(409, Status(message="the object has been modified"))
         if given:
             self.versions[name], self.specs[name] = self.versions.get(name, 0) + 1, given["spec"]
+        spec = self.specs[name] if self.spec is None else self.spec
         return json.dumps({"metadata": {"name": name, "resourceVersion": str(self.versions[name])},
-                           "spec": self.specs[name]}).encode()
+                           "spec": spec}).encode()
 
     def held(self, name: str, holder: str) -> None:
         """A Lease of a process that is gone."""
@@ -162,6 +172,26 @@ def test_a_process_that_cannot_renew_its_slot_does_not_hold_it():
         assert (keeper.slot, keeper.holders()) == ("", ())
         world.leases.code = 0
         await world.passes(10)
+        assert keeper.slot == "slot-0"
+
+    play(scene, slots=1)
+
+
+@pytest.mark.parametrize("failing", [
+    {"fault": PolicyError([Problem("the plugin for credentials failed")])}, {"fault": RecursionError()},
+    {"spec": ["no", "object"]},
+], ids=["no-credentials", "too-deep", "no-lease"])
+def test_a_process_takes_a_slot_again_after_a_request_failed_in_any_way(failing: dict[str, Any]):
+    async def scene(world: World) -> None:
+        keeper = world.start("a")
+        await world.passes(5)
+        for name, value in failing.items():
+            setattr(world.leases, name, value)
+        await world.passes(30)
+        assert keeper.slot == ""
+        for name in failing:
+            setattr(world.leases, name, None)
+        await world.passes(20)
         assert keeper.slot == "slot-0"
 
     play(scene, slots=1)
