@@ -41,7 +41,7 @@ CORE_EVENTS: Final = ApiResource("Event", "", "v1", "events")
 _BUFFER: Final = 1000
 _AT_ONCE: Final = 16
 """Events that are written at the same time: one after the other, a scheduler makes more than are written."""
-NOTE_BYTES: Final = 1024
+_NOTE_BYTES: Final = 1024
 _CUT: Final = b" ..."
 _FIELD: Final = 128
 _NAME: Final = 253
@@ -392,7 +392,7 @@ def cut_note(note: str, ending: str = "") -> str:
 
     What is before the ending is cut if it is too long, at a character, with dots behind.
     """
-    encoded, most = note.encode("utf-8", "replace"), NOTE_BYTES - len(ending.encode())
+    encoded, most = note.encode("utf-8", "replace"), _NOTE_BYTES - len(ending.encode())
     if len(encoded) <= most:
         return encoded.decode() + ending
     return encoded[:max(0, most - len(_CUT))].decode("utf-8", "ignore") + _CUT.decode() + ending
