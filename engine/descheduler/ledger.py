@@ -30,10 +30,6 @@ LEDGER: Final = "ledger"
 """The name of the ledger among what stops evictions."""
 
 
-class LedgerChangedError(Exception):
-    """Somebody else changed the ledger since it was read."""
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """An eviction that a replica reserved, or made."""
@@ -161,7 +157,8 @@ class LedgerStore(Protocol):
         """Replace the ledger of that version.
 
         Raises:
-            LedgerChangedError: it has another version, maybe since an earlier attempt of this write succeeded.
+            StoreChangedError (an `OSError`): it has another version, maybe since an earlier attempt of this write
+                succeeded.
             OSError: it cannot be written, or it is not known whether it was.
         """
         ...
@@ -262,7 +259,7 @@ class CycleLedger:
         """Write a ledger with the outcomes so far; return why it failed, and then it is read before the next write."""
         try:
             self._stored = self._store.save(ledger.settled(self._identity, self._outcomes), version)
-        except (LedgerChangedError, OSError) as error:
+        except OSError as error:
             self._stored = None
             return str(error) or type(error).__name__
         self._outcomes = {}

@@ -11,16 +11,14 @@ from typing import Any, Final, TypeVar
 from koordpolicy.engine.client.io_thread import Submitter
 from koordpolicy.engine.client.resources import ApiResource, ObjectReference
 from koordpolicy.engine.client.transport import ApiError, ConnectionFailed, Transport
-from koordpolicy.engine.client.writes import ClusterWriter, WriteResult, WriteStatus
+from koordpolicy.engine.client.writes import ClusterWriter, WriteStatus
 from koordpolicy.engine.source import PolicyError
+
+from ..proof.store import StoreChangedError
 
 CONFIG_MAPS: Final = ApiResource("ConfigMap", "", "v1", "configmaps")
 _NOT_FOUND: Final = 404
 T = TypeVar("T")
-
-
-class ConfigMapChangedError(Exception):
-    """Somebody else changed, created or deleted the ConfigMap since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class ConfigMapKey:
         """Replace the text in the ConfigMap of this version, with an empty one create it; other keys stay.
 
         Raises:
-            ConfigMapChangedError: it has another version, or there is one already, or none any more.
+            StoreChangedError: it has another version, or there is one already, or none any more.
             OSError: it was refused, or has no answer: then it may have been written.
         """
         reference, body = self._reference, {"data": {self._key: text}}
@@ -79,10 +77,10 @@ class ConfigMapKey:
             result = self._result(self._writer.create(
                 CONFIG_MAPS, {"metadata": metadata, **body}, namespace=reference.namespace))
         if result.status is WriteStatus.CONFLICT or (version and result.status is WriteStatus.GONE):
-            raise ConfigMapChangedError(f"the ConfigMap {self.name} was changed meanwhile")
+            raise StoreChangedError(f"the ConfigMap {self.name} was changed meanwhile")
         if not result.done:
             raise OSError(f"{result.status.value}: {result.message}")
-        return self._text(_answer(result))
+        return self._text(result.answer or b"{}")
 
     def _text(self, content: bytes) -> ConfigMapText:
         try:
@@ -103,7 +101,3 @@ class ConfigMapKey:
         except FutureTimeoutError:
             future.cancel()
             raise OSError(f"the API server has not answered within {self._request_s:g} s") from None
-
-
-def _answer(result: WriteResult) -> bytes:
-    return result.answer or b"{}"

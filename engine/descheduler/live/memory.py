@@ -9,7 +9,7 @@ from koordpolicy.engine.source import PolicyError
 
 from ..proof.memory import UselessEvictionMemory
 from ..proof.store import MemoryStore, StoreChangedError, decoded, encoded
-from .config_map import ConfigMapChangedError, ConfigMapKey
+from .config_map import ConfigMapKey
 
 _LOG: Final = logging.getLogger(__name__)
 _TRIES: Final = 5
@@ -35,10 +35,7 @@ class ConfigMapMemoryStore:
 
     def save(self, memory: UselessEvictionMemory) -> None:
         """Write the memory, if the ConfigMap is as it was read or written last; other keys of it stay."""
-        try:
-            self._version = self._config_map.write(encoded(memory).decode(), self._version).version
-        except ConfigMapChangedError as error:
-            raise StoreChangedError(str(error)) from None
+        self._version = self._config_map.write(encoded(memory).decode(), self._version).version
 
 
 class CycleMemory:

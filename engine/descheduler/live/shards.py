@@ -14,17 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..framework import CyclePart
-from ..ledger import (
-    CycleLedger,
-    Ledger,
-    LedgerChangedError,
-    LedgerStore,
-    StoredLedger,
-    encoded,
-    ledger_of,
-    owner_of,
-)
-from .config_map import ConfigMapChangedError, ConfigMapKey
+from ..ledger import CycleLedger, Ledger, LedgerStore, StoredLedger, encoded, ledger_of, owner_of
+from ..proof.store import StoreChangedError
+from .config_map import ConfigMapKey
 
 _LOG: Final = logging.getLogger(__name__)
 _SECOND: Final = 1_000_000_000
@@ -57,10 +49,7 @@ class ConfigMapLedgerStore:
 
     def save(self, ledger: Ledger, version: str) -> StoredLedger:
         """Replace the ledger of that version."""
-        try:
-            return StoredLedger(ledger, self._config_map.write(encoded(ledger), version).version)
-        except ConfigMapChangedError as error:
-            raise LedgerChangedError(str(error)) from None
+        return StoredLedger(ledger, self._config_map.write(encoded(ledger), version).version)
 
 
 class PartKind(enum.Enum):
@@ -157,7 +146,7 @@ class ShardedCycles:
         self._next_look = now + _LOOK
         try:
             stored = self._look(leads=leads, interval=interval)
-        except LedgerChangedError:
+        except StoreChangedError:
             return None  # a member wrote at the same time: the next look tries it again
         except OSError as error:
             self._failed(str(error))

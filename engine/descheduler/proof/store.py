@@ -19,7 +19,7 @@ LARGEST: Final = 1_000_000
 
 
 class StoreChangedError(OSError):
-    """Another process changed the store since it was read: read it again."""
+    """Another process changed what is stored, or created or deleted it, since it was read: read it again."""
 
 
 class MemoryStore(Protocol):

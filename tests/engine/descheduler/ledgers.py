@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from koordpolicy.engine.descheduler.ledger import Ledger, LedgerChangedError, StoredLedger, encoded, ledger_of
+from koordpolicy.engine.descheduler.ledger import Ledger, StoredLedger, encoded, ledger_of
+from koordpolicy.engine.descheduler.proof.store import StoreChangedError
 
 from .conftest import NOW
 
@@ -24,7 +25,7 @@ class Store:
         fault, carried_out = self.faults.pop(0) if self.faults else (None, True)
         if carried_out:
             if version != str(self.version):
-                raise LedgerChangedError("the ConfigMap was changed")
+                raise StoreChangedError("the ConfigMap was changed")
             self.text, self.version = encoded(ledger), self.version + 1
         if fault is not None:
             raise fault

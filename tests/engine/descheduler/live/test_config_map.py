@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.descheduler.live.config_map import ConfigMapChangedError, ConfigMapText
+from koordpolicy.engine.descheduler.live.config_map import ConfigMapText
+from koordpolicy.engine.descheduler.proof.store import StoreChangedError
 
 from .config_maps import PATH, ConfigMaps
 
@@ -23,13 +24,13 @@ def test_what_somebody_else_wrote_is_not_overwritten():
     server = ConfigMaps()
     key, other = server.key("text"), server.key("text")
     version = key.write("one", "").version
-    with pytest.raises(ConfigMapChangedError, match="n/m"):
+    with pytest.raises(StoreChangedError, match="n/m"):
         other.write("two", "")
     other.write("two", version)
-    with pytest.raises(ConfigMapChangedError, match="n/m"):
+    with pytest.raises(StoreChangedError, match="n/m"):
         key.write("three", version)
     del server.objects[PATH]
-    with pytest.raises(ConfigMapChangedError, match="n/m"):
+    with pytest.raises(StoreChangedError, match="n/m"):
         key.write("three", "2")
 
 
