@@ -26,16 +26,12 @@ _SWEEP: Final = 60 * SECOND
 """The interval at which descriptors of files that are not read any more are closed."""
 
 
-OPTIONAL: Final[Mapping[str, tuple[str, str]]] = {
-    "psi": ("psi", "PSICollector"), "coldmemoryresource": ("cold_memory", "ColdPageCollector"),
-    "resctrl": ("resctrl", "ResctrlCollector"), "nodestorageinfo": ("storage", "BlkIOReconcile"),
-    "pagecache": ("page_cache", ""), "devices": ("devices", "Accelerators"),
+OPTIONAL: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "psi": ("psi", ("PSICollector",)), "coldmemoryresource": ("cold_memory", ("ColdPageCollector",)),
+    "resctrl": ("resctrl", ("ResctrlCollector",)), "nodestorageinfo": ("storage", ("BlkIOReconcile",)),
+    "pagecache": ("page_cache", ()), "devices": ("devices", ("Accelerators", "RDMADevices")),
 }
-"""The collectors that are off by default, with their setting and koordlet's feature gate."""
-
-
-_RDMA_DEVICES: Final = "RDMADevices"
-"""The other gate of the collector of devices."""
+"""The collectors that are off by default, with their setting and koordlet's feature gates, each of which is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +59,9 @@ class AdvisorSettings:
 
         `interval` is that of usages, in nanoseconds.
         """
-        switches = {
-            attribute: name in collect or gates.get(gate, False) for name, (attribute, gate) in OPTIONAL.items()}
-        switches["devices"] |= gates.get(_RDMA_DEVICES, False)
-        return cls(interval, **switches)
+        return cls(interval, **{
+            attribute: name in collect or any(gates.get(gate, False) for gate in of_collector)
+            for name, (attribute, of_collector) in OPTIONAL.items()})
 
 
 class MetricsAdvisor:

@@ -192,9 +192,14 @@ class PeakPredictor:
 def _usage(
     statistics: UsageStatistics, what: str, name: str, window: tuple[int, int],
 ) -> dict[str, float] | None:
-    found = {resource: statistics.aggregate(what, name, resource, *window) for resource in RESOURCES}
-    return {resource: each.p90 for resource, each in found.items() if each is not None} if all(
-        each is not None for each in found.values()) else None
+    """Return the 90th percentile of each resource; None if one of them was not measured."""
+    found: dict[str, float] = {}
+    for resource in RESOURCES:
+        measured = statistics.aggregate(what, name, resource, *window)
+        if measured is None:
+            return None
+        found[resource] = measured.p90
+    return found
 
 
 def _is_leaving(pod: PodInfo) -> bool:
