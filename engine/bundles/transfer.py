@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .faults import BundleFault
 from .layer import pack, unpack
@@ -27,7 +28,10 @@ from .manifest import (
 )
 from .reference import BundleReference, digest_of
 from .registry import RegistryAccess, RegistryClient
-from .signatures import Signed, SignKey, VerifyKey, payload_of, signer_of
+from .signatures import Signed, payload_of, signer_of
+
+if TYPE_CHECKING:
+    from .keys import SignKey, VerifyKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +144,7 @@ def push(
 def _sign(client: RegistryClient, reference: BundleReference, digest: str, key: SignKey) -> None:
     """Add a signature to those of a manifest, unless it has one of this key."""
     stored = _signatures(client, digest)
-    public = VerifyKey(key.path, key.key.public_key())
-    if signer_of(_of_payloads(client, stored), digest, [public]) is not None:
+    if signer_of(_of_payloads(client, stored), digest, [key.public]) is not None:
         return
     payload = payload_of(reference, digest)
     signature = base64.b64encode(key.sign(payload)).decode()

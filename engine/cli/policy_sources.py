@@ -173,17 +173,19 @@ def registry_access(options: BundleOptions, *, attempts: int = _ATTEMPTS) -> Reg
 
 
 def _trust(path: str, options: BundleOptions) -> Trust:
-    from koordpolicy.engine.bundles.signatures import VerifyKey  # noqa: PLC0415 - as above
-    from koordpolicy.engine.bundles.transfer import Trust  # noqa: PLC0415
+    from koordpolicy.engine.bundles.transfer import Trust  # noqa: PLC0415 - as above
 
     if options.insecure_unsigned and options.verify_keys:
         raise Stop("`--insecure-unsigned` and `--verify-key` exclude each other")
     if not options.insecure_unsigned and not options.verify_keys:
         raise Stop(f"who may sign `{path}`? Name the public key with `--verify-key FILE`, or use it whoever made it "
                    "with `--insecure-unsigned`")
-    if options.verify_keys:
-        need_cryptography("--verify-key")
-    return Trust(tuple(map(VerifyKey.read, options.verify_keys)), options.insecure_unsigned)
+    if options.insecure_unsigned:
+        return Trust(unsigned=True)
+    need_cryptography("--verify-key")
+    from koordpolicy.engine.bundles.keys import VerifyKey  # noqa: PLC0415 - of an extra
+
+    return Trust(tuple(map(VerifyKey.read, options.verify_keys)))
 
 
 def followed(sources: Iterable[BundleSource], interval_s: float | None) -> BundleFollower:

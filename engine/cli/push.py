@@ -29,7 +29,7 @@ from .policy_sources import (
 from .terminal import add_output, warn, write, write_json
 
 if TYPE_CHECKING:
-    from koordpolicy.engine.bundles.signatures import SignKey
+    from koordpolicy.engine.bundles.keys import SignKey
     from koordpolicy.engine.lint.reports import LintReport
 
     from . import Builtins
@@ -116,7 +116,7 @@ def _sign_key(path: Path | None) -> SignKey | None:
     if path is None:
         return None
     need_cryptography("--sign-key")
-    from koordpolicy.engine.bundles.signatures import PASSWORD, SignKey  # noqa: PLC0415 - as above
+    from koordpolicy.engine.bundles.keys import PASSWORD, SignKey  # noqa: PLC0415 - as above
 
     return SignKey.read(path, os.environ.get(PASSWORD))
 

@@ -10,10 +10,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
+from koordpolicy.engine.bundles.keys import SignKey, VerifyKey
 from koordpolicy.engine.bundles.logins import Logins
 from koordpolicy.engine.bundles.reference import BundleReference
 from koordpolicy.engine.bundles.registry import RegistryAccess
-from koordpolicy.engine.bundles.signatures import SignKey, VerifyKey
 from tests.oci_registry import OciRegistry, oci_registry
 
 

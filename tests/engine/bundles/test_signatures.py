@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from koordpolicy.engine.bundles.faults import BundleFault
+from koordpolicy.engine.bundles.keys import SignKey, VerifyKey
 from koordpolicy.engine.bundles.reference import BundleReference
-from koordpolicy.engine.bundles.signatures import Signed, SignKey, VerifyKey, payload_of, signer_of
+from koordpolicy.engine.bundles.signatures import Signed, payload_of, signer_of
 
 from .conftest import Keys, write_keys
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from koordpolicy.engine.bundles.keys import SignKey, VerifyKey
 from koordpolicy.engine.bundles.logins import Logins
 from koordpolicy.engine.bundles.manifest import HASH
 from koordpolicy.engine.bundles.reference import BundleReference
 from koordpolicy.engine.bundles.registry import RegistryAccess
-from koordpolicy.engine.bundles.signatures import SignKey, VerifyKey
 from koordpolicy.engine.bundles.transfer import BundlePuller, Trust, push
 from koordpolicy.engine.client.pacing import Backoff
 from koordpolicy.engine.framework.registry import Live
