@@ -6,11 +6,15 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .build import binary
 from .control_plane import AdminClient, ControlPlane, NamedCluster
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 WITHOUT_CLUSTER = ("test_kernel_executor.py",)
 """Tests of what this machine's kernel does, which skip themselves where it lacks something."""
@@ -30,6 +34,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane |
         return
     with ControlPlane(binary(), tmp_path_factory.mktemp("control-plane")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium for the tests of a module."""
+    from .browsing import launched  # noqa: PLC0415 - most live tests import neither Playwright nor the console
+
+    with launched() as opened:
+        yield opened
 
 
 @pytest.fixture

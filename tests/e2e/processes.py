@@ -26,5 +26,9 @@ def process(log: Path, *command: str, **environment: str) -> Iterator[str]:
             yield line.split()[-1].rstrip("/")
         finally:
             running.send_signal(signal.SIGTERM)
-            ended = running.wait(GRACE_S)
+            try:
+                ended = running.wait(GRACE_S)
+            finally:
+                running.kill()
     assert ended == 0, log.read_text()
+    assert "Traceback" not in log.read_text(), log.read_text()

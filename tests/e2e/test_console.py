@@ -5,127 +5,56 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from koordpolicy.__main__ import builtins
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.objects.metrics import nanoseconds
-from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.console.guard import Guard
-from koordpolicy.engine.console.policy_set import PolicySet
-from koordpolicy.engine.console.server import ConsoleServer, Static
 from koordpolicy.engine.console.state import ConsoleState
 from koordpolicy.engine.console.users import UserTokens
-from koordpolicy.engine.documents import files_of, load, read_file
-from koordpolicy.engine.framework.discovery import DiscoveredPlugins
-from koordpolicy.engine.reload.vet import Vetter
-from koordpolicy.engine.serving.listeners import ListenerThread
 from koordpolicy.engine.source import Source
 
-# A browser may connect while a server ends: such a connection is nobody's, and closed by the collector of garbage.
-pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+from .browsing import (
+    MARKS,
+    MARKUP,
+    ROOT,
+    example_state,
+    faults_of,
+    pictured,
+    policies_of,
+    serving,
+    shown,
+    watched,
+    wider,
+)
 
-ROOT = Path(__file__).parents[2]
-AXE = ROOT / "build" / "web" / "node_modules" / "axe-core" / "axe.min.js"
-SCREENSHOTS = os.environ.get("KOORD_POLICY_SCREENSHOTS")
-PATIENCE_MS = 60_000
+pytestmark = MARKS
+
 VIEWS = {
     "overview": "#/overview", "map": "#/map?expression=usage.cpu%20*%20100%20%2F%20allocatable.cpu",
     "node": "#/map?node=general-03", "pod": "#/pod?key=shop/web-101",
     "pod-node": "#/pod?key=shop/web-101&node=general-03", "policies": "#/policies?name=keep-off-hot-nodes",
     "playground": "#/playground?pod=shop/web-101",
 }
-OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking",
-           "--disable-component-update", "--disable-sync")
 TOKEN = "a-token-of-the-tests"
-MARKUP = '"><img src=x onerror=alert(1)><svg onload=alert(2)>'
-
-
-def chromium() -> str:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium: `apt-get install chromium`")
-    return found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
-        yield opened
-        opened.close()
-
-
-@contextmanager
-def watched(browser: Browser, *, permitted: str = "$^", **options: Any) -> Iterator[Page]:
-    """A page of a new context; nothing but what is permitted may be in its console."""
-    context: BrowserContext = browser.new_context(locale="en-US", **options)
-    context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
-    found: list[str] = []
-    page.on("console", lambda message: found.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    page.on("dialog", lambda dialog: (found.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    try:
-        yield page
-    finally:
-        context.close()
-    assert [each for each in found if not re.search(permitted, each)] == []
-
-
-def policies_of(*sources: Source) -> PolicySet:
-    return PolicySet.of(load(sources, source_name="policies"), sources, DiscoveredPlugins(tuple(builtins()), ()))
-
-
-@contextmanager
-def serving(state: ConsoleState, guard: Guard | None = None, *, port: int = 0) -> Iterator[str]:
-    console = ConsoleServer(state, guard or Guard(), Static(), vetter=Vetter(), seconds=60)
-    listener = ListenerThread(console.application(), "127.0.0.1", port)
-    url = listener.start()
-    console.start()
-    try:
-        yield url
-    finally:
-        listener.close()
-        console.close()
-        gc.collect()  # here, and not in a later test of another module
 
 
 @pytest.fixture(scope="module")
 def example() -> ConsoleState:
-    sources = [read_file(file) for file in files_of(ROOT / "policies", [])]
-    sources = [Source(str(Path(each.name).relative_to(ROOT)), each.text) for each in sources]
-    cluster = Cluster()
-    cluster.upsert_all(files.load(ROOT / "examples" / "cluster"))
-    return ConsoleState(cluster, policies_of(*sources), now=nanoseconds("2026-11-02T09:00:00Z", "now"),
-                 name="examples/cluster")
+    return example_state(ROOT / "policies")
 
 
 @pytest.fixture(scope="module")
 def console(example: ConsoleState) -> Iterator[str]:
     with serving(example) as url:
         yield url
-
-
-def shown(page: Page, address: str) -> None:
-    """Open an address, and wait until its view is complete."""
-    page.goto(address)
-    page.reload()  # an address that differs after the `#` only is no new page
-    page.wait_for_selector("main:not([aria-busy]) h1")
 
 
 def painted(page: Page, expression: str) -> None:
@@ -142,15 +71,10 @@ def test_each_view_is_complete_accessible_and_within_the_window(browser, console
             shown(page, f"{console}/{address}")
             if name == "playground":
                 page.wait_for_selector("[data-checked]")
-            if SCREENSHOTS:
-                page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{theme}-{width}.png")
+            pictured(page, f"{name}-{theme}-{width}")
             assert page.evaluate("document.documentElement.dataset.theme") == theme
-            wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-            assert wide <= 0, f"{name} is {wide} px wider than the window"
-            page.evaluate(AXE.read_text(encoding="utf-8"))
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-            faults += [(name, each["id"], node["target"], node["failureSummary"]) for each in found
-                       if each["impact"] in ("serious", "critical") for node in each["nodes"]]
+            assert wider(page) <= 0, name
+            faults += [(name, *fault) for fault in faults_of(page)]
         assert faults == []
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
 from koordpolicy.engine.client.server_calls import Caller
 
+from .browsing import MARKS, MARKUP, ROOT, faults_of, pictured, shown, watched
 from .control_plane import ControlPlane, NamedCluster
 from .processes import process
 from .roles import account_kubeconfig, bind, create_roles, user
 from .scheduler_process import until
-from .test_console import AXE, OPTIONS, PATIENCE_MS, ROOT, SCREENSHOTS, chromium, shown, watched
 from .test_extender import call, passing
 
-pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+pytestmark = MARKS
 
 ADMIN, ANA, BEN = (f"a-token-of-the-tests-{name}" for name in ("admin", "ana", "ben"))
 CLUSTER = str(ROOT / "examples" / "cluster")
@@ -36,16 +36,6 @@ spec:
   - name: pool
     expression: "true"
 """
-MARKUP = '"><img src=x onerror=alert(1)>'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
-        yield opened
-        opened.close()
 
 
 @contextmanager
@@ -101,10 +91,7 @@ def typed(page: Page, text: str) -> None:
 
 def usable(page: Page) -> None:
     """Check that a page is accessible, and no wider than its window."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found
-            if each["impact"] in ("serious", "critical")] == []
+    assert faults_of(page) == []
     assert page.evaluate("""[...document.querySelectorAll("main *")]
         .filter((each) => each.getBoundingClientRect().right > innerWidth && !each.closest(".scroll, .editor"))
         .map((each) => each.outerHTML.slice(0, 100))""") == []
@@ -149,8 +136,7 @@ def test_a_policy_is_typed_exported_promoted_on_running_extenders_and_rolled_bac
         expect(panel.locator(".diff .removed").first).to_have_text(re.compile(r"^- +expression: \"true\"\n$"))
         expect(panel.locator(".diff .added").first).to_have_text(f"+# {MARKUP}\n")
         assert panel.locator("img").count() == 0
-        if SCREENSHOTS:
-            panel.screenshot(path=Path(SCREENSHOTS) / "changes.png")
+        pictured(panel, "changes")
         usable(page)
         assert not (directory / "audit.log").read_text()
 

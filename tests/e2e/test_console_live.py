@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
+from tests.ports import reserved_port
+
+from .browsing import MARKS, SCREENSHOTS, shown, watched
 from .control_plane import AdminClient, ControlPlane, NamedCluster
 from .nodes import FakeKubelet, add_node, add_pod
-from .scheduler_process import GRACE_S, SchedulerProcess
-from .test_console import SCREENSHOTS, browser, shown, watched  # noqa: F401 - a fixture
+from .processes import process
+from .scheduler_process import SchedulerProcess
 
-pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+pytestmark = MARKS
 
 NAME = "koord-policy-console"
 AWAY = r"net::ERR_\w+|Failed to fetch"
@@ -36,37 +33,20 @@ spec:
 """
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    with reserved_port() as found:
+        yield found
 
 
-@contextmanager
-def console(kubeconfig: Path, directory: Path, *options: str, port: int = 0) -> Iterator[str]:
+def console(kubeconfig: Path, directory: Path, *options: str, port: int = 0) -> AbstractContextManager[str]:
     """The command; yields its address."""
-    log = directory / f"console-{time.monotonic_ns()}.log"
-    command = [sys.executable, "-m", "koordpolicy", "console", "--cluster", "kube", "--bind", f"127.0.0.1:{port}",
-               *options]
-    with log.open("ab") as errors, subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True,
-            env={**os.environ, "KUBECONFIG": str(kubeconfig)}) as process:
-        try:
-            line = process.stdout.readline()
-            found = re.fullmatch(r"the console is at (http://127\.0\.0\.1:\d+)/\n", line)
-            assert found, log.read_text()
-            yield found[1]
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                assert process.wait(GRACE_S) == 0, log.read_text()
-            finally:
-                process.kill()
-    assert "Traceback" not in log.read_text(), log.read_text()
+    return process(directory / "console.log", "console", "--cluster", "kube", "--bind", f"127.0.0.1:{port}", *options,
+                   KUBECONFIG=str(kubeconfig))
 
 
 def test_the_overview_follows_a_running_scheduler_its_waiting_pods_and_its_restart(
-    browser, cluster: ControlPlane | NamedCluster, admin: AdminClient, namespace: str, tmp_path: Path,  # noqa: F811
+    browser, cluster: ControlPlane | NamedCluster, admin: AdminClient, namespace: str, tmp_path: Path, port: int,
 ):
     nodes = [f"{namespace}-{letter}" for letter in "ab"]
     for node in nodes:
@@ -75,7 +55,6 @@ def test_the_overview_follows_a_running_scheduler_its_waiting_pods_and_its_resta
     policies = tmp_path / "policies"
     policies.mkdir()
     (policies / "small.yaml").write_text(POLICY.format(most=16))
-    port = free_port()
     options = ("--bind", f"127.0.0.1:{port}", "--policies", str(policies))
     try:
         with FakeKubelet(admin), SchedulerProcess(cluster.kubeconfig(), tmp_path, *options, name=NAME) as scheduler:
@@ -139,12 +118,11 @@ def test_the_overview_follows_a_running_scheduler_its_waiting_pods_and_its_resta
 
 
 def test_a_page_goes_on_by_itself_when_the_console_was_restarted(
-    browser, cluster: ControlPlane | NamedCluster, admin: AdminClient, namespace: str, tmp_path: Path,  # noqa: F811
+    browser, cluster: ControlPlane | NamedCluster, admin: AdminClient, namespace: str, tmp_path: Path, port: int,
 ):
     nodes = [f"{namespace}-{letter}" for letter in "abc"]
     add_node(admin, nodes[0])
     known = len(admin.get("/api/v1/nodes")["items"])
-    port = free_port()
     try:
         with watched(browser, permitted=AWAY) as page:
             with console(cluster.kubeconfig(), tmp_path, port=port) as url:

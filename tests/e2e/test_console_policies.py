@@ -8,61 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import expect
 
 from koordpolicy.engine.cluster.cluster import Cluster
-from koordpolicy.engine.cluster.objects.metrics import nanoseconds
-from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.console.state import ConsoleState
-from koordpolicy.engine.documents import files_of, read_file
 from koordpolicy.engine.source import Source
 
-from .test_console import AXE, OPTIONS, PATIENCE_MS, ROOT, chromium, policies_of, serving, shown, watched
+from .browsing import MARKS, MARKUP, ROOT, example_state, faults_of, policies_of, serving, shown, watched, wider
 
-pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+pytestmark = MARKS
 
 HOT = ROOT / "policies" / "scheduler" / "keep-off-hot-nodes.yaml"
-MARKUP = '"><img src=x onerror=alert(1)><svg onload=alert(2)>'
 NAMES = (MARKUP, "\u202egpj.exe\u2066\u2069\u200b", "x" * 253,
          "a\x00b\x1b[31m\nc\td", "&lt;b&gt;%3Cimg%3E`${1}`", "{{nonce}}")
 """Names that API servers refuse, but dumps and other sources may hold."""
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def example() -> ConsoleState:
-    sources = [read_file(file) for file in files_of(ROOT / "policies", [])]
-    sources = [Source(str(Path(each.name).relative_to(ROOT)), each.text) for each in sources]
-    cluster = Cluster()
-    cluster.upsert_all(files.load(ROOT / "examples" / "cluster"))
-    return ConsoleState(cluster, policies_of(*sources), now=nanoseconds("2026-11-02T09:00:00Z", "now"),
-                        name="examples/cluster")
-
-
-@pytest.fixture(scope="module")
-def console(example: ConsoleState) -> Iterator[str]:
-    with serving(example) as url:
+def console() -> Iterator[str]:
+    with serving(example_state(ROOT / "policies")) as url:
         yield url
-
-
-def faults_of_axe(page: Page) -> list[tuple[str, object]]:
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    return [(each["id"], [node["target"] for node in each["nodes"]]) for each in found
-            if each["impact"] in ("serious", "critical")]
-
-
-def wider(page: Page) -> int:
-    """The pixels by which the page is wider than the window."""
-    return page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
 
 
 @pytest.mark.parametrize("width", [1360, 420])
@@ -77,7 +42,7 @@ def test_a_policy_says_who_reads_what_and_the_audit_which_rules_have_no_effect(b
         row = page.get_by_role("row").filter(has=page.get_by_role("button", name="cpu-below-watermark", exact=True))
         expect(row).to_contain_text("2,400 / 300 / 0")
         expect(page.locator("nav li").filter(has_text="balanced-allocation")).to_contain_text("never-active")
-        assert (wider(page), faults_of_axe(page)) == (0, [])
+        assert (wider(page), faults_of(page)) == (0, [])
 
 
 def test_a_descheduling_policy_says_what_it_would_evict_and_a_pod_why_it_stays(browser, console):
@@ -89,7 +54,7 @@ def test_a_descheduling_policy_says_what_it_would_evict_and_a_pod_why_it_stays(b
         page.get_by_text("Would it be evicted?").click()
         expect(page.get_by_text("it stays", exact=True)).to_be_visible()
         expect(page.get_by_text("drain-hot-nodes: general-03 is a source in 1 of 5 cycles in a row")).to_be_visible()
-        assert faults_of_axe(page) == []
+        assert faults_of(page) == []
 
 
 def test_a_node_has_its_devices_and_what_each_policy_says_of_it(browser, console):
@@ -102,7 +67,7 @@ def test_a_node_has_its_devices_and_what_each_policy_says_of_it(browser, console
         expect(panel.get_by_role("row").filter(has_text="TaintToleration").first).to_contain_text(
             "refuses 23 of 30 pending pods")
         expect(panel).to_contain_text("suppress-best-effort did nothing")
-        assert faults_of_axe(page) == []
+        assert faults_of(page) == []
 
 
 @pytest.mark.parametrize(("address", "text", "target"), [
@@ -118,7 +83,7 @@ def test_an_address_of_nothing_says_so_and_suggests_what_there_is(browser, conso
         expect(page.get_by_text(text).first).to_be_visible()
         if target is not None:
             expect(page.locator(f'main a[href="{target}"]').first).to_be_visible()
-        assert faults_of_axe(page) == []
+        assert faults_of(page) == []
 
 
 def test_tests_run_on_save_with_coverage_in_the_margin_and_names_are_renamed(browser, console):
@@ -142,7 +107,7 @@ def test_tests_run_on_save_with_coverage_in_the_margin_and_names_are_renamed(bro
         expect(page.locator(".finding.error")).to_have_count(0)
         page.keyboard.press("Control+z")
         expect(page.locator(".cm-line", has_text="variables.load")).to_have_count(0)
-        assert faults_of_axe(page) == []
+        assert faults_of(page) == []
 
 
 def test_a_patch_of_a_draft_applies_to_the_file_that_it_was_opened_from(browser, console, tmp_path: Path):

@@ -5,41 +5,47 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from koordpolicy.__main__ import builtins
 from koordpolicy.engine.client.server_calls import Caller
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.cluster.objects.metrics import nanoseconds
-from koordpolicy.engine.cluster.sources import files
 from koordpolicy.engine.console.guard import Guard, RateLimit
 from koordpolicy.engine.console.node_time import NodeTimes
 from koordpolicy.engine.console.past import Past
-from koordpolicy.engine.console.server import ConsoleServer, Static
 from koordpolicy.engine.console.state import ConsoleState
-from koordpolicy.engine.documents import files_of, read_file
 from koordpolicy.engine.flight_recorder.fields import Fields
 from koordpolicy.engine.flight_recorder.recorder import FlightRecorder, RecorderSettings
 from koordpolicy.engine.framework.registry import Live, Registry
-from koordpolicy.engine.reload.vet import Vetter
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.serving.listeners import ListenerThread
 from koordpolicy.engine.source import Source
 
-from .test_console import AXE, MARKUP, OPTIONS, PATIENCE_MS, ROOT, SCREENSHOTS, chromium, policies_of, shown, watched
+from .browsing import (
+    MARKS,
+    MARKUP,
+    ROOT,
+    example_state,
+    faults_of,
+    pictured,
+    policies_of,
+    serving,
+    shown,
+    watched,
+    wider,
+)
 
-pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
+pytestmark = MARKS
 
 SECOND = 1_000_000_000
 DRAFT = """\
@@ -52,28 +58,8 @@ spec:
 """
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
-        yield opened
-        opened.close()
-
-
-@contextmanager
-def serving(state: ConsoleState, past: Past | None, *recordings: Path) -> Iterator[str]:
-    console = ConsoleServer(state, Guard(rate=RateLimit(1e9, 1e9)), Static(), vetter=Vetter(), seconds=60, past=past,
-                            node_times=NodeTimes(recordings, (), Caller))
-    listener = ListenerThread(console.application(), "127.0.0.1", 0)
-    url = listener.start()
-    console.start()
-    try:
-        yield url
-    finally:
-        listener.close()
-        console.close()
-        gc.collect()
+def serving_past(state: ConsoleState, past: Past, *recordings: Path) -> AbstractContextManager[str]:
+    return serving(state, Guard(rate=RateLimit(1e9, 1e9)), past=past, node_times=NodeTimes(recordings, (), Caller))
 
 
 @pytest.fixture(scope="module")
@@ -81,15 +67,10 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The example cluster with its recorded morning, and two recorded nodes."""
     directory = tmp_path_factory.mktemp("morning") / "flight"
     examples = ROOT / "examples"
-    subprocess.run([sys.executable, str(examples / "record_morning.py"), str(directory)],
-                   check=True)
-    found = [*files_of(ROOT / "policies" / "scheduler", []), *files_of(ROOT / "policies" / "qos", [])]
-    cluster = Cluster()
-    cluster.upsert_all(files.load(examples / "cluster"))
-    state = ConsoleState(cluster, policies_of(*map(read_file, found)), now=nanoseconds("2026-11-02T09:00:00Z", "now"),
-                         name="examples/cluster")
-    with serving(state, Past(directory), examples / "09-qos-replay" / "metrics.yaml",
-                 examples / "18-node-agent" / "metrics.jsonl") as url:
+    subprocess.run([sys.executable, str(examples / "record_morning.py"), str(directory)], check=True)
+    state = example_state(ROOT / "policies" / "scheduler", ROOT / "policies" / "qos")
+    with serving_past(state, Past(directory), examples / "09-qos-replay" / "metrics.yaml",
+                      examples / "18-node-agent" / "metrics.jsonl") as url:
         yield url
 
 
@@ -111,15 +92,10 @@ def test_time_and_node_are_complete_accessible_and_within_the_window(browser, co
             if name == "time":
                 page.get_by_role("button", name="Replay", exact=True).click()
                 page.wait_for_selector(".compared")
-            if SCREENSHOTS:
-                page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{theme}-{width}.png", full_page=True)
-            wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-            assert wide <= 0, f"{name} is {wide} px wider than the window"
+            pictured(page, f"{name}-{theme}-{width}", full_page=True)
+            assert wider(page) <= 0, name
             page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
-            page.evaluate(AXE.read_text(encoding="utf-8"))
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-            faults += [(name, each["id"], node["target"], node["failureSummary"]) for each in found
-                       if each["impact"] in ("serious", "critical") for node in each["nodes"]]
+            faults += [(name, *fault) for fault in faults_of(page)]
         assert faults == []
 
 
@@ -208,7 +184,7 @@ def test_a_node_shows_its_changes_at_a_time_and_their_files(browser, console):
 def test_a_recording_that_has_not_begun_is_said_to_be_empty(browser, tmp_path: Path):
     now = nanoseconds("2026-11-02T09:00:00Z", "now")
     state = ConsoleState(Cluster(), policies_of(Source("empty.yaml", "")), now=now, name="nothing")
-    with serving(state, Past(tmp_path, pause=0.05)) as url, watched(browser) as page:
+    with serving_past(state, Past(tmp_path, pause=0.05)) as url, watched(browser) as page:
         complete(page, f"{url}/#/time")
         expect(page.get_by_text("Nothing is recorded yet.")).to_be_visible()
 
@@ -236,7 +212,7 @@ def test_a_recording_is_followed_and_names_that_are_markup_are_text(browser, tmp
     (tmp_path / "agent.jsonl").write_text(f"{json.dumps(node)}\n{json.dumps(sample)}\n", encoding="utf-8")
     past = Past(tmp_path / "flight", pause=0.05)
     state = past.last_state(policies_of(Source("empty.yaml", "")))
-    with serving(state, past, tmp_path / "agent.jsonl") as url, watched(browser) as page:
+    with serving_past(state, past, tmp_path / "agent.jsonl") as url, watched(browser) as page:
         complete(page, f"{url}/#/time?at=2026-11-02T09:00:00Z")
         expect(page.locator("#moment")).to_contain_text(f"p{MARKUP}")
         expect(page.locator("#moment")).to_contain_text(f"n{MARKUP}")
