@@ -1,8 +1,7 @@
-"""A registry, keys, and bundles in it."""
+"""The name of a bundle in a registry, the access to it, and keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +13,7 @@ from koordpolicy.engine.bundles.keys import SignKey, VerifyKey
 from koordpolicy.engine.bundles.logins import Logins
 from koordpolicy.engine.bundles.reference import BundleReference
 from koordpolicy.engine.bundles.registry import RegistryAccess
-from tests.oci_registry import OciRegistry, oci_registry
-
-
-@pytest.fixture
-def registry() -> Iterator[OciRegistry]:
-    with oci_registry() as served:
-        yield served
+from tests.oci_registry import OciRegistry
 
 
 @pytest.fixture

@@ -283,7 +283,7 @@ def test_redirects_in_a_circle_end(client: RegistryClient, registry: OciRegistry
     assert len(registry.requests) == 6
 
 
-@pytest.mark.parametrize("place", ["", "http://example.org/upload", "file:///tmp/x"])
+@pytest.mark.parametrize("place", ["", "http://example.org/upload", "file:///srv/upload"])
 def test_an_upload_goes_to_no_less_safe_place(client: RegistryClient, registry: OciRegistry, place: str):
     registry.fault = lambda request: Reply(202, headers={"Location": place}) if request.method == "POST" else None
     with pytest.raises(BundleFault, match="it names no usable place for an upload"):

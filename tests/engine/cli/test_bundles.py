@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from koordpolicy.engine.bundles.reference import BundleReference
 from koordpolicy.engine.bundles.registry import RegistryAccess
 from koordpolicy.engine.bundles.transfer import push
 from koordpolicy.engine.reload import Mount
-from tests.oci_registry import OciRegistry, Reply, digest_of, oci_registry
+from tests.oci_registry import OciRegistry, Reply, digest_of
 
 from .conftest import SPREAD, Run
 
@@ -28,11 +27,10 @@ SHIPPED = Path(__file__).parents[3] / "policies" / "scheduler"
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OciRegistry]:
+def registry(registry: OciRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OciRegistry:
     """A registry, without the logins of whoever runs the tests."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    with oci_registry() as served:
-        yield served
+    return registry
 
 
 @pytest.fixture

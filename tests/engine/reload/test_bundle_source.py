@@ -22,7 +22,7 @@ from koordpolicy.engine.framework.registry import Live
 from koordpolicy.engine.reload import Builder, InvalidAtStart, Mount, Presence
 from koordpolicy.engine.reload.bundle_source import BundleFollower, BundleSource
 from koordpolicy.engine.source import PolicyError
-from tests.oci_registry import OciRegistry, Reply, oci_registry
+from tests.oci_registry import OciRegistry, Reply
 
 from .conftest import POLICY, Time, begun, messages, names, reloader_of
 
@@ -30,12 +30,6 @@ PRIVATE = ed25519.Ed25519PrivateKey.generate()
 SIGN, VERIFY = SignKey("sign.pem", PRIVATE), VerifyKey("sign.pub", PRIVATE.public_key())
 ACCESS = RegistryAccess(logins=Logins({"DOCKER_CONFIG": "/nowhere"}), seconds=60.0)
 TWO = POLICY.replace("one", "two")
-
-
-@pytest.fixture
-def registry() -> Iterator[OciRegistry]:
-    with oci_registry() as served:
-        yield served
 
 
 @pytest.fixture
