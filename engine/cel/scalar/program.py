@@ -59,7 +59,7 @@ class Program:
 
         It is bounded: an evaluation beyond the environment's cost limit is an error with the reason `CostLimit`.
         """
-        from .codegen import RefusedError, emit  # noqa: PLC0415 - who only checks does not pay for evaluators
+        from .codegen.emit import RefusedError, emit  # noqa: PLC0415 - who only checks does not pay for evaluators
 
         names, evaluate, limit = self.variables, self._interpreter.evaluate, self.checked.environment.limits.cost
         meter = self.meter

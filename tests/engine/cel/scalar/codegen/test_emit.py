@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.library import BINDINGS, LISTS, MATH, OPTIONALS, STANDARD, STRINGS, table
-from koordpolicy.engine.cel.scalar import codegen as emitting
+from koordpolicy.engine.cel.scalar.codegen import emit as emitting
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits

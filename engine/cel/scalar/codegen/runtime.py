@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping
 from typing import Final, NoReturn
 
-from ..check.call_cost import call_cost
-from ..check.dispatch import choose
-from ..check.environment import Overload
-from ..library.core import divide_double, divide_int, modulo_int
-from ..values.traversal import comparison, everything, nothing, result_size, search
-from ..values.values import Uint, equal, equal_or_raise, has_key, index, index_list, is_map, key_value
-from .budget import Meter
-from .reading import read_double, read_duration, read_timestamp
+from ...check.call_cost import call_cost
+from ...check.dispatch import choose
+from ...check.environment import Overload
+from ...library.core import divide_double, divide_int, modulo_int
+from ...values.traversal import comparison, everything, nothing, result_size, search
+from ...values.values import Uint, equal, equal_or_raise, has_key, index, index_list, is_map, key_value
+from ..budget import Meter
+from ..reading import read_double, read_duration, read_timestamp
 
 LOOP_LIMIT: Final = 100_000
 """Most units of the loops of one call, iterations times nodes of the body; beyond, the interpreter evaluates."""

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from ..check.checked_ast import (
+from ...check.checked_ast import (
     CallReference,
     Checked,
     DefinitionReference,
@@ -28,21 +28,21 @@ from ..check.checked_ast import (
     TypeReference,
     VariableReference,
 )
-from ..check.environment import PLAIN, Overload, Scope
-from ..library.core import CORE, divide_int
-from ..syntax import ast
-from ..syntax.ast import Expr, Macro
-from ..values.traversal import nothing
-from ..values.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
-from ..values.values import INT64_MAX, INT64_MIN
+from ...check.environment import PLAIN, Overload, Scope
+from ...library.core import CORE, divide_int
+from ...syntax import ast
+from ...syntax.ast import Expr, Macro
+from ...values.traversal import nothing
+from ...values.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, ObjectType, Type
+from ...values.values import INT64_MAX, INT64_MIN
+from ..budget import Meter
+from ..interpreter import is_constant, literal_value
+from ..list_types import list_field
+from ..reading import reader
 from . import python_nodes as py
 from . import python_tree as tree
-from .budget import Meter
-from .codegen_runtime import GLOBALS, LOOP_LIMIT, MeteredCalls, dispatcher
-from .interpreter import is_constant, literal_value
-from .list_types import list_field
 from .paths import repeated_paths
-from .reading import reader
+from .runtime import GLOBALS, LOOP_LIMIT, MeteredCalls, dispatcher
 
 _NODE_LIMIT: Final = 4_000
 _FEW_LEAVES: Final = 16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..check.checked_ast import Checked, LocalReference, VariableReference
-from ..syntax import ast
-from ..syntax.ast import Expr
+from ...check.checked_ast import Checked, LocalReference, VariableReference
+from ...syntax import ast
+from ...syntax.ast import Expr
 
 
 class _Path:
