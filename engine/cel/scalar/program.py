@@ -59,7 +59,8 @@ class Program:
 
         It is bounded: an evaluation beyond the environment's cost limit is an error with the reason `CostLimit`.
         """
-        from .codegen.emit import RefusedError, emit  # noqa: PLC0415 - who only checks does not pay for evaluators
+        from .codegen.emit import emit  # noqa: PLC0415 - who only checks does not pay for evaluators
+        from .codegen.writer import RefusedError  # noqa: PLC0415 - as above
 
         names, evaluate, limit = self.variables, self._interpreter.evaluate, self.checked.environment.limits.cost
         meter = self.meter

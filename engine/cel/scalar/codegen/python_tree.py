@@ -71,6 +71,13 @@ def all_of(tests: Sequence[py.expr]) -> py.expr:
     return joined
 
 
+def joined(values: list[py.expr], *, both: bool) -> py.expr:
+    """Return the values with `and`, or else `or`, between them; a single one as it is."""
+    if len(values) == 1:
+        return values[0]
+    return py.BoolOp(py.And() if both else py.Or(), values)
+
+
 def negated(value: py.expr) -> py.expr:
     """Return `not value`."""
     return py.UnaryOp(py.Not(), value)

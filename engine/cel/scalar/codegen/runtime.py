@@ -148,7 +148,7 @@ MISSING: Final = object()
 
 
 def descend(value: object, fields: tuple[tuple[str, bool], ...]) -> object:
-    """Return the value at a chain of optional fields; `null_is_absent` has an entry per field."""
+    """Return the value at a chain of optional fields, given their names and whether a null counts as absent there."""
     for field, null_is_absent in fields:
         if type(value) is not dict:
             raise Extraordinary

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from koordpolicy.engine.cel.check.environment import Environment, Variable
 from koordpolicy.engine.cel.library import BINDINGS, LISTS, MATH, OPTIONALS, STANDARD, STRINGS, table
-from koordpolicy.engine.cel.scalar.codegen import emit as emitting
+from koordpolicy.engine.cel.scalar.codegen.emit import emit
+from koordpolicy.engine.cel.scalar.codegen.writer import RefusedError
 from koordpolicy.engine.cel.scalar.program import Program
 from koordpolicy.engine.cel.scalar.program import compile as compile_program
 from koordpolicy.engine.cel.syntax.limits import ExpressionLimits
@@ -200,8 +201,8 @@ def emitted(text: str) -> bool:
     """Return whether an expression gets an emitted function at all."""
     program = compile_program(text, ENVIRONMENT)
     try:
-        emitting.emit(program.checked, program.variables, lambda *_: pytest.fail("handed over"))
-    except emitting.RefusedError:
+        emit(program.checked, program.variables, lambda *_: pytest.fail("handed over"))
+    except RefusedError:
         return False
     return True
 
@@ -222,7 +223,7 @@ def test_ordinary_policies_are_emitted(text: str) -> None:
 
 def test_the_ordinary_case_is_not_handed_over() -> None:
     program = compile_program("a.count * 100 / b.count >= 50 && a.labels['x'] == 'y'", ENVIRONMENT)
-    rule = emitting.emit(program.checked, program.variables, lambda *_: pytest.fail("handed over"))
+    rule = emit(program.checked, program.variables, lambda *_: pytest.fail("handed over"))
     assert rule({"count": 3, "labels": {"x": "y"}}, {"count": 6}) is True
 
 
@@ -238,7 +239,7 @@ def test_the_ordinary_case_is_not_handed_over() -> None:
 )
 def test_values_of_other_kinds_than_the_usual_ones_are_not_handed_over(text: str, value: object) -> None:
     program = compile_program(text, ENVIRONMENT)
-    rule = emitting.emit(program.checked, program.variables, lambda *_: pytest.fail("handed over"))
+    rule = emit(program.checked, program.variables, lambda *_: pytest.fail("handed over"))
     assert rule({"x": 3.5, "y": 2.0, "text": "a", "items": [1, "a"], "map": {"k": 1}}) == value
 
 
