@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -55,10 +55,13 @@ class Documents:
         return Documents(self.documents + other.documents, problems, self.read + other.read)
 
 
-def load(sources: Iterable[Source], *, source_name: str = "") -> Documents:
+def load(
+    sources: Iterable[Source], *, source_name: str = "", pause: Callable[[], None] = lambda: None,
+) -> Documents:
     """Read and convert every document of the sources; `source_name` is the mount or directory they came from.
 
-    Documents after the one whose schema has too large patterns, together with those before, are not read.
+    Documents after the one whose schema has too large patterns, together with those before, are not read. `pause` is
+    called after each document.
     """
     problems = Problems()
     found: list[Document] = []
@@ -71,6 +74,7 @@ def load(sources: Iterable[Source], *, source_name: str = "") -> Documents:
                 document = convert(node, kind, problems) if kind is not None else None
                 if document is not None:
                     found.append(replace(document, source_name=source_name))
+                pause()
     except TooManyStatesError as error:
         problems.found.append(error.problem)
     return Documents(tuple(found), in_order(problems.found), read_before)

@@ -64,17 +64,17 @@ class _BuildCache:
 class Builder:
     """A `Build` for `Reloader`, which caches the results of a file until it or a PolicyParams that it references
     changes. `compile_document` receives a document followed by the PolicyParams that it references. `pause` is called
-    after each file that is read and each document that is compiled, so that decisions can run. A document whose
-    expressions are not compiled within `seconds` gets a problem.
+    after each document that is read, compiled or dropped, so that decisions can run (a `load_sources` that is passed
+    reads without). A document whose expressions are not compiled within `seconds` gets a problem.
     """
 
     def __init__(
         self, compile_document: Compile = compile_documents,
-        load_sources: Callable[[Iterable[Source]], Documents] = load, *, pause: Callable[[], None] = _no_pause,
-        seconds: float = math.inf,
+        load_sources: Callable[[Iterable[Source]], Documents] | None = None, *,
+        pause: Callable[[], None] = _no_pause, seconds: float = math.inf,
     ) -> None:
         self._compile = compile_document
-        self._load = load_sources
+        self._load = partial(load, pause=pause) if load_sources is None else load_sources
         self._seconds = seconds
         self._loaded = _BuildCache(pause)
         self._compiled = _BuildCache(pause)

@@ -254,8 +254,8 @@ def test_two_hundred_documents_are_compiled_in_slices_and_an_edit_takes_two():
     builder = Builder(pause=lambda: pauses.append(None))
     files = [file(f"n{number}") for number in range(200)]
     builder(files)
-    assert len(pauses) == 400, "one after each file that is read, and one after each document that is compiled"
+    assert len(pauses) == 600, "one after each document that is read, each file, and each document that is compiled"
     builder(files)
-    assert len(pauses) == 400
+    assert len(pauses) == 600
     builder([*files[1:], Source("n0.yaml", files[0].text + "# edited\n")])
-    assert len(pauses) == 402
+    assert len(pauses) == 603

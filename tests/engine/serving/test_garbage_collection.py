@@ -8,9 +8,20 @@ import weakref
 
 import pytest
 
+from koordpolicy.engine.reload import low_latency_gc
+from koordpolicy.engine.reload.build import Builder
 from koordpolicy.engine.reload.low_latency_gc import LowLatencyGc
 from koordpolicy.engine.scheduler.extender.server import Server
 from koordpolicy.engine.serving.garbage_collection import ShortCollections
+from koordpolicy.engine.source import Source
+
+DOCUMENT = """\
+apiVersion: policy.koordinator.sh/v1alpha2
+kind: SchedulerPlugin
+metadata: {{name: d{0}}}
+spec:
+  filter: [{{name: cpu, expression: requests.cpu < {0}, message: too much}}]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +127,25 @@ def test_what_a_reload_adds_is_no_reason_for_a_full_collection():
     blocks += 101
     collections.settle()
     assert collections.full == 1
+
+
+def test_no_collection_visits_many_objects_while_many_documents_are_read_and_compiled(monkeypatch):
+    monkeypatch.setattr(low_latency_gc, "_LEAST_WORK_S", 0.0)
+    visited = []
+
+    def collected(phase, info):
+        if phase == "start":
+            visited.append(sum(len(gc.get_objects(generation=each)) for each in range(info["generation"] + 1)))
+
+    gently = LowLatencyGc()
+    files = [Source(f"{file}.yaml", "---\n".join(DOCUMENT.format(1000 * file + number) for number in range(600)))
+             for file in range(2)]
+    gc.freeze()
+    with gently:
+        gc.callbacks.append(collected)
+        try:
+            plugins = Builder(pause=gently.pause)(files)
+        finally:
+            gc.callbacks.remove(collected)
+    assert len(plugins) == 1200
+    assert max(visited) < 5_000, "little more than one document makes, however many there are"
