@@ -73,6 +73,8 @@ class MetricsRecording:
     """The times of all samples, ascending, without repetitions."""
     _cluster: Cluster | None = None
     _variables: dict[str, NodeVariables] = field(default_factory=dict)
+    _of_all: tuple[list[Mapping[str, Any]], frozenset[str]] | None = None
+    """The namespaces and the kinds, once variables were read: as many objects as nodes must not be read per node."""
 
     def of(self, node: str, what: str, name: str) -> Mapping[str, MetricSeries]:
         """Return the series of a subject on a node, by resource."""
@@ -100,9 +102,11 @@ class MetricsRecording:
         """Return the variables of a node."""
         found = self._variables.get(node)
         if found is None:
+            if self._of_all is None:
+                namespaces = [each for (kind, _), each in self.objects.items() if kind == "Namespace"]
+                self._of_all = namespaces, self._kinds
             found = self._variables[node] = NodeVariables(
-                self.nodes[node], self.pods.get(node, {}).values(),
-                (each for (kind, _), each in self.objects.items() if kind == "Namespace"), self._kinds)
+                self.nodes[node], self.pods.get(node, {}).values(), *self._of_all)
         return found
 
     @property

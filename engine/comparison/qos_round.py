@@ -131,6 +131,7 @@ def qos_rounds(
                 yield NodeRound(node, name, report, enforced)
                 if all(each.holds for each in report.thresholds if each.true):
                     break  # no threshold waits for its duration
+        manager.forget()  # rounds look through all of it for what is gone from their node
         progress(number / len(recording.nodes))
 
 

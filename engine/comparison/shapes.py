@@ -20,14 +20,14 @@ from koordpolicy.engine.cluster.snapshot import Snapshot
 from koordpolicy.engine.compile import CompiledScheduler
 from koordpolicy.engine.framework.border import must_be_survived
 from koordpolicy.engine.framework.registry import Plugin
-from koordpolicy.engine.framework.scheduler import SKIP, CycleState
+from koordpolicy.engine.framework.scheduler import CycleState, Skip
 from koordpolicy.engine.scheduler.profiles.profile import Profile
 from koordpolicy.engine.testing.instruments import compiled_of, programs_of
 
 _BUILT_IN: Final = "built-in"
 _LOCAL: Final = frozenset((
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
-    "NodeVolumeLimits", "VolumeBinding", "LoadAwareScheduling", "GpuShare", "DeviceShare", "NodeNUMAResource",
+    "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "LoadAwareScheduling", "GpuShare", "DeviceShare", "NodeNUMAResource",
     "ElasticQuota", "Coscheduling",
 ))
 """Built-in plugins whose result for a node depends only on that node and the pod, or on no node.
@@ -38,9 +38,13 @@ _OF_AFFINITY: Final = "InterPodAffinity"
 """The built-in plugin that reads other nodes if the pod has affinity."""
 _OF_SPREAD: Final = "PodTopologySpread"
 """The built-in plugin that reads other nodes unless it skips the pod; its arguments may require that, too."""
-_OF_NEIGHBOURS: Final = frozenset((_OF_AFFINITY, _OF_SPREAD))
-_OF_CLAIMS: Final = frozenset(("NodeVolumeLimits", "VolumeBinding"))
-"""Built-in plugins that read a pod's volume claims."""
+_OF_DISKS: Final = "VolumeRestrictions"
+"""The built-in plugin that reads other nodes unless it skips the pod: a claim may be in use on one of them."""
+_OF_NEIGHBOURS: Final = frozenset((_OF_AFFINITY, _OF_SPREAD, _OF_DISKS))
+_OF_CLAIMS: Final = frozenset(("NodeVolumeLimits", "VolumeBinding", "VolumeZone", _OF_DISKS))
+"""Built-in plugins that read a pod's volumes."""
+_OWN_VOLUMES: Final = frozenset(("configMap", "secret", "emptyDir", "projected", "downwardAPI", "hostPath"))
+"""Kinds of volumes that no built-in plugin reads."""
 _READ_OF_ANNOTATIONS: Final = ("koordinator.sh", "alibabacloud.com")
 """Domains of the annotations that built-in plugins and the rows of nodes read."""
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -66,7 +70,7 @@ class FieldReads:
     spreads: tuple[Any, ...]
     """The plugins that read other nodes unless they skip the pod."""
     claims: bool
-    """True if a plugin reads the volumes that pods claim."""
+    """True if a plugin reads the volumes of pods."""
 
     def asks_alone(self, pod: PodInfo, snapshot: Snapshot) -> bool:
         """Return whether results for this pod on a node do not depend on other nodes."""
@@ -87,7 +91,7 @@ class FieldReads:
                     paths.update(path for path in program.checked.reads if path[0] in _OF_POD)
         everything = any(not each.source and each.origin != _BUILT_IN for each in (checks | others).values())
         spreads = tuple(each.instance for of in profiles for each in of.filters
-                        if each.name == _OF_SPREAD and not each.plugin.source)
+                        if each.name in (_OF_SPREAD, _OF_DISKS) and not each.plugin.source)
         local = all(_is_local(plugin) for name, plugin in checks.items() if name not in _OF_NEIGHBOURS or plugin.source)
         return cls(frozenset(paths), everything, local, _OF_AFFINITY in checks, spreads,
                    not _OF_CLAIMS.isdisjoint(checks))
@@ -108,7 +112,7 @@ def _is_drawn_or_kept_apart(pod: PodInfo) -> bool:
 
 def _skips(plugin: Any, pod: PodInfo, snapshot: Snapshot) -> bool:
     try:
-        return plugin.pre_filter(CycleState(), pod, snapshot) is SKIP
+        return isinstance(plugin.pre_filter(CycleState(), pod, snapshot), Skip)
     except BaseException as error:  # the border: failures are reported where the plugin runs
         must_be_survived(error)
         return False
@@ -163,13 +167,15 @@ def _parts(pod: PodInfo, paths: Iterable[Path]) -> list[object]:
 
 
 def _claims(pod: PodInfo) -> list[object]:
-    """Return the claims of a pod; one that is created for the pod (an ephemeral volume) is not shared."""
+    """Return the claims and disks of a pod; a claim that is made for the pod (an ephemeral volume) is not shared."""
     found: list[object] = []
     for volume in pod.object["spec"].get("volumes") or ():
         if volume.get("ephemeral") is not None:
             found.append((pod.name, volume.get("name")))
         elif volume.get("persistentVolumeClaim"):
             found.append(volume["persistentVolumeClaim"])
+        elif not _OWN_VOLUMES & volume.keys():
+            found.append({kind: each for kind, each in volume.items() if kind != "name"})
     return found
 
 

@@ -204,6 +204,12 @@ class Manager:
         running, self.now = self._running[name], readings.now
         return _ask(running, readings), running.enforcement is Enforcement.ENFORCE
 
+    def forget(self) -> None:
+        """Forget what earlier rounds of documents have left behind: the next rounds are those of another node."""
+        for running in self._running.values():
+            if isinstance(running.strategy, DocumentStrategy):
+                running.strategy.memory.clear()
+
     def recover_leaving(self, readings: NodeReadings) -> Iterator[tuple[str, RoundReport]]:
         """Recover, on one node, the changes of strategies that are no longer active; yield name and report of each."""
         self.now = readings.now

@@ -84,6 +84,12 @@ class StrategyState:
     """The schedules of `resctrl` actions, by key of the action and QoS class."""
     limiters: dict[StateKey, BurstLimiters] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Forget everything, as before the first round."""
+        for each in (self.timers, self.applied, self.evicted, self.evictions, self.failing, self.task_schedules,
+                     self.limiters):
+            each.clear()
+
     def leaving(self, now: int) -> frozenset[str]:
         """Return the pods that were evicted within two minutes, by `eviction_id`."""
         self.evicted = {pod: time for pod, time in self.evicted.items() if now - time < LEAVING_FOR}

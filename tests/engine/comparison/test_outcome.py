@@ -13,7 +13,9 @@ from koordpolicy.engine.comparison.outcome import (
     PredictedEviction,
     outcome,
 )
-from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
+from koordpolicy.engine.comparison.shapes import FieldReads
+from koordpolicy.engine.framework.registry import Live
+from koordpolicy.engine.scheduler.cycle.schedule_one import Scheduler, Settings
 from koordpolicy.engine.scheduler.profiles.profile import PluginChoice, ProfileSpec
 
 from .conftest import NOW, Policies, document, metric, node, pod
@@ -226,6 +228,27 @@ def test_pods_that_claim_different_volumes_are_of_two_kinds_where_volumes_are_lo
     how = Settings((ProfileSpec(disabled={None: blind}),))
     found = outcome(policies(), Cluster(objects), now=NOW, settings=how)
     assert [each.pods for each in found.shapes] == [("shop/db-0", "shop/db-1")]
+
+
+def test_pods_with_different_disks_are_of_two_kinds(policies: Policies):
+    disks = [{"volumes": [{"name": "data", "awsElasticBlockStore": {"volumeID": name}}]} for name in "xyx"]
+    objects = [node("a"), node("b"), pod("first", on="a", **disks[0]), pod("second", **disks[1]),
+               pod("third", **disks[2])]
+    found = outcome(policies(), Cluster(objects), now=NOW, settings=Settings())
+    assert refusals(found) == {"shop/first": {}, "shop/second": {}, "shop/third": {"a": "disks"}}
+
+
+def test_replicas_are_taken_off_their_nodes_at_once_unless_a_claim_is_for_one_pod(policies: Policies):
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "shop"},
+             "spec": {"accessModes": ["ReadWriteOncePod"], "volumeName": "disk"}, "status": {"phase": "Bound"}}
+    disk = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}, "spec": {}}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    cluster = Cluster([node("a"), node("b"), claim, disk, pod("web", on="a"), pod("db", on="a", volumes=volumes)])
+    scheduler = Scheduler(cluster, Live(policies()), Settings(), clock=lambda: NOW)
+    reading = FieldReads.of(scheduler.profiles)
+    assert {key: reading.asks_alone(cluster.pod(key).unbound(), cluster.snapshot(NOW)) for key in (
+        "shop/web", "shop/db")} == {"shop/web": True, "shop/db": False}
+    scheduler.close()
 
 
 def test_pods_that_are_spread_by_the_plugins_arguments_are_taken_off_their_nodes_one_by_one(policies: Policies):
