@@ -59,7 +59,7 @@ exit codes: 0 after SIGTERM, 2 usage, 3 the dump is invalid (policies may be: th
 _OF_CLUSTERS: Final = ("profile", "config", "enable", "kubernetes")
 ADDRESS: Final = "127.0.0.1:8890"
 _SECONDS: Final = 5.0
-_REPLAY_SECONDS: Final = 300.0
+_JOB_SECONDS: Final = 300.0
 _OF_CALLS: Final = ("token_file", "ca", "cert", "key")
 _GRACE_S: Final = 5.0
 _CHANGE_SECONDS: Final = 70.0
@@ -117,11 +117,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-cert", metavar="FILE", help="serve https with this certificate (PEM)")
     group.add_argument("--tls-key", metavar="FILE", help="its private key")
     group.add_argument("--view-timeout", metavar="SECONDS", type=_seconds, default=_SECONDS,
-                       help="how long an evaluation may take; comparing a draft with the active policies may take "
-                            f"four times as long (default: {_SECONDS:g})")
-    group.add_argument("--replay-timeout", metavar="SECONDS", type=_long_seconds, default=_REPLAY_SECONDS,
+                       help="how long an evaluation may take; a cycle of the descheduler may take four times as long "
+                            f"(default: {_SECONDS:g})")
+    group.add_argument("--analysis-timeout", metavar="SECONDS", type=_long_seconds, default=_JOB_SECONDS,
+                       help="how long an audit may take, or the comparison of a draft with the active policies, in the "
+                            f"background (default: {_JOB_SECONDS:g})")
+    group.add_argument("--replay-timeout", metavar="SECONDS", type=_long_seconds,
                        help="how long a replay of the recording may take, in the background "
-                            f"(default: {_REPLAY_SECONDS:g})")
+                            f"(default: {_JOB_SECONDS:g})")
     add_format_argument(group)
 
 
@@ -157,7 +160,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:
 
     vetter = Vetter()
     server = ConsoleServer(sources.state, guard, static, vetter=vetter, seconds=options.view_timeout, past=past,
-                           replay_seconds=options.replay_timeout, node_times=node_times, monitor=monitor,
+                           replay_seconds=options.replay_timeout or _JOB_SECONDS,
+                           analysis_seconds=options.analysis_timeout, node_times=node_times, monitor=monitor,
                            more=() if changes is None else (changes,))
     following = sources.follow(server.views, vetter)
     try:
@@ -203,6 +207,7 @@ def _past(options: argparse.Namespace) -> Past | None:
     if options.recorded is None:
         if options.cluster is None:
             raise Stop("name a cluster with `--cluster`, or a flight recording with `--recorded`")
+        refuse_given(options, ("replay_timeout",), "goes with `--recorded`")
         return None
     if not options.recorded.is_dir():
         raise Stop(f"there is no directory `{options.recorded}`: `--recorded` takes that of `scheduler --record`")

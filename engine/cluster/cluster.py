@@ -59,9 +59,7 @@ class Cluster(ClusterState):
         self._bound: dict[str, _Binding] = {}
         self._metrics: dict[str, NodeMetric] = {}
         self._listeners: tuple[Callable[[Event], None], ...] = ()
-        self._apply: Mapping[str, Callable[[str, Mapping[str, Any]], None]] = {
-            "Node": self._upsert_node, "NodeMetric": self._upsert_metric, "Device": self._upsert_device,
-        }
+        self._apply = self._applying()
         problems = self.upsert_all(objects)
         if problems:
             raise PolicyError(problems)
@@ -237,6 +235,30 @@ class Cluster(ClusterState):
         twin = copy.copy(self)
         twin._diverge(rows)  # noqa: SLF001 - of its own class
         return twin, faults
+
+    def fork(self) -> Cluster:
+        """Return an independent cluster in the same state, which another thread may own; no one listens to it.
+
+        Objects and pods are shared, as nobody changes them.
+        """
+        twin = copy.copy(self)
+        twin._separate()  # noqa: SLF001 - of its own class
+        return twin
+
+    def _separate(self) -> None:
+        """Copy all mutable state that is shared with the original cluster."""
+        self._listeners, self._version_cache, self.cross_version_cache = (), (-1, {}), {}
+        self._apply = self._applying()
+        self._pods, self._bound, self._metrics = dict(self._pods), dict(self._bound), dict(self._metrics)
+        self.finished_pods = dict(self.finished_pods)
+        self._objects = {kind: dict(objects) for kind, objects in self._objects.items()}
+        self._versions = dict(self._versions)
+        self.version = next(_FORKS) << 40  # as in `_diverge`
+        self.rows = [row.copy() for row in self.rows]
+        self._shape_changed()
+
+    def _applying(self) -> Mapping[str, Callable[[str, Mapping[str, Any]], None]]:
+        return {"Node": self._upsert_node, "NodeMetric": self._upsert_metric, "Device": self._upsert_device}
 
     def _diverge(self, added: Mapping[str, NodeRow]) -> None:
         """Copy all mutable state that is shared with the original cluster, and add rows."""

@@ -27,8 +27,8 @@ from koordpolicy.engine.testing.instruments import compiled_of, programs_of
 _BUILT_IN: Final = "built-in"
 _LOCAL: Final = frozenset((
     "NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit",
-    "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "LoadAwareScheduling", "GpuShare", "DeviceShare", "NodeNUMAResource",
-    "ElasticQuota", "Coscheduling",
+    "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "LoadAwareScheduling", "GpuShare", "DeviceShare",
+    "NodeNUMAResource", "ElasticQuota", "Coscheduling",
 ))
 """Built-in plugins whose result for a node depends only on that node and the pod, or on no node.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from koordpolicy.engine.cel.values.deadline import Deadline
+from collections.abc import Callable
+
 from koordpolicy.engine.comparison.audit import Audit, audit
 from koordpolicy.engine.explanation import shortened
 
@@ -10,14 +11,14 @@ from .models.policies import AuditLine, AuditView, PolicyReach, RuleTally
 from .state import ConsoleState
 
 
-def audit_view(state: ConsoleState) -> AuditView:
-    """Return the audit; cached until the state changes.
+def audit_view(state: ConsoleState, progress: Callable[[float], None] = lambda _: None) -> AuditView:
+    """Return the audit; `progress` is called with the part that is done, from 0 to 1.
 
     Raises:
         PolicyError: a plugin cannot be made.
-        OverdueError: the deadline of the thread passed.
     """
-    found: Audit = state.derived("audit", lambda: _audited(state))
+    found: Audit = audit(state.policies.registry, state.cluster, now=state.now, settings=state.settings,
+                         descheduler=state.descheduler, progress=progress)
     return AuditView(
         nodes=found.nodes, pods=found.pods,
         findings=[AuditLine(
@@ -28,8 +29,3 @@ def audit_view(state: ConsoleState) -> AuditView:
             policy=each.policy, framework=each.framework, active=each.active, pods=each.pods, nodes=each.nodes,
             rules=[RuleTally(rule=use.name, point=use.point, evaluated=use.evaluated, refused=use.refused,
                              failed=use.failed) for use in each.rules]) for each in found.policies])
-
-
-def _audited(state: ConsoleState) -> Audit:
-    return audit(state.policies.registry, state.cluster, now=state.now, settings=state.settings,
-                 descheduler=state.descheduler, progress=lambda _: Deadline.poll())

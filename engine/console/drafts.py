@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 from functools import partial
-from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -25,11 +24,6 @@ from .models.playground import CheckView
 from .policy_set import DRAFT
 from .routes import Route, json_answer
 from .view_thread import ViewThread
-
-_EFFECT_COST: Final = 20.0
-"""The cost of the effect of a draft in requests."""
-_EFFECT_TIMES: Final = 4
-"""The time that the effect of a draft may take, in times of another view's."""
 
 
 class Draft(Model, frozen=True, kw_only=True, rename="camel"):
@@ -67,7 +61,6 @@ class DraftRoutes:
         return (
             Route("POST", "draft/check", self._check),
             Route("POST", "draft/evaluate", self._evaluate),
-            Route("POST", "draft/effect", self._effect, cost=_EFFECT_COST),
             Route("POST", "draft/tests", self._tests),
             Route("POST", "draft/complete", self._complete),
             Route("POST", "draft/describe", self._describe),
@@ -83,7 +76,7 @@ class DraftRoutes:
     async def _check(self, request: web.Request) -> web.Response:
         from .playground import check_draft  # noqa: PLC0415 - a second of imports that the first page does not need
 
-        draft = await _draft(request)
+        draft = await draft_in(request)
         try:
             await self.vet(draft.text, draft.file)
         except PolicyError as error:
@@ -93,43 +86,34 @@ class DraftRoutes:
     async def _evaluate(self, request: web.Request) -> web.Response:
         from .playground import evaluate_draft  # noqa: PLC0415 - as above
 
-        draft = await _draft(request)
+        draft = await draft_in(request)
         await self.vet(draft.text, draft.file)
         return await self._views.answer(
             lambda state: evaluate_draft(state, draft.text, draft.pod, draft.offset, draft.file), at=draft.at)
 
-    async def _effect(self, request: web.Request) -> web.Response:
-        from .playground import effect_of  # noqa: PLC0415 - as above
-
-        draft = await _draft(request)
-        await self.vet(draft.text, draft.file)
-
-        return await self._views.answer(
-            lambda state: effect_of(state, draft.text, draft.budgets, draft.file), times=_EFFECT_TIMES)
-
     async def _tests(self, request: web.Request) -> web.Response:
         from .playground import run_tests  # noqa: PLC0415 - as above
 
-        draft = await _draft(request)
+        draft = await draft_in(request)
         await self.vet(draft.text, draft.file)
         return await self._views.answer(lambda state: run_tests(state.policies, draft.text, draft.file))
 
     async def _complete(self, request: web.Request) -> web.Response:
         from .authoring import complete  # noqa: PLC0415 - as above
 
-        draft = await _draft(request)
+        draft = await draft_in(request)
         return await self._views.answer(lambda state: complete(state.policies, draft.text, draft.offset))
 
     async def _describe(self, request: web.Request) -> web.Response:
         from .authoring import describe  # noqa: PLC0415 - as above
 
-        draft = await _draft(request)
+        draft = await draft_in(request)
         return await self._views.answer(lambda state: describe(state.policies, draft.text, draft.offset))
 
     async def _rename(self, request: web.Request) -> web.Response:
         from .authoring import rename  # noqa: PLC0415 - as above
 
-        draft = await _draft(request)
+        draft = await draft_in(request)
         return await self._views.answer(lambda _: rename(draft.text, draft.offset, draft.name))
 
     async def vet(self, text: str, file: str = "") -> None:
@@ -148,5 +132,6 @@ class DraftRoutes:
                 raise
 
 
-async def _draft(request: web.Request) -> Draft:
+async def draft_in(request: web.Request) -> Draft:
+    """Return the body of a request about a draft; raises `msgspec.DecodeError`."""
     return msgspec.json.decode(await request.read(), type=Draft)

@@ -5,7 +5,7 @@ Texts are vetted before they get here (see `reload.vet`), and the caller sets a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,37 +113,52 @@ def evaluate_draft(state: ConsoleState, text: str, key: str, offset: int, file: 
         return replace(shown, failure=f"this expression reads {error}, which no node has")
 
 
-def effect_of(state: ConsoleState, text: str, budgets: Mapping[str, str], file: str = "") -> EffectView:
+def check_effect(state: ConsoleState, text: str, budgets: Mapping[str, str], file: str = "") -> None:
+    """Raise what `effect_of` raises about a draft and its budgets, without computing anything."""
+    _limits(budgets)
+    _registry_with(state, text, file)
+
+
+def effect_of(state: ConsoleState, text: str, budgets: Mapping[str, str], file: str = "", *,
+              progress: Callable[[float], None] = lambda _: None) -> EffectView:
     """Return what a draft would change in the cluster.
 
-    `budgets` are texts such as `1%` by the names of `comparison.difference.BUDGETS`.
+    `budgets` are texts such as `1%` by the names of `comparison.difference.BUDGETS`. `progress` is called with the part
+    that is done, from 0 to 1.
 
     Raises:
         PolicyError: the draft is not valid.
         ValueError: a budget is not one.
-        OverdueError: the deadline of the thread passed.
     """
-    limits = {name: ChangeBudget.parse(each) for name, each in budgets.items() if name in BUDGETS}
-    _, loaded = draft_of(text, file)
-    Problems(list(loaded.problems)).raise_errors()
-    registry, replaced = state.policies.with_draft(loaded.documents, file)
+    limits = _limits(budgets)
+    registry, replaced = _registry_with(state, text, file)
 
-    def result(of: Registry, earlier: Outcome | None) -> Outcome:
-        found = outcome(of, state.cluster, now=state.now, settings=state.settings, before=earlier,
-                        progress=lambda _: Deadline.poll())
-        Deadline.poll()
-        return found
+    def result(of: Registry, earlier: Outcome | None, progress: Callable[[float], None]) -> Outcome:
+        return outcome(of, state.cluster, now=state.now, settings=state.settings, before=earlier, progress=progress)
 
-    if not {each.name for each in state.settings.profiles} >= {
-            each.name for each in settings_for(registry).profiles}:
-        raise PolicyError([Problem("the draft names a profile that no active policy has", code="profile",
-                                   help="start the console with a configuration that has it")])
-    before = state.derived("outcome", lambda: result(state.policies.registry, None))
-    after = result(registry, before)
+    before = state.derived("outcome", lambda: result(
+        state.policies.registry, None, lambda part: progress(part / 2)))
+    after = result(registry, before, lambda part: progress((1 + part) / 2))
     found = difference(before, after)
     spent = [BudgetView(name=each.name, budget=str(each.budget), count=each.count, of=each.whole, within=each.within)
              for each in spend(found, limits)]
     return EffectView(difference=found.to_json(), budgets=spent, replaced=list(replaced))
+
+
+def _limits(budgets: Mapping[str, str]) -> dict[str, ChangeBudget]:
+    return {name: ChangeBudget.parse(each) for name, each in budgets.items() if name in BUDGETS}
+
+
+def _registry_with(state: ConsoleState, text: str, file: str) -> tuple[Registry, tuple[str, ...]]:
+    """Return the active policies with a draft, and the policies that it replaces."""
+    _, loaded = draft_of(text, file)
+    Problems(list(loaded.problems)).raise_errors()
+    registry, replaced = state.policies.with_draft(loaded.documents, file)
+    if not {each.name for each in state.settings.profiles} >= {
+            each.name for each in settings_for(registry).profiles}:
+        raise PolicyError([Problem("the draft names a profile that no active policy has", code="profile",
+                                   help="start the console with a configuration that has it")])
+    return registry, tuple(replaced)
 
 
 def run_tests(policies: PolicySet, text: str, file: str = "") -> TestsView:

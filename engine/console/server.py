@@ -26,15 +26,16 @@ from koordpolicy.engine.reload.vet import Vetter
 from koordpolicy.engine.serving.reviews import Denied
 from koordpolicy.engine.source import PolicyError
 
+from .analysis_routes import AnalysisRoutes
 from .drafts import DraftRoutes
 from .faults import faults
 from .guard import HEADERS, Guard, NotPermitted, policy_of
+from .jobs import SECONDS as JOB_SECONDS
 from .models.model import RefusalView
 from .models.session import Session
 from .node_time import NodeTimes
 from .node_time_routes import NodeTimeRoutes
 from .past import Past
-from .replays import SECONDS as REPLAY_SECONDS
 from .rights import EVERYTHING, Right
 from .routes import USER, Route, RouteSet, json_answer
 from .servers import ServerRoutes
@@ -82,7 +83,8 @@ class ConsoleServer:
     """Answers the requests of pages. `close` ends its threads and its process."""
 
     def __init__(self, state: ConsoleState, guard: Guard, static: Static, *, vetter: Vetter | None = None,
-                 seconds: float = SECONDS, past: Past | None = None, replay_seconds: float = REPLAY_SECONDS,
+                 seconds: float = SECONDS, past: Past | None = None, replay_seconds: float = JOB_SECONDS,
+                 analysis_seconds: float = JOB_SECONDS,
                  node_times: NodeTimes | None = None, monitor: ServerMonitor | None = None,
                  more: Sequence[RouteSet] = ()) -> None:
         """`vetter` None means that drafts are compiled without a process of their own, for tests. `past` is the flight
@@ -97,7 +99,9 @@ class ConsoleServer:
         self._node_times = NodeTimeRoutes(self._views, node_times or NodeTimes((), (), Caller))
         self._times = TimeRoutes(self._views, past, self._drafts.vet, limit=replay_seconds)
         self._servers = ServerRoutes(monitor, self._views)
-        self._sets: tuple[RouteSet, ...] = (self._drafts, self._times, self._node_times, self._servers, *more)
+        analyses = AnalysisRoutes(self._views, self._drafts.vet, limit=analysis_seconds)
+        self._sets: tuple[RouteSet, ...] = (self._drafts, self._times, self._node_times, self._servers, analyses,
+                                            *more)
         self._changing = any(Right.CHANGES in each.rights for routes in self._sets for each in routes.routes())
 
     def start(self) -> None:

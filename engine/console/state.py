@@ -153,6 +153,11 @@ class ConsoleState:
         self._scheduler.refresh()
         self.forget()
 
+    def fork(self) -> ConsoleState:
+        """Return an independent state of the same cluster and policies, which another thread may use, and closes."""
+        return ConsoleState(self.cluster.fork(), self.policies, now=self.now, name=self.name, settings=self.settings,
+                            lacking=self.lacking, fields=self._fields, descheduler=self.descheduler)
+
     def close(self) -> None:
         """End the plugins; the state is not used any more."""
         self._scheduler.close()

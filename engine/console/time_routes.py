@@ -11,10 +11,11 @@ from aiohttp import web
 
 from koordpolicy.engine.flight_recorder.segments import segments_in
 
+from .jobs import SECONDS, JobNumber
 from .models.model import Model
 from .models.time import TimelineView
 from .past import LAST, PAST_TIMES, Past, recorded, time_of
-from .replays import SECONDS, ReplayJobs
+from .replays import ReplayJobs
 from .routes import Route, json_answer
 from .state import ConsoleState
 from .time_views import NO_RECORDING, moment_view, recorded_decision_view, timeline_view
@@ -33,12 +34,6 @@ class ReplayRequest(Model, frozen=True, kw_only=True, rename="camel"):
     text: str = ""
     file: str = ""
     """The policy file that the draft replaces."""
-
-
-class ReplayNumber(Model, frozen=True, kw_only=True, rename="camel"):
-    """The body of a request about a replay that was started."""
-
-    number: int
 
 
 class TimeRoutes:
@@ -121,11 +116,8 @@ class TimeRoutes:
         return json_answer(replays.start(self._views.state.policies, start, end, body.text, body.file))
 
     async def _state(self, request: web.Request) -> web.Response:
-        number = request.query.get("number", "")
-        if not (number.isascii() and number.isdigit() and len(number) < 10):
-            raise ValueError("`number` must be the number of a replay")
-        return json_answer(self._started().state(int(number)))
+        return json_answer(self._started().jobs.state_of(request))
 
     async def _cancel(self, request: web.Request) -> web.Response:
-        body = msgspec.json.decode(await request.read(), type=ReplayNumber)
-        return json_answer(self._started().cancel(body.number))
+        body = msgspec.json.decode(await request.read(), type=JobNumber)
+        return json_answer(self._started().jobs.cancel(body.number))

@@ -52,12 +52,6 @@ def _node_policies(state: ConsoleState, query: Query) -> Model:
     return node_policies(state, query.get("name", ""))
 
 
-def _audit(state: ConsoleState, _: Query) -> Model:
-    from .audits import audit_view  # noqa: PLC0415 - as above
-
-    return audit_view(state)
-
-
 _LONG: Final = 4.0
 """The time of views of whole cycles, in times of another view's."""
 _POLICIES: Final = frozenset({Right.POLICIES})
@@ -74,7 +68,6 @@ VIEWS: Final = (
     View("evictions", _evictions, cost=5.0, times=_LONG),
     View("eviction", _eviction, cost=5.0, times=_LONG),
     View("node-policies", _node_policies, cost=5.0, times=_LONG),
-    View("audit", _audit, cost=20.0, times=_LONG),
     View("policies", lambda state, _: policies.policies_view(state), _POLICIES),
     View("file", lambda state, query: policies.file_view(state, query.get("name", "")), _POLICIES),
     View("search", lambda state, query: pods.search(state, query.get("text", "")), CLUSTER),

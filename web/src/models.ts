@@ -323,45 +323,6 @@ export interface FileView {
   faults: Fault[];
 }
 
-/** The audit of all policies over the cluster, as `koord-policy audit`. */
-export interface AuditView {
-  nodes: number;
-  pods: number;
-  findings: AuditLine[];
-  policies: PolicyReach[];
-}
-
-/** A finding of the audit. */
-export interface AuditLine {
-  level: string;
-  finding: string;
-  message: string;
-  policy: string;
-  framework: string;
-  rule: string;
-  examples: string[];
-  examplesLeftOut: number;
-}
-
-/** The part of the cluster that a policy applies to, and what its rules decided there. */
-export interface PolicyReach {
-  policy: string;
-  framework: string;
-  active: boolean;
-  pods: number;
-  nodes: number;
-  rules: RuleTally[];
-}
-
-/** The results of a rule over the pairs of a pod and a node. */
-export interface RuleTally {
-  rule: string;
-  point: string;
-  evaluated: number;
-  refused: number;
-  failed: number;
-}
-
 /** The problems and findings of a draft. */
 export interface CheckView {
   faults: Fault[];
@@ -385,22 +346,6 @@ export interface Verdicts {
   rules: string[];
   totals: number[];
   passed: number;
-}
-
-/** The effect of a draft on the cluster, as `koord-policy diff --output json`. */
-export interface EffectView {
-  difference: Record<string, unknown>;
-  budgets: BudgetView[];
-  replaced: string[];
-}
-
-/** A budget of a change and what is spent of it. */
-export interface BudgetView {
-  name: string;
-  budget: string;
-  count: number;
-  of: number;
-  within: boolean;
 }
 
 /** The results of a draft's PolicyTests, with coverage: the lines with an outcome that no case has shown. */
@@ -464,6 +409,76 @@ export interface RenameView {
 export interface TextRange {
   start: number;
   end: number;
+}
+
+/** An audit, or the comparison of a draft with the active policies: how far it is, or its result. */
+export interface AnalysisView {
+  number: number;
+  phase: string;
+  done: number;
+  of: number;
+  failure: string;
+  faults: Fault[];
+  time: number;
+  nodes: number;
+  pods: number;
+  audit: AuditView | null;
+  effect: EffectView | null;
+}
+
+/** The audit of all policies over the cluster, as `koord-policy audit`. */
+export interface AuditView {
+  nodes: number;
+  pods: number;
+  findings: AuditLine[];
+  policies: PolicyReach[];
+}
+
+/** A finding of the audit. */
+export interface AuditLine {
+  level: string;
+  finding: string;
+  message: string;
+  policy: string;
+  framework: string;
+  rule: string;
+  examples: string[];
+  examplesLeftOut: number;
+}
+
+/** The part of the cluster that a policy applies to, and what its rules decided there. */
+export interface PolicyReach {
+  policy: string;
+  framework: string;
+  active: boolean;
+  pods: number;
+  nodes: number;
+  rules: RuleTally[];
+}
+
+/** The results of a rule over the pairs of a pod and a node. */
+export interface RuleTally {
+  rule: string;
+  point: string;
+  evaluated: number;
+  refused: number;
+  failed: number;
+}
+
+/** The effect of a draft on the cluster, as `koord-policy diff --output json`. */
+export interface EffectView {
+  difference: Record<string, unknown>;
+  budgets: BudgetView[];
+  replaced: string[];
+}
+
+/** A budget of a change and what is spent of it. */
+export interface BudgetView {
+  name: string;
+  budget: string;
+  count: number;
+  of: number;
+  within: boolean;
 }
 
 /** The first results of a search, best first. */
@@ -775,12 +790,12 @@ export interface ReplayView {
   phase: string;
   done: number;
   of: number;
+  failure: string;
+  faults: Fault[];
   start: number;
   end: number;
   draft: boolean;
   replaced: string[];
-  failure: string;
-  faults: Fault[];
   result: ReplayResult | null;
 }
 

@@ -2,9 +2,12 @@
 
 import { ApiError, get } from "./api.ts";
 import { type Child, h } from "./dom.ts";
-import type { Fault, SearchView } from "./models.ts";
+import { JobBar } from "./jobs.ts";
+import type { AnalysisView, Fault, SearchView } from "./models.ts";
+import type { Page } from "./page.ts";
 import { link } from "./route.ts";
 import { t } from "./texts.ts";
+import { shown } from "./time-axis.ts";
 
 type Json = Record<string, unknown>;
 
@@ -46,6 +49,22 @@ export function failed(error: unknown): HTMLElement {
   const faults = error instanceof ApiError ? error.faults : [];
   return h("div", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error), faults.slice(0, 5).map((each) =>
     h("div", {}, `${each.line ? t("line", each.line) : ""} ${each.message}`)));
+}
+
+/** The bar of an audit, or of a comparison with the active policies. */
+export function analysisBar(page: Page): JobBar<AnalysisView> {
+  return new JobBar(page, { state: "analysis", cancel: "analysis/cancel",
+    said: (view) => view.phase === "queued" ? t("analysisQueued") : t("analysing", Math.floor((100 * view.done) / Math.max(view.of, 1)), view.nodes, view.pods) });
+}
+
+/** Why an analysis has no result. */
+export function analysisFailure(view: AnalysisView): ApiError {
+  return new ApiError(200, view.phase === "cancelled" ? t("cancelled") : view.failure, view.faults);
+}
+
+/** Which cluster an analysis is of: it may have changed since. */
+export function analysedOf(view: AnalysisView): HTMLElement {
+  return h("p", { class: "quiet" }, t("analysedOf", view.nodes, view.pods, shown(view.time)));
 }
 
 /** A part of a view that is loaded when it is opened. */

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .analysis import AnalysisView
 from .changes import ChangePlan, ChangeResult, ChangesView
 from .evictions import EvictionsView, EvictionView
 from .map import ColourView, MapView, NodeDetails, NodePolicies
@@ -17,13 +18,12 @@ from .playground import (
     CheckView,
     CompletionView,
     DescriptionView,
-    EffectView,
     EvaluationView,
     RenameView,
     TestsView,
 )
 from .pod import PodNodeView, PodView
-from .policies import AuditView, FileView, PoliciesView
+from .policies import FileView, PoliciesView
 from .search import SearchView
 from .servers import RuleRatesView, ServersView, Versions, WaitingView
 from .session import Session
@@ -36,8 +36,9 @@ VIEWS: Final = (
     MapView, ColourView, NodeDetails, NodePolicies,
     PodView, PodNodeView,
     EvictionsView, EvictionView,
-    PoliciesView, FileView, AuditView,
-    CheckView, EvaluationView, EffectView, TestsView, CompletionView, DescriptionView, RenameView,
+    PoliciesView, FileView,
+    CheckView, EvaluationView, TestsView, CompletionView, DescriptionView, RenameView,
+    AnalysisView,
     SearchView,
     ChangesView, ChangePlan, ChangeResult,
     ServersView, WaitingView, RuleRatesView, Versions,

@@ -30,3 +30,17 @@ class RefusalView(Model, frozen=True, kw_only=True, rename="camel"):
 
     error: str
     faults: list[Fault] = []
+
+
+class JobView(Model, frozen=True, kw_only=True, rename="camel"):
+    """Work in the background that was started: how far it is, or why it has no result."""
+
+    number: int = 0
+    phase: str = "queued"
+    """`queued`, a word for what is done at present, `done`, `failed` or `cancelled`."""
+    done: int = 0
+    of: int = 0
+    """The number that `done` counts to; 0 while it is unknown."""
+    failure: str = ""
+    """The reason why there is no result."""
+    faults: list[Fault] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .model import Fault, Model
+from .model import JobView, Model
 
 
 class TimelinePolicies(Model, frozen=True, kw_only=True, rename="camel"):
@@ -214,22 +214,16 @@ class ReplayResult(Model, frozen=True, kw_only=True, rename="camel"):
     seconds: float
 
 
-class ReplayView(Model, frozen=True, kw_only=True, rename="camel"):
-    """A replay that was started: how far it is, or its result."""
+class ReplayView(JobView, frozen=True, kw_only=True, rename="camel"):
+    """A replay that was started: how far it is, or its result.
 
-    number: int
-    phase: str
-    """`queued`, `reading`, `replaying`, `done`, `failed` or `cancelled`."""
-    done: int
-    of: int
-    """The number of recorded scheduling cycles; 0 while it is unknown."""
+    It is `reading` the recording, then `replaying`; `of` is the number of recorded scheduling cycles.
+    """
+
     start: float
     end: float
     draft: bool
     """True if a draft of the playground is replayed, false for the console's policies."""
     replaced: list[str] = []
     """The policies that the draft replaces."""
-    failure: str = ""
-    """The reason why there is no result."""
-    faults: list[Fault] = []
     result: ReplayResult | None = None

@@ -77,3 +77,27 @@ def test_a_malformed_object_is_named_and_nothing_else_is_lost(item, message):
     assert fresh.names == ["n0", "n2"]
     with pytest.raises(PolicyError):
         Cluster([item])
+
+
+def test_a_fork_and_its_original_change_apart():
+    cluster = Cluster([node("n1", gpus=2), node("n2", gpus=2), metric("n1"), pod("p", gpus=1, on="n1"),
+                       pod("q", gpus=1)])
+    told: list[str] = []
+    cluster.listen(lambda event: told.append(event.key))
+    before = amounts(cluster.snapshot())
+    fork = cluster.fork()
+    assert (amounts(fork.snapshot()), fork.snapshot().devices.free.tolist()) == (
+        before, cluster.snapshot().devices.free.tolist())
+    [waiting] = fork.pending
+    fork.assume(waiting, "n1")
+    fork.delete("NodeMetric", "n1")
+    fork.upsert(node("n3"))
+    fork.delete("Pod", "shop/p")
+    assert (amounts(cluster.snapshot()), told, cluster.names, cluster.snapshot().row(0).metric is None) == (
+        before, [], ["n1", "n2"], False)
+    assert cluster.snapshot().devices.free.tolist() == [[0, 1000], [1000, 1000]]
+    cluster.delete("Node", "n2")
+    cluster.delete("Pod", "shop/q")
+    assert (fork.names, fork.pod("shop/q").node_name, fork.version != cluster.version) == (
+        ["n1", "n2", "n3"], "n1", True)
+    assert told == ["n2", "shop/q"]

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from koordpolicy.engine.client.server_calls import EndpointAnswer
@@ -19,12 +18,13 @@ from koordpolicy.engine.console.guard import Guard
 from koordpolicy.engine.console.server import ConsoleServer, Static
 from koordpolicy.engine.console.state import ConsoleState
 from koordpolicy.engine.console.users import UserTokens
-from koordpolicy.engine.serving.listeners import serving
+
+from .asking import AskApi as Ask
+from .asking import asking, of_api
 
 ANA, BEN = "a-token-of-ana-00", "a-token-of-ben-00"
 NEXT = "b" * 12
 FIRST = "a" * 12
-Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
 class FakeServer:
@@ -113,16 +113,8 @@ def serve(state: ConsoleState, tmp_path: Path) -> Callable[..., FakeCaller]:
                 ChangeableServers(tuple(caller.servers), caller, changer),
                 AuditFile(audit or tmp_path / "audit.log"), now=lambda: 1.5, sleep=pause)
             console = ConsoleServer(state, guard, static, more=[routes] if changing else [])
-            async with serving(console.application(), "127.0.0.1", 0, None) as url, aiohttp.ClientSession() as session:
-
-                async def ask(path: str, body: Any = None, token: str = ANA, **headers: str) -> tuple[int, Any]:
-                    sent = {"Authorization": f"Bearer {token}"} | headers
-                    async with session.request("GET" if body is None else "POST", f"{url}/api/v1/{path}", json=body,
-                                               headers=sent) as answer:
-                        return answer.status, json.loads(await answer.text())
-
-                await scenario(ask)
-            console.close()
+            async with asking(console) as ask:
+                await scenario(of_api(ask, ANA))
 
         asyncio.run(main())
         found: FakeCaller = caller

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from koordpolicy.engine.cel.values.deadline import Deadline, OverdueError
 from koordpolicy.engine.cluster.cluster import Cluster
 from koordpolicy.engine.console.audits import audit_view
 from koordpolicy.engine.console.evictions import eviction_view, evictions_view
@@ -108,11 +107,6 @@ def test_rules_without_effect_are_found(many, policies_of):
     never = ConsoleState(many.cluster, policies_of(HOT.replace("< params.percent", "< 1000")), now=NOW, name="x")
     assert ("keep-off-hot-nodes", "below-watermark", "refuses-nothing") in [
         (each.policy, each.rule, each.finding) for each in audit_view(never).findings]
-
-
-def test_an_audit_ends_at_its_deadline(many):
-    with Deadline(0), pytest.raises(OverdueError):
-        audit_view(many)
 
 
 def test_an_eviction_is_planned_for_a_pod_that_its_workload_replaces(policies_of):

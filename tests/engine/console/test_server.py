@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from koordpolicy.engine.cel.values.deadline import Deadline
@@ -18,13 +16,12 @@ from koordpolicy.engine.console.guard import Guard, RateLimit, is_loopback
 from koordpolicy.engine.console.server import ConsoleServer, Static
 from koordpolicy.engine.console.users import UserTokens
 from koordpolicy.engine.reload.vet import VETTING
-from koordpolicy.engine.serving.listeners import serving
 from koordpolicy.engine.source import PolicyError, Problem, Source
 
+from .asking import Ask, asking
 from .conftest import HOT, MARKUP, TEST
 
 TOKEN = "0123456789abcdef"
-Ask = Callable[..., Awaitable[tuple[int, Any, Mapping[str, str]]]]
 
 
 class FakeVetter:
@@ -55,25 +52,10 @@ def serve(state, static) -> Callable[..., None]:
         console = ConsoleServer(state, guard or Guard(), static, **more)
 
         async def main() -> None:
-            async with serving(console.application(), "127.0.0.1", 0, None) as url, aiohttp.ClientSession() as session:
-
-                async def ask(path: str, body: Any = None, **headers: str) -> tuple[int, Any, Mapping[str, str]]:
-                    sent = {name.replace("_", "-"): value for name, value in headers.items()}
-                    if body is not None:
-                        sent.setdefault("Content-Type", "application/json")
-                    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-                    async with session.request("GET" if body is None else "POST", url + path, data=data,
-                                               headers=sent) as answer:
-                        text = await answer.text()
-                        found = json.loads(text) if answer.content_type == "application/json" else text
-                        return answer.status, found, answer.headers
-
+            async with asking(console) as ask:
                 await scenario(ask)
 
-        try:
-            asyncio.run(main())
-        finally:
-            console.close()
+        asyncio.run(main())
 
     return run
 
@@ -104,7 +86,7 @@ def test_views_are_json_with_every_name_as_it_is(serve):
         assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
         for path in ("overview", "colour?expression=usage.cpu", "node?name=hot", "pod?key=shop/web-2", "policies",
                      "pod-node?key=shop/web-2&node=hot", "evictions", "eviction?key=shop/web-1",
-                     "node-policies?name=hot", "audit", "file?name=0.yaml", "search?text=web", "session"):
+                     "node-policies?name=hot", "file?name=0.yaml", "search?text=web", "session"):
             assert (await ask(f"/api/v1/{path}"))[0] == 200, path
 
     serve(scenario)
@@ -114,9 +96,9 @@ def test_drafts_are_checked_evaluated_compared_tested_and_completed(serve):
     async def scenario(ask: Ask) -> None:
         draft = {"text": HOT + TEST, "pod": "shop/web-2", "offset": HOT.index("usage.cpu"),
                  "name": "load"}
-        paths = ("check", "evaluate", "tests", "complete", "describe", "effect", "rename")
+        paths = ("check", "evaluate", "tests", "complete", "describe", "rename")
         answers = [await ask(f"/api/v1/draft/{path}", draft) for path in paths]
-        assert [status for status, _, _ in answers] == [200] * 7
+        assert [status for status, _, _ in answers] == [200] * 6
         assert answers[0][1]["tests"] == 1
         assert answers[1][1]["colours"]["numbers"] == [25, 75, None]
         status, found, _ = await ask("/api/v1/draft/evaluate", draft | {"text": HOT.replace("usage.cpu", "usage.x")})
@@ -130,8 +112,8 @@ def test_a_draft_that_a_worker_does_not_survive_goes_no_further(serve):
         draft = {"text": "# crash\n" + HOT, "pod": "shop/web-2"}
         status, found, _ = await ask("/api/v1/draft/check", draft)
         assert (status, found["faults"][0]["message"]) == (200, "checking it took too long")
-        for path in ("evaluate", "tests", "effect"):
-            assert (await ask(f"/api/v1/draft/{path}", draft))[1]["error"] == "checking it took too long"
+        for path in ("draft/evaluate", "draft/tests", "effect/start"):
+            assert (await ask(f"/api/v1/{path}", draft))[1]["error"] == "checking it took too long"
 
     serve(scenario, vetter=FakeVetter())
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from koordpolicy.__main__ import builtins
@@ -24,10 +22,11 @@ from koordpolicy.engine.flight_recorder.recorder import FlightRecorder, Recorder
 from koordpolicy.engine.framework.registry import Live, Registry
 from koordpolicy.engine.scheduler.cycle.loop import SchedulingLoop
 from koordpolicy.engine.scheduler.cycle.schedule_one import Settings
-from koordpolicy.engine.serving.listeners import serving
 from koordpolicy.engine.source import PolicyError, Source
 from tests.waiting import PATIENCE_S, until
 
+from .asking import AskApi as Ask
+from .asking import asking, ended, of_api
 from .conftest import HOT, NOW, OBJECTS, pod
 
 SECOND = 1_000_000_000
@@ -41,7 +40,6 @@ spec:
   - {name: hot, expression: "node.metadata.name == 'hot'", message: not hot}
 """
 READS_MORE = COOL_ONLY.replace("node.metadata.name == 'hot'", "node.spec.?providerID.orValue('') == ''")
-Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -75,32 +73,17 @@ def serve(state, tmp_path) -> Callable[..., None]:
         console.start()
 
         async def main() -> None:
-            async with serving(console.application(), "127.0.0.1", 0, None) as url, aiohttp.ClientSession() as session:
+            async with asking(console) as ask:
+                await scenario(of_api(ask))
 
-                async def ask(path: str, body: Any = None) -> tuple[int, Any]:
-                    async with session.request("GET" if body is None else "POST", f"{url}/api/v1/{path}",
-                                               json=body) as answer:
-                        return answer.status, json.loads(await answer.text())
-
-                await scenario(ask)
-
-        try:
-            asyncio.run(main())
-        finally:
-            console.close()
+        asyncio.run(main())
 
     return run
 
 
 async def finished(ask: Ask, number: int) -> dict[str, Any]:
     """Wait until a replay has ended."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            status, view = await ask(f"replay/state?number={number}")
-            assert status == 200, view
-            if view["phase"] in ("done", "failed", "cancelled"):
-                return view
-            await asyncio.sleep(0.01)
+    return await ended(ask, f"replay/state?number={number}")
 
 
 async def complete(ask: Ask, query: str = "") -> dict[str, Any]:
@@ -227,14 +210,14 @@ def test_a_replay_that_cannot_be_is_refused(serve, recording):
 
 def test_a_replay_ends_at_its_deadline_and_when_it_is_cancelled(state, recording, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
-    original = ReplayJobs._registry
+    original = ReplayJobs._compute
 
-    def slow(self: ReplayJobs, job: Any) -> Registry:
+    def slow(self: ReplayJobs, job: Any, **part: Any) -> None:
         begun.set()
         assert go_on.wait(60)
-        return original(self, job)
+        original(self, job, **part)
 
-    monkeypatch.setattr(ReplayJobs, "_registry", slow)
+    monkeypatch.setattr(ReplayJobs, "_compute", slow)
     replays = ReplayJobs(Past(recording))
     try:
         numbers = [replays.start(state.policies, NOW, NOW + 60 * SECOND).number for _ in range(4)]
@@ -242,13 +225,13 @@ def test_a_replay_ends_at_its_deadline_and_when_it_is_cancelled(state, recording
         with pytest.raises(NotPermitted):
             replays.start(state.policies, NOW, NOW)
         for number in numbers:
-            replays.cancel(number)
+            replays.jobs.cancel(number)
         go_on.set()
-        until(lambda: all(replays.state(each).phase == "cancelled" for each in numbers))
+        until(lambda: all(replays.jobs.state(each).phase == "cancelled" for each in numbers))
         hasty = ReplayJobs(Past(recording), limit=0.0)
         number = hasty.start(state.policies, NOW, NOW + 60 * SECOND).number
-        until(lambda: hasty.state(number).phase == "failed")
-        assert hasty.state(number).failure == "it takes more than 0 s: choose a shorter time"
+        until(lambda: hasty.jobs.state(number).phase == "failed")
+        assert hasty.jobs.state(number).failure == "it takes more than 0 s: choose a shorter time"
         hasty.close()
     finally:
         go_on.set()

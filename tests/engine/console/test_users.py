@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -24,11 +23,13 @@ from koordpolicy.engine.console.users import ClusterUsers, Users, UserTokens
 from koordpolicy.engine.serving.listeners import serving
 from koordpolicy.engine.serving.reviews import Reviews
 
+from .asking import AskApi as Ask
+from .asking import asking, of_api
+
 TOKENS = {"ana": "a-token-of-ana-00", "ben": "a-token-of-ben-00", "eve": "a-token-of-eve-00"}
 MAY = {"ana": {"nodes", "pods", "schedulerplugins", "qosplugins", "deschedulerplugins", "policyparams"},
        "ben": {"nodes", "pods"}, "eve": set()}
 """The resources that each user may list; ana may update them, too."""
-Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
 
 class Changing:
@@ -87,20 +88,14 @@ def serve(state: ConsoleState, tmp_path: Path) -> Callable[..., None]:
             async with serving(api, "127.0.0.1", 0, None) as address:
                 users = ClusterUsers(Reviews(lambda: Transport(Connection(address), rate=0), clock=clock))
                 console = ConsoleServer(state, guard(users), static, more=[Changing()])
-                async with serving(console.application(), "127.0.0.1", 0, None) as url, (
-                        aiohttp.ClientSession()) as session:
+                async with asking(console) as asked:
+                    send = of_api(asked)
 
                     async def ask(path: str, token: str | None = None, body: Any = None,
                                   **headers: str) -> tuple[int, Any]:
-                        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-                        if token is not None:
-                            sent["Authorization"] = f"Bearer {token}"
-                        async with session.request("GET" if body is None else "POST", f"{url}/api/v1/{path}", json=body,
-                                                   headers=sent) as answer:
-                            return answer.status, json.loads(await answer.text())
+                        return await send(path, body, token or "", **headers)
 
                     await scenario(ask)
-                console.close()
 
         asyncio.run(main())
 

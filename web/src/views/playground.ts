@@ -6,8 +6,8 @@ import { NodeMap } from "../chart.ts";
 import { debounced, h } from "../dom.ts";
 import type { Editor } from "../editor.ts";
 import { codePoints } from "../format.ts";
-import type { CheckView, ColourView, CompletionView, DescriptionView, EffectView, EvaluationView, FileView, MapView, ClusterOverview, RenameView, TestsView } from "../models.ts";
-import { failed, faultList, nodeLink, podInput, podLink, scroll } from "../parts.ts";
+import type { AnalysisView, CheckView, ColourView, CompletionView, DescriptionView, EffectView, EvaluationView, FileView, MapView, ClusterOverview, RenameView, TestsView } from "../models.ts";
+import { analysedOf, analysisBar, analysisFailure, failed, faultList, nodeLink, podInput, podLink, scroll } from "../parts.ts";
 import { patchOf } from "../patch.ts";
 import type { Page } from "../page.ts";
 import { named, t } from "../texts.ts";
@@ -65,6 +65,7 @@ export async function playgroundView(page: Page): Promise<void> {
   const verdict = h("p");
   const verdictMap = new NodeMap({ height: 190, opened: (node) => page.go("map", { node }) });
   const effect = h("div", { "aria-live": "polite" });
+  const comparing = analysisBar(page);
   const tests = h("div", { "aria-live": "polite" });
   const holder = h("div", { class: "editor" });
   const renaming = h("div", { "aria-live": "polite" });
@@ -88,7 +89,7 @@ export async function playgroundView(page: Page): Promise<void> {
       h("div", {}, h("section", { class: "panel" }, h("h2", {}, t("evaluation")), at, atMap.element),
         h("section", { class: "panel" }, h("h2", {}, t("verdicts")), verdict, verdictMap.element),
         h("section", { class: "panel" }, h("h2", {}, t("tests")), runTests, tests),
-        h("section", { class: "panel" }, h("h2", {}, t("effect")), h("div", { class: "tools" }, runEffect, h("label", {}, t("maxMoved"), budget)), effect))),
+        h("section", { class: "panel" }, h("h2", {}, t("effect")), h("div", { class: "tools" }, runEffect, h("label", {}, t("maxMoved"), budget)), comparing.element, effect))),
   );
 
   const editor: Editor = openEditor(holder, text, {
@@ -154,11 +155,13 @@ export async function playgroundView(page: Page): Promise<void> {
 
   async function compare(): Promise<void> {
     runEffect.disabled = true;
-    effect.replaceChildren(h("p", { class: "quiet" }, t("loading")));
+    effect.replaceChildren();
     try {
       const moved = budget.value.trim();
-      const found = await post<EffectView>("draft/effect", { text: editor.text(), file, budgets: moved ? { moved, pending: moved } : {} });
-      if (page.current) effect.replaceChildren(...effectParts(found));
+      const view = await comparing.run(post<AnalysisView>("effect/start", { text: editor.text(), file, budgets: moved ? { moved, pending: moved } : {} }));
+      if (!view) return;
+      if (!view.effect) throw analysisFailure(view);
+      effect.replaceChildren(analysedOf(view), ...effectParts(view.effect));
     } catch (error) {
       effect.replaceChildren(failed(error));
     } finally {

@@ -1,12 +1,12 @@
 /** Policies: documents with syntax colours, findings at their place, rules and what they read. */
 
-import { ApiError, get } from "../api.ts";
+import { ApiError, get, post } from "../api.ts";
 import { type Child, h } from "../dom.ts";
 import type { Editor } from "../editor.ts";
 import { short } from "../format.ts";
-import type { AuditView, EvictionsView, Fault, FileView, PoliciesView, PolicyView, RuleRatesView, RuleView } from "../models.ts";
+import type { AnalysisView, AuditView, EvictionsView, Fault, FileView, PoliciesView, PolicyView, RuleRatesView, RuleView } from "../models.ts";
 import type { Page } from "../page.ts";
-import { failed, faultList, later, nodeLink, podLink, scroll } from "../parts.ts";
+import { analysedOf, analysisBar, analysisFailure, failed, faultList, later, nodeLink, podLink, scroll } from "../parts.ts";
 import { link } from "../route.ts";
 import { nearest } from "../similar.ts";
 import { t } from "../texts.ts";
@@ -35,7 +35,7 @@ export async function policiesView(page: Page): Promise<void> {
   const chosen = list.querySelector<HTMLElement>("[aria-current]");
   if (chosen) list.scrollTop = chosen.offsetTop - list.offsetTop - list.clientHeight / 2;
   const shown = policy ? await policyDetail(page, view, policy, detail) : choose(view, wanted ?? "", kind ?? "", detail);
-  audits(auditing, (audit) => {
+  audits(page, auditing, (audit) => {
     for (const mark of marks.values()) mark.replaceChildren();
     for (const each of audit.findings) { // warnings come first, and one word is enough for the list
       const mark = marks.get(`${each.framework}/${each.policy}`);
@@ -157,20 +157,24 @@ function readBy(policy: PolicyView, users: readonly PolicyView[], param: string)
   return rules.length ? t("readByRules", Array.from(new Set(rules)).join(", ")) : "";
 }
 
-/** Runs the audit when it is wanted: on a large cluster it takes seconds. */
-function audits(panel: HTMLElement, done: (audit: AuditView) => void): void {
+/** Runs the audit when it is wanted, in the background. */
+function audits(page: Page, panel: HTMLElement, done: (audit: AuditView) => void): void {
   const result = h("div", { "aria-live": "polite" });
+  const bar = analysisBar(page);
   const button = h("button", { type: "button", onclick: () => void run() }, t("audit"));
-  panel.replaceChildren(h("h2", {}, t("auditTitle")), h("p", { class: "quiet" }, t("auditHint")), button, result);
+  panel.replaceChildren(h("h2", {}, t("auditTitle")), h("p", { class: "quiet" }, t("auditHint")), button, bar.element, result);
 
   async function run(): Promise<void> {
     button.disabled = true;
-    result.replaceChildren(h("p", { class: "quiet" }, t("loading")));
+    result.replaceChildren();
     try {
-      const found = await get<AuditView>("audit");
+      const view = await bar.run(post<AnalysisView>("audit/start", {}));
+      if (!view) return;
+      const found = view.audit;
+      if (!found) throw analysisFailure(view);
       const warnings = found.findings.filter((each) => each.level === "warning").length;
       result.replaceChildren(
-        h("p", { class: warnings ? "warn" : "good" }, t("auditFound", warnings, found.findings.length - warnings)),
+        h("p", { class: warnings ? "warn" : "good" }, t("auditFound", warnings, found.findings.length - warnings)), analysedOf(view),
         ...found.findings.filter((each) => !each.policy).map((each) => h("div", { class: `finding ${each.level}` }, each.message)));
       done(found);
     } catch (error) {

@@ -7,6 +7,7 @@ import type {
   MomentView, RecordedDecision, RecordedReason, ReplayResult, ReplayUse, ReplayView, TimelineView,
 } from "../models.ts";
 import type { Page } from "../page.ts";
+import { JobBar } from "../jobs.ts";
 import { link } from "../route.ts";
 import { scroll } from "../parts.ts";
 import { type Key, named, t } from "../texts.ts";
@@ -203,14 +204,12 @@ function replaySection(page: Page): ReplaySection {
   const [from, to] = [0, 1].map(() => h("input", { size: 22, spellcheck: "false", autocomplete: "off" })) as [HTMLInputElement, HTMLInputElement];
   const stored = localStorage.getItem(STORED) ?? "";
   const under = h("select", {}, h("option", { value: "" }, t("activePolicies")), h("option", { value: "draft", disabled: !stored }, t("draftOfPlayground")));
-  const bar = h("progress", { max: 1, value: 0, "aria-label": t("progress"), hidden: true });
-  const state = h("span", { role: "status", class: "quiet" });
+  const bar = new JobBar<ReplayView>(page, { state: "replay/state", cancel: "replay/cancel",
+    said: (view) => (view.phase === "replaying" ? t("replaying", view.done, view.of) : t("readingRecording")) });
   const result = h("div");
   const start = h("button", { class: "primary", type: "button", onclick: () => void run() }, t("replay"));
-  const stop = h("button", { type: "button", hidden: true, onclick: () => void cancel() }, t("cancel"));
   const chart = new TimeChart({ label: t("replayed") });
   page.closing(() => chart.close());
-  let number = 0;
   let typed = false;
   for (const each of [from, to]) each.addEventListener("input", () => { typed = true; });
 
@@ -230,27 +229,12 @@ function replaySection(page: Page): ReplaySection {
     start.disabled = true;
     try {
       const draft = under.value === "draft" ? stored : "";
-      let view = await post<ReplayView>("replay/start", { start: timeText(begins), end: timeText(ends), text: draft });
-      number = view.number;
-      stop.hidden = bar.hidden = false;
-      while (page.current && ["queued", "reading", "replaying"].includes(view.phase)) {
-        bar.max = Math.max(view.of, 1);
-        bar.value = view.done;
-        state.textContent = view.phase === "replaying" ? t("replaying", view.done, view.of) : t("readingRecording");
-        await new Promise((resolve) => window.setTimeout(resolve, POLL));
-        view = await get<ReplayView>("replay/state", { number: String(view.number) });
-      }
-      show(view);
+      const view = await bar.run(post<ReplayView>("replay/start", { start: timeText(begins), end: timeText(ends), text: draft }));
+      if (view) show(view);
     } catch (error) {
       result.replaceChildren(problem(error));
     }
-    stop.hidden = bar.hidden = true;
-    state.textContent = "";
     start.disabled = false;
-  }
-
-  async function cancel(): Promise<void> {
-    await post<ReplayView>("replay/cancel", { number });
   }
 
   function show(view: ReplayView): void {
@@ -270,8 +254,8 @@ function replaySection(page: Page): ReplaySection {
   }
 
   return { ranged, element: h("section", { class: "panel", id: "replay", "aria-label": t("replay") }, h("h2", {}, t("replayTitle")), h("p", { class: "quiet" }, t("replayHelp")),
-    h("div", { class: "tools" }, h("label", {}, t("fromUtc"), from), h("label", {}, t("untilUtc"), to), h("label", {}, t("underPolicies"), under), start, stop),
-    h("div", {}, bar, " ", state), result) };
+    h("div", { class: "tools" }, h("label", {}, t("fromUtc"), from), h("label", {}, t("untilUtc"), to), h("label", {}, t("underPolicies"), under), start),
+    bar.element, result) };
 }
 
 function evictionMarks(found: ReplayResult): Mark[] {

@@ -1,0 +1,99 @@
+"""`Analyses`: audits and effects of drafts, over the whole cluster and in the background, while views are computed.
+
+An analysis has a cluster of its own, as it was at its start: it does not hold up views, and changes of the cluster do
+not end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from .jobs import SECONDS, Job, Jobs
+from .models.analysis import AnalysisView
+from .state import ConsoleState
+
+if TYPE_CHECKING:
+    from .models.playground import EffectView
+    from .models.policies import AuditView
+
+_STEPS: Final = 1000
+_Progress = Callable[[float], None]
+
+
+class Analyses:
+    """The analyses that were started, one at a time. `close` ends them."""
+
+    def __init__(self, *, limit: float = SECONDS) -> None:
+        """`limit` is the time that an analysis may take, in seconds."""
+        self.jobs: Jobs[AnalysisView] = Jobs(
+            "analysis", "analyses", limit=limit,
+            advice="raise `--analysis-timeout`, or run the command `audit` or `diff`")
+        self._fork: tuple[Hashable, ConsoleState] | None = None
+        """The last state that was analysed, with what it is of: what was found for it is not computed again."""
+
+    def audit(self, state: ConsoleState, at: str = "") -> AnalysisView:
+        """Begin the audit of the active policies, or return one that is under way or up to date.
+
+        To be called by the thread that owns the state; `at` is the time that it is of, empty for now.
+
+        Raises:
+            NotPermitted: too many analyses wait.
+        """
+        def compute(fork: ConsoleState, progress: _Progress) -> dict[str, AuditView]:
+            from .audits import audit_view  # noqa: PLC0415 - a second of imports that the first page does not need
+
+            return {"audit": audit_view(fork, progress)}
+
+        return self._start(state, (at,), compute)
+
+    def effect(self, state: ConsoleState, text: str, budgets: Mapping[str, str], file: str = "") -> AnalysisView:
+        """Begin the comparison of a draft with the active policies, see `playground.effect_of`.
+
+        To be called by the thread that owns the state.
+
+        Raises:
+            NotPermitted: too many analyses wait.
+            PolicyError: the draft is not valid.
+            ValueError: a budget is not one.
+        """
+        from .playground import check_effect, effect_of  # noqa: PLC0415 - as above
+
+        check_effect(state, text, budgets, file)
+
+        def compute(fork: ConsoleState, progress: _Progress) -> dict[str, EffectView]:
+            return {"effect": effect_of(fork, text, budgets, file, progress=progress)}
+
+        return self._start(state, ("", text, file, *sorted(budgets.items())), compute)
+
+    def close(self) -> None:
+        """End all analyses; waits for nothing."""
+        self.jobs.close()
+
+    def _start(
+        self, state: ConsoleState, what: tuple[Hashable, ...],
+        compute: Callable[[ConsoleState, _Progress], Mapping[str, object]],
+    ) -> AnalysisView:
+        cluster = state.cluster
+        stamp = (cluster.version, state.now)
+        view = AnalysisView(time=state.now / 1e9, nodes=len(cluster.names), of=_STEPS,
+                            pods=sum(len(row.pods) for row in cluster.rows) + len(cluster.pending))
+        of = (what[0], state.policies, *stamp)
+        return self.jobs.start(view, partial(self._compute, state.fork(), of, compute),
+                               key=(state.policies, *what), stamp=stamp)
+
+    def _compute(
+        self, fork: ConsoleState, of: Hashable, compute: Callable[[ConsoleState, _Progress], Mapping[str, object]],
+        job: Job[AnalysisView],
+    ) -> None:
+        if self._fork is not None and self._fork[0] == of:
+            fork.close()
+            fork = self._fork[1]
+        elif self._fork is not None:
+            self._fork[1].close()
+        self._fork = None  # what is computed in part is not used again
+        job.update(phase="analysing")
+        found = compute(fork, lambda part: job.update(done=int(part * _STEPS)))
+        job.update(phase="done", done=_STEPS, **found)
+        self._fork = of, fork

@@ -1,0 +1,161 @@
+"""Audits and effects of drafts in the background: progress, results that are shared, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from koordpolicy.engine.cluster.cluster import Cluster
+from koordpolicy.engine.console import audits
+from koordpolicy.engine.console.analyses import Analyses
+from koordpolicy.engine.console.audits import audit_view
+from koordpolicy.engine.console.guard import Guard, NotPermitted, RateLimit
+from koordpolicy.engine.console.models.policies import AuditView
+from koordpolicy.engine.console.server import ConsoleServer, Static
+from koordpolicy.engine.console.state import ConsoleState
+from tests.waiting import PATIENCE_S, until
+
+from .asking import AskApi, asking, ended, of_api
+from .conftest import HOT, NOW, OBJECTS, pod
+
+DRAFT = HOT.replace("percent: 65", "percent: 20")
+
+
+@pytest.fixture
+def fresh(policies_of) -> ConsoleState:
+    """A state that a test may change."""
+    cluster = Cluster()
+    assert not cluster.upsert_all(OBJECTS)
+    return ConsoleState(cluster, policies_of(HOT), now=NOW, name="kube")
+
+
+@pytest.fixture
+def held(monkeypatch) -> threading.Event:
+    """Audits begin, and go on when it is set."""
+    go_on = threading.Event()
+
+    def waiting(state: ConsoleState, progress: Callable[[float], None]) -> AuditView:
+        progress(0.25)
+        assert go_on.wait(PATIENCE_S)
+        progress(0.5)
+        return audit_view(state, progress)
+
+    monkeypatch.setattr(audits, "audit_view", waiting)
+    return go_on
+
+
+@pytest.fixture
+def serve(state, tmp_path) -> Callable[[Callable[[AskApi], Awaitable[None]]], None]:
+    (tmp_path / "index.html").write_text("", encoding="utf-8")
+
+    def run(scenario: Callable[[AskApi], Awaitable[None]], **more: Any) -> None:
+        console = ConsoleServer(state, Guard(rate=RateLimit(1e9, 1e9)), Static(tmp_path), **more)
+
+        async def main() -> None:
+            async with asking(console) as ask:
+                await scenario(of_api(ask))
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_an_audit_is_that_of_the_command(serve, state):
+    async def scenario(ask: AskApi) -> None:
+        status, begun = await ask("audit/start", {})
+        assert (status, begun["number"], begun["of"], begun["nodes"], begun["pods"]) == (200, 1, 1000, 3, 3)
+        found = await ended(ask, "analysis?number=1")
+        assert (found["phase"], found["done"], found["effect"]) == ("done", 1000, None)
+        tallies = {(each["policy"], use["rule"]): (use["evaluated"], use["refused"], use["failed"])
+                   for each in found["audit"]["policies"] for use in each["rules"]}
+        assert tallies["keep-off-hot-nodes", "below-watermark"] == (9, 3, 3)
+        assert (await ask("audit/start", {}))[1] == found  # the cluster has not changed since
+
+    serve(scenario)
+
+
+def test_a_draft_is_compared_with_its_budgets(serve):
+    async def scenario(ask: AskApi) -> None:
+        for number, (text, pending) in enumerate(((DRAFT, 1), (HOT, 0)), start=1):
+            assert (await ask("effect/start", {"text": text, "budgets": {"pending": "0"}}))[1]["number"] == number
+            found = await ended(ask, f"analysis?number={number}")
+            assert (found["effect"]["difference"]["counts"]["nowPending"], found["effect"]["budgets"][0]["within"]) == (
+                pending, not pending)
+
+    serve(scenario)
+
+
+def test_what_cannot_be_analysed_is_refused_at_once(serve):
+    async def scenario(ask: AskApi) -> None:
+        _, found = await ask("effect/start", {"text": HOT.replace("usage.cpu", "usage.cpux")})
+        assert found["faults"][0]["line"] == 9
+        assert await ask("effect/start", {"text": HOT, "budgets": {"moved": "many"}}) == (
+            400, {"error": "`many` is not a budget: write a whole number, or a share such as `1%`", "faults": []})
+        assert (await ask("audit/start", {"at": "2026-01-02T12:00:00Z"}))[0] == 404
+        assert await ask("analysis?number=7") == (
+            404, {"error": "analysis 7 is not remembered: start it again", "faults": []})
+        assert await ask("analysis?number=x") == (
+            400, {"error": "`number` must be the number of one of the analyses", "faults": []})
+
+    serve(scenario)
+
+
+def test_an_audit_of_many_viewers_is_one_and_ends_in_the_cluster_that_it_began_in(fresh, held):
+    analyses = Analyses()
+    try:
+        begun = analyses.audit(fresh)
+        until(lambda: analyses.jobs.state(begun.number).done == 250)
+        fresh.cluster.upsert(pod("later", "1", "cool"))
+        fresh.renew(NOW + 1)
+        assert analyses.audit(fresh).number == begun.number  # it is under way
+        held.set()
+        until(lambda: analyses.jobs.state(begun.number).phase == "done")
+        found = analyses.jobs.state(begun.number)
+        assert (found.audit.pods, found.pods, found.time) == (3, 3, NOW / 1e9)
+        again = analyses.audit(fresh)
+        assert (again.number, again.pods) == (begun.number + 1, 4)
+        assert fresh.cluster.pod("shop/web-2").node_name == ""
+    finally:
+        held.set()
+        analyses.close()
+
+
+def test_an_analysis_ends_when_it_is_cancelled_and_others_wait_for_it(fresh, held, policies_of):
+    analyses = Analyses()
+    try:
+        begun = analyses.audit(fresh)
+        waiting = [analyses.effect(fresh, DRAFT, {"moved": str(number)}).number for number in range(3)]
+        with pytest.raises(NotPermitted, match="too many analyses are running: try again"):
+            analyses.effect(fresh, HOT, {})
+        for number in (begun.number, *waiting):
+            analyses.jobs.cancel(number)
+        held.set()
+        until(lambda: all(analyses.jobs.state(each).phase == "cancelled" for each in (begun.number, *waiting)))
+        assert analyses.audit(fresh).number == waiting[-1] + 1
+    finally:
+        held.set()
+        analyses.close()
+
+
+def test_an_analysis_that_takes_too_long_has_no_result_and_says_what_to_do(fresh):
+    analyses = Analyses(limit=0.0)
+    number = analyses.audit(fresh).number
+    until(lambda: analyses.jobs.state(number).phase == "failed")
+    found = analyses.jobs.state(number)
+    assert (found.audit, found.failure) == (
+        None, "it takes more than 0 s: raise `--analysis-timeout`, or run the command `audit` or `diff`")
+    analyses.close()
+
+
+def test_a_failure_of_the_console_is_told(fresh, monkeypatch, caplog):
+    monkeypatch.setattr(audits, "audit_view", lambda *_: 1 // 0)
+    analyses = Analyses()
+    number = analyses.audit(fresh).number
+    until(lambda: analyses.jobs.state(number).phase == "failed")
+    assert analyses.jobs.state(number).failure == "the console failed in the analysis; its log says why"
+    assert "ZeroDivisionError" in caplog.text
+    analyses.close()

@@ -1,0 +1,57 @@
+/** Work of the server in the background: how far it is, a button that cancels it, and its result. */
+
+import { get, post } from "./api.ts";
+import { h } from "./dom.ts";
+import type { Page } from "./page.ts";
+import { t } from "./texts.ts";
+
+const POLL = 400;
+const ENDS = ["done", "failed", "cancelled"];
+
+/** What all views of such work have. */
+export interface JobView { number: number; phase: string; done: number; of: number }
+
+export interface JobOptions<V extends JobView> {
+  /** The requests for its state and to cancel it. */
+  state: string;
+  cancel: string;
+  /** How far it is, in words. */
+  said: (view: V) => string;
+}
+
+/** A bar of progress, which is hidden while nothing is done. */
+export class JobBar<V extends JobView> {
+  readonly element: HTMLElement;
+  private readonly page: Page;
+  private readonly options: JobOptions<V>;
+  private readonly bar = h("progress", { max: 1, value: 0, "aria-label": t("progress") });
+  private readonly said = h("span", { role: "status", class: "quiet" });
+  private number = 0;
+
+  constructor(page: Page, options: JobOptions<V>) {
+    this.page = page;
+    this.options = options;
+    this.element = h("div", { class: "job", hidden: true }, this.bar, " ", this.said, " ",
+      h("button", { type: "button", onclick: () => void post(options.cancel, { number: this.number }) }, t("cancel")));
+  }
+
+  /** Returns the view of the work once it has ended; null if the page was left before. */
+  async run(started: Promise<V>): Promise<V | null> {
+    try {
+      let view = await started;
+      this.number = view.number;
+      this.element.hidden = ENDS.includes(view.phase);
+      while (this.page.current && !ENDS.includes(view.phase)) {
+        this.bar.max = Math.max(view.of, 1);
+        this.bar.value = view.done;
+        this.said.textContent = this.options.said(view);
+        await new Promise((resolve) => window.setTimeout(resolve, POLL));
+        view = await get<V>(this.options.state, { number: String(view.number) });
+      }
+      return this.page.current ? view : null;
+    } finally {
+      this.element.hidden = true;
+      this.said.textContent = "";
+    }
+  }
+}
