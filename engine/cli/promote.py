@@ -17,6 +17,7 @@ from .composition import count
 from .durations import seconds
 from .endpoints import add_endpoints, caller_of, endpoints_of, hash_of, share
 from .exits import Exit, Stop
+from .planning import add_dry_run, plan_json, planned, show_plan
 from .status import describe
 from .terminal import add_output, write, write_json
 
@@ -27,10 +28,11 @@ EXAMPLES = """\
 examples:
   koord-policy promote --endpoint http://127.0.0.1:8888 --token-file token
   koord-policy promote --decisions 10000 --max-differences 0.1% --timeout 30m --token-file token
+  koord-policy promote --dry-run --token-file token
   koord-policy promote --endpoint https://10.0.0.7:8888 --ca ca.crt --token-file token --configmap shop/policies
 
-exit codes: 0 the policies are active, 2 usage (also: a wrong token), 5 not possible (no valid shadow, a directory that
-cannot be written, no answer), 6 too many decisions differ, or too few were compared
+exit codes: 0 the policies are active (with --dry-run: could be), 2 usage (also: a wrong token), 5 not possible (no
+valid shadow, a directory that cannot be written, no answer), 6 too many decisions differ, or too few were compared
 """
 
 _PAUSE: Final = 2.0
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="how long to wait for enough decisions (default: 0, which checks once)")
     parser.add_argument("--configmap", metavar="[NAMESPACE/]NAME",
                         help="the ConfigMap of the active policies, for the commands that are printed")
+    add_dry_run(parser)
     add_endpoints(parser, changes=True)
     add_output(parser)
 
@@ -60,7 +63,8 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
     if others:
         raise Stop("name one server: the others follow the directory that is written")
     caller, end = caller_of(options, seconds=70.0), time.monotonic() + options.timeout
-    wish = {"decisions": options.decisions, "maxDifferences": options.max_differences, "hash": options.hash or ""}
+    wish = {"decisions": options.decisions, "maxDifferences": options.max_differences, "hash": options.hash or "",
+            **({"dryRun": True} if options.dry_run else {})}
     while True:
         answer = caller.ask(endpoint, "/promote", wish)
         left = end - time.monotonic()
@@ -71,7 +75,14 @@ def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001
         raise Stop(answer.error)
     in_force = answer.data.get("code") == "in-force"
     commands = _commands(answer.data, options.configmap) if answer.data.get("code") in _WRITE else []
-    if options.output == "json":
+    if options.dry_run:
+        [server] = planned("promote", "", [answer]).servers
+        if options.output == "json":
+            write_json({"endpoint": endpoint, "promoted": False, "inForce": in_force, "error": answer.error or None,
+                        "answer": None, "commands": commands, "plan": plan_json(server)})
+        else:
+            show_plan(server)
+    elif options.output == "json":
         write_json({"endpoint": endpoint, "promoted": answer.ok, "inForce": answer.ok or in_force,
                     "error": answer.error or None, "answer": answer.data or None, "commands": commands})
     else:

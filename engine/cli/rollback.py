@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .endpoints import add_endpoints, caller_of, endpoints_of
 from .exits import Exit
+from .planning import add_dry_run, plan_json, planned, show_plan
 from .terminal import add_output, write, write_json
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ EXAMPLES = """\
 examples:
   koord-policy rollback --endpoint http://127.0.0.1:8888 --token-file token
   koord-policy rollback --to 3f9a1c22 --endpoints http://10.0.0.7:8888,http://10.0.0.8:8888 --token-file token
+  koord-policy rollback --dry-run --token-file token
   koord-policy status --history
 
-exit codes: 0 all servers rolled back, 2 usage (also: a wrong token), 5 a server could not
+exit codes: 0 all servers rolled back (with --dry-run: could), 2 usage (also: a wrong token), 5 a server could not
 """
 
 
@@ -31,21 +33,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", metavar="GENERATION|HASH", default="",
                         help="which of the last generations (`koord-policy status --history`); servers count for "
                              "themselves, so name a hash where there are several (default: the one before)")
+    add_dry_run(parser)
     add_endpoints(parser, changes=True)
     add_output(parser)
 
 
 def run(options: argparse.Namespace, builtins: Builtins) -> int:  # noqa: ARG001 - every command is given them
     """Run the command; see the module."""
-    answers = caller_of(options, seconds=70.0).ask_all(endpoints_of(options), "/rollback", {"to": options.to})
-    if options.output == "json":
-        write_json([{"endpoint": each.endpoint, "error": each.error or None, "result": each.data if each.ok else None}
-                    for each in answers])
+    wish = {"to": options.to, **({"dryRun": True} if options.dry_run else {})}
+    answers = caller_of(options, seconds=70.0).ask_all(endpoints_of(options), "/rollback", wish)
+    if options.dry_run:
+        plan = planned("rollback", options.to, answers)
+        if options.output == "json":
+            write_json([{"endpoint": answer.endpoint, "error": answer.error or None, "result": None,
+                         "plan": plan_json(each)} for answer, each in zip(answers, plan.servers, strict=True)])
+        else:
+            for each in plan.servers:
+                show_plan(each)
+    elif options.output == "json":
+        write_json([{"endpoint": answer.endpoint, "error": answer.error or None,
+                     "result": answer.data if answer.ok else None} for answer in answers])
     else:
-        for each in answers:
-            write(f"{each.endpoint}: " + (
-                f"generation {each.data['restored']} is active again, as generation {each.data['generation']} "
-                f"({each.data['hash']}), until the directory changes" if each.ok else each.error))
-    if any(each.code in (401, 403) for each in answers):
+        for answer in answers:
+            write(f"{answer.endpoint}: " + (
+                f"generation {answer.data['restored']} is active again, as generation {answer.data['generation']} "
+                f"({answer.data['hash']}), until the directory changes" if answer.ok else answer.error))
+    if any(answer.code in (401, 403) for answer in answers):
         return Exit.USAGE
-    return Exit.OK if all(each.ok for each in answers) else Exit.IMPOSSIBLE
+    return Exit.OK if all(answer.ok for answer in answers) else Exit.IMPOSSIBLE

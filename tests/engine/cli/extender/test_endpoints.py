@@ -116,6 +116,15 @@ def test_other_priorities_are_described_by_the_best_nodes():
 def test_a_rollback_is_told_with_what_it_brought_back(run, server, policies, token):
     edit(policies / "policy.yaml", document(9000))
     server.until(lambda status: status["policies"]["generation"] == 2)
+    done = run("rollback", "--dry-run", "--endpoint", server.url, "--token-file", token)
+    first, file, *lines = done.out.splitlines()
+    assert (done.exit, first.startswith(f"{server.url}: "), first.endswith(", generation 1"), file) == (
+        0, True, True, "  policy.yaml: replaced")
+    assert ([each[4] for each in lines if "9000" in each], [each[4] for each in lines if each[4] == "+"]) == (
+        ["-", "-"], ["+", "+"])
+    done = run("rollback", "--dry-run", "--to", "77", "--endpoint", server.url, "--token-file", token)
+    assert (done.exit, done.out.startswith(f"{server.url}: nothing would change: no generation `77` is kept")) == (
+        5, True)
     done = run("rollback", "--endpoint", server.url, "--token-file", token)
     assert (
         done.exit, done.out.startswith(f"{server.url}: generation 1 is active again, as generation 3 ("),
@@ -143,6 +152,12 @@ def test_a_promotion_says_why_not_and_then_promotes(run, shadowed, shadow, polic
         "  shop/p: 1 node filtered otherwise, -two: would be refused by small-enough: 2000m is too much"])
     done = run("promote", "--decisions", 2, "--max-differences", "50%", "--hash", "abcdef", *words)
     assert (done.exit, "is in the shadow" in done.out) == (5, True)
+    done = run("promote", "--dry-run", "--decisions", 2, *words)
+    assert (done.exit, done.out.splitlines()[:2]) == (6, [
+        f"{shadowed.url}: nothing would change: 1 of 2 decisions differ, and at most 0.1 % may",
+        "  policy.yaml: replaced"])
+    done = run("promote", "--dry-run", "--decisions", 2, "--max-differences", "50%", *words)
+    assert (done.exit, done.out.splitlines()[0].endswith(f", written to `{policies}`")) == (0, True)
     digest = run("hash", shadow).out.strip()
     done = run("promote", "--decisions", 2, "--max-differences", "50%", "--hash", digest, *words)
     assert (done.exit, done.out.endswith(f" is active, as generation 2: written to `{policies}`\n")) == (0, True)
@@ -159,8 +174,13 @@ def test_promotions_and_rollbacks_are_told_to_programs(run, shadowed, shadow, po
     compared(shadowed, 2)
     differs = run("promote", "--decisions", 2, *words).json
     assert (differs["answer"]["code"], len(differs["answer"]["comparison"]["examples"])) == ("differs", 1)
+    plan = run("promote", "--dry-run", "--decisions", 2, "--max-differences", "50%", *words).json
+    assert (plan["promoted"], plan["inForce"], plan["error"], plan["plan"]["state"]) == (False, False, None, "changes")
     done = run("promote", "--decisions", 2, "--max-differences", "50%", *words).json
     assert (done["promoted"], done["answer"]["generation"], done["error"]) == (True, 2, None)
+    (planned,) = run("rollback", "--dry-run", *words).json
+    assert (planned["result"], planned["plan"]["generation"], planned["plan"]["files"][0]["file"]) == (
+        None, 1, "policy.yaml")
     (back,) = run("rollback", *words).json
     assert (back["result"]["restored"], back["result"]["generation"]) == (1, 3)
     (unknown,) = run("rollback", "--to", "77", *words).json
