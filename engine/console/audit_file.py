@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 _MODE: Final = 0o600
+_LATEST_BYTES: Final = 1 << 20
 _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.EROFS, errno.ENOTSUP})
 
 
@@ -48,6 +49,27 @@ class AuditFile:
                     raise
             finally:
                 os.close(descriptor)
+
+    def latest(self, most: int = _LATEST_BYTES) -> list[dict[str, Any]]:
+        """Return the entries in the last bytes of a file, oldest first; none of a pipe or a terminal.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                return []
+            start = max(found.st_size - most, 0)
+            lines = os.pread(descriptor, most, start).split(b"\n")
+        finally:
+            os.close(descriptor)
+        entries: list[dict[str, Any]] = []
+        for line in lines[1:] if start else lines:
+            with contextlib.suppress(msgspec.DecodeError):  # a line that others have written
+                entries.append(msgspec.json.decode(line, type=dict[str, Any]))
+        return entries
 
     def _open(self) -> int:
         return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK,

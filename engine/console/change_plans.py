@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from .models.changes import (
     DiffLine,
     EarlierGeneration,
     FileDiff,
+    GenerationDifference,
     PlannedServer,
     ServerResult,
     ShadowCounts,
@@ -105,8 +106,25 @@ class _Status(msgspec.Struct):
     shadow: _Shadow | None = None
 
 
-def changes_view(answers: Sequence[EndpointAnswer]) -> ChangesView:
-    """Return the servers and their generations, from answers of /status."""
+class _Changed(msgspec.Struct):
+    state: str = ""
+    after: str = ""
+
+
+class _Entry(msgspec.Struct):
+    """The entry of the audit log at the end of a change."""
+
+    phase: str
+    user: str
+    action: str
+    servers: list[_Changed]
+
+
+def changes_view(answers: Sequence[EndpointAnswer], audit: Sequence[dict[str, Any]] = ()) -> ChangesView:
+    """Return the servers and their generations, from answers of /status and the entries of the audit log."""
+    makers = {each.after: entry for entry in (_read(found, _Entry) for found in audit)
+              if entry is not None and entry.phase == "end"
+              for each in entry.servers if each.state == "changed" and each.after}
     servers, generations = [], dict[str, EarlierGeneration]()
     for each in answers:
         status = _read(each.data, _Status) if each.ok else None
@@ -126,10 +144,58 @@ def changes_view(answers: Sequence[EndpointAnswer]) -> ChangesView:
                 hash=_text(past.digest), since=max(past.since, 0.0 if known is None else known.since),
                 servers=1 + (0 if known is None else known.servers),
                 active=active + (0 if known is None else known.active),
-                failed=_text(past.failed) or ("" if known is None else known.failed))
+                failed=_text(past.failed) or ("" if known is None else known.failed),
+                by=_text(makers[past.digest].user) if past.digest in makers else "",
+                action=_text(makers[past.digest].action) if past.digest in makers else "")
     return ChangesView(
         servers=servers, generations=sorted(generations.values(), key=lambda each: (-each.since, each.hash)),
         decisions=DECISIONS, max_differences=MOST_DIFFERENCES)
+
+
+def holder_of(answers: Sequence[EndpointAnswer], *hashes: str) -> tuple[str, str]:
+    """Return the first server whose history has generations of these hashes, and the hash of its active one.
+
+    Raises:
+        ValueError: no server has all of them.
+    """
+    for each in answers:
+        status = _read(each.data, _Status) if each.ok else None
+        if status is not None and {*hashes} <= {past.digest for past in status.policies.history}:
+            return each.endpoint, status.policies.digest
+    raise ValueError(f"no server has both of {' and '.join(_text(each) for each in hashes)} in its history")
+
+
+def difference_of(endpoint: str, before: str, after: str, active: str,
+                  answers: Mapping[str, EndpointAnswer]) -> GenerationDifference:
+    """Return the difference of two generations, from dry runs of rollbacks to them, by hash.
+
+    A dry run has the texts of the files that differ from the active generation, of the hash `active`; that one needs no
+    answer.
+
+    Raises:
+        ValueError: the server refuses one, or runs something else meanwhile.
+    """
+    sides: list[dict[str, _FileChange]] = []
+    left_out: dict[str, None] = {}
+    for wanted in (before, after):
+        if wanted == active:
+            sides.append({})
+            continue
+        change = _read(answers[wanted].data, _Change) if answers[wanted].ok else None
+        if change is None:
+            raise ValueError(_text(_why(answers[wanted])))
+        if (change.active, change.hash) != (active, wanted):
+            raise ValueError("the server has changed its policies meanwhile: try again")
+        sides.append({each.file: each for each in change.changes})
+        left_out |= dict.fromkeys(change.changes_left_out)
+    one, other = sides
+    changes = [_FileChange(name, one[name].after if name in one else other[name].before,
+                           other[name].after if name in other else one[name].before)
+               for name in sorted((one.keys() | other.keys()) - left_out.keys())]
+    differing = _Change(changes=[each for each in changes if each.before != each.after],
+                        changes_left_out=list(left_out))
+    return GenerationDifference(endpoint=_text(endpoint), before=_text(before), after=_text(after),
+                                files=_files(differing))
 
 
 def plan_of(action: str, to: str, answers: Sequence[EndpointAnswer]) -> ChangePlan:

@@ -25,7 +25,18 @@ from koordpolicy.engine.scheduler.extender.admin import DECISIONS, MOST_DIFFEREN
 from koordpolicy.engine.serving.daemons import Daemons
 
 from .audit_file import AuditFile
-from .change_plans import PROMOTE, ROLLBACK, UNSETTLED, changes_view, follows, outcome_of, plan_of, result_of
+from .change_plans import (
+    PROMOTE,
+    ROLLBACK,
+    UNSETTLED,
+    changes_view,
+    difference_of,
+    follows,
+    holder_of,
+    outcome_of,
+    plan_of,
+    result_of,
+)
 from .guard import NotPermitted
 from .models.changes import ChangePlan, ChangeResult, PlannedServer, ServerResult
 from .models.model import Model
@@ -49,6 +60,13 @@ class Change(Model, frozen=True, kw_only=True, rename="camel"):
     max_differences: float = MOST_DIFFERENCES
     confirm: str = ""
     """The hash of the plan that was shown; needed to apply it."""
+
+
+class Difference(Model, frozen=True, kw_only=True, rename="camel"):
+    """The body of a request for the difference of two generations: their hashes."""
+
+    before: str
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +100,7 @@ class ChangeRoutes:
         """Return the routes."""
         return (
             Route("GET", "changes", self._overview, EVERYTHING),
+            Route("POST", "changes/difference", self._difference, EVERYTHING, _COST),
             Route("POST", "changes/plan", self._plan, EVERYTHING, _COST),
             Route("POST", "changes/apply", self._apply, EVERYTHING, _COST),
         )
@@ -92,7 +111,21 @@ class ChangeRoutes:
 
     async def _overview(self, _: web.Request) -> web.Response:
         endpoints = await self._endpoints()
-        return json_answer(changes_view(await self._call_all(self._servers.reader, endpoints, "/status")))
+        try:
+            audit = await asyncio.get_running_loop().run_in_executor(self._calls, self._audit.latest)
+        except OSError as error:  # the next change will not be made
+            _LOG.error("the audit log `%s` cannot be read: %s", self._audit.path, error.strerror or error)
+            audit = []
+        return json_answer(changes_view(await self._call_all(self._servers.reader, endpoints, "/status"), audit))
+
+    async def _difference(self, request: web.Request) -> web.Response:
+        wanted = msgspec.json.decode(await request.read(), type=Difference)
+        answers = await self._call_all(self._servers.reader, await self._endpoints(), "/status")
+        endpoint, active = holder_of(answers, wanted.before, wanted.after)
+        changer, found = self._changer(), dict[str, EndpointAnswer]()
+        for each in {wanted.before, wanted.after} - {active}:
+            [found[each]] = await self._call_all(changer, [endpoint], "/rollback", {"to": each, "dryRun": True})
+        return json_answer(difference_of(endpoint, wanted.before, wanted.after, active, found))
 
     async def _plan(self, request: web.Request) -> web.Response:
         return json_answer(await self._planned(await _change(request), self._changer()))

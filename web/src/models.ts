@@ -539,6 +539,8 @@ export interface EarlierGeneration {
   servers: number;
   active: number;
   failed: string;
+  by: string;
+  action: string;
 }
 
 /** The effect of a promotion or a rollback, to be confirmed. */
@@ -590,6 +592,14 @@ export interface ServerResult {
   message: string;
   generation: number | null;
   hash: string;
+}
+
+/** The difference between the policies of two generations, as a server has them. */
+export interface GenerationDifference {
+  endpoint: string;
+  before: string;
+  after: string;
+  files: FileDiff[];
 }
 
 /** Running servers, and their figures over the last minutes. */

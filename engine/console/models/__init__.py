@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from .analysis import AnalysisView
-from .changes import ChangePlan, ChangeResult, ChangesView
+from .changes import ChangePlan, ChangeResult, ChangesView, GenerationDifference
 from .evictions import EvictionsView, EvictionView
 from .map import ColourView, MapView, NodeDetails, NodePolicies
 from .model import RefusalView
@@ -40,7 +40,7 @@ VIEWS: Final = (
     CheckView, EvaluationView, TestsView, CompletionView, DescriptionView, RenameView,
     AnalysisView,
     SearchView,
-    ChangesView, ChangePlan, ChangeResult,
+    ChangesView, ChangePlan, ChangeResult, GenerationDifference,
     ServersView, WaitingView, RuleRatesView, Versions,
     TimelineView, MomentView, RecordedDecisionView, ReplayView, NodeTimeView,
 )

@@ -124,6 +124,22 @@ class EarlierGeneration(Model, frozen=True, kw_only=True, rename="camel"):
     """The number of servers on which it is active."""
     failed: str = ""
     """The reason why a server rolled it back."""
+    by: str = ""
+    """The user who made it active through the console last, as the audit log says; empty if it does not."""
+    action: str = ""
+    """What that user did: `promote` or `rollback`; empty as above."""
+
+
+class GenerationDifference(Model, frozen=True, kw_only=True, rename="camel"):
+    """The difference between the policies of two generations, as a server has them."""
+
+    endpoint: str
+    before: str
+    """The hash of one of them."""
+    after: str
+    """The hash of the other one."""
+    files: list[FileDiff]
+    """The files that differ."""
 
 
 class ChangesView(Model, frozen=True, kw_only=True, rename="camel"):

@@ -72,3 +72,19 @@ def test_a_pipe_gets_entries_too(tmp_path: Path):
 def test_a_file_that_cannot_be_made_is_an_error_at_once(tmp_path: Path):
     with pytest.raises(OSError, match="No such file or directory"):
         AuditFile(tmp_path / "missing" / "audit.log")
+
+
+def test_the_latest_entries_are_whole_and_a_pipe_has_none(tmp_path: Path):
+    log = AuditFile(tmp_path / "audit.log")
+    for number in range(3):
+        log.append({"id": number})
+    with log.path.open("ab") as file:
+        file.write(b"no entry\n[1]\n")
+    assert log.latest() == [{"id": 0}, {"id": 1}, {"id": 2}]
+    assert log.latest(len(b'{"id":1}\n{"id":2}\nno entry\n[1]\n') + 3) == [{"id": 1}, {"id": 2}]
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert AuditFile(tmp_path / "pipe").latest() == []
+    finally:
+        os.close(reader)

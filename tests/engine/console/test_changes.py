@@ -37,6 +37,7 @@ class FakeServer:
         self.late = 0
         """The number of looks at its status after which it has read its directory."""
         self.refuses: tuple[int, dict[str, Any]] | None = None
+        self.earlier: list[str] = []
         self.down_at = ""
 
     def answer(self, path: str, body: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
@@ -46,7 +47,8 @@ class FakeServer:
             elif self.directory != [self.active]:
                 self._activate(self.directory[0])
             return 200, {"policies": {"generation": self.generation, "digest": self.active, "restored": None,
-                                      "history": [{"digest": self.active, "since": 1.0}]}}
+                                      "history": [{"digest": each, "since": 1.0}
+                                                  for each in (*self.earlier, self.active)]}}
         if path == "/promote" and not self.shadow:
             return 404, {"error": "it has no /promote"}
         assert body is not None
@@ -337,3 +339,34 @@ def test_servers_and_their_generations_are_listed(serve):
     away = FakeServer()
     away.down_at = "/status"
     serve(scenario, FakeServer(), away)
+
+
+def test_generations_have_the_user_who_made_them_active(serve):
+    async def scenario(ask: Ask) -> None:
+        for made in ((FIRST, "", ""), (NEXT, "ana", "promote")):
+            _, view = await ask("changes")
+            assert [(each["hash"], each["by"], each["action"]) for each in view["generations"]] == [made]
+            await applied(ask)
+
+    serve(scenario, FakeServer())
+
+
+def test_two_generations_are_compared_by_the_first_server_that_has_both(serve):
+    older, other = FakeServer(), FakeServer()
+    older.earlier = ["2" * 12, "1" * 12]
+
+    async def scenario(ask: Ask) -> None:
+        status, found = await ask("changes/difference", {"before": "1" * 12, "after": "2" * 12})
+        assert (status, found["endpoint"], found["before"], found["after"]) == (
+            200, "http://server-1", "1" * 12, "2" * 12)
+        [file] = found["files"]
+        assert (file["file"], file["state"], [line["text"] for line in file["lines"][1:]]) == (
+            "p.yaml", "replaced", ["1" * 12, "2" * 12])
+        _, found = await ask("changes/difference", {"before": FIRST, "after": "1" * 12})
+        assert [line["text"] for line in found["files"][0]["lines"][1:]] == [FIRST, "1" * 12]
+        _, found = await ask("changes/difference", {"before": FIRST, "after": FIRST})
+        assert (found["endpoint"], found["files"]) == ("http://server-0", [])
+        assert await ask("changes/difference", {"before": "1" * 12, "after": "3" * 12}) == (400, {
+            "error": f"no server has both of {'1' * 12} and {'3' * 12} in its history", "faults": []})
+
+    assert serve(scenario, other, older).calls == []

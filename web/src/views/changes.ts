@@ -2,7 +2,7 @@
 
 import { get, post } from "../api.ts";
 import { type Child, h } from "../dom.ts";
-import type { ChangeableServer, ChangePlan, ChangeResult, ChangesView, DiffLine, EarlierGeneration, FileDiff, PlannedServer, ServerResult, Session, ShadowCounts } from "../models.ts";
+import type { ChangeableServer, ChangePlan, ChangeResult, ChangesView, DiffLine, EarlierGeneration, FileDiff, GenerationDifference, PlannedServer, ServerResult, Session, ShadowCounts } from "../models.ts";
 import type { Page } from "../page.ts";
 import { scroll } from "../parts.ts";
 import { type Key, t } from "../texts.ts";
@@ -38,14 +38,16 @@ async function overview(holder: HTMLElement): Promise<void> {
   const show = (name: Key, change: () => Change): HTMLElement => h("button", { type: "button", onclick: (event: Event) => {
     if ([decisions, differing].every((input) => input.reportValidity())) void plan(holder, outlet, event.currentTarget as HTMLButtonElement, change());
   } }, t(name));
+  const roll = show("changeShowRollback", () => ({ action: "rollback", to: target.value }));
   holder.replaceChildren(h("section", { "aria-label": t("changeTitle") },
     scroll(t("changeServers"), h("table", {}, h("thead", {}, h("tr", {}, (["changeServer", "changeActive", "changeShadow", "changeCompared"] as Key[]).map((each) => h("th", {}, t(each))))),
       h("tbody", {}, view.servers.map(serverRow)))),
+    generations(view, (to) => { target.value = to; roll.click(); }),
     h("h3", {}, t("changePromote")), h("p", { class: "quiet" }, t("changePromoteHint")),
     h("div", { class: "tools" }, h("label", {}, t("changeDecisions"), decisions), h("label", {}, t("changeDiffer"), differing),
       show("changeShowPromotion", () => ({ action: "promote", decisions: decisions.valueAsNumber, maxDifferences: differing.valueAsNumber / 100 }))),
     h("h3", {}, t("changeRollback")), h("p", { class: "quiet" }, t("changeRollbackHint")),
-    h("div", { class: "tools" }, h("label", {}, t("changeTo"), target), show("changeShowRollback", () => ({ action: "rollback", to: target.value }))),
+    h("div", { class: "tools" }, h("label", {}, t("changeTo"), target), roll),
     outlet));
 }
 
@@ -53,6 +55,35 @@ function serverRow(server: ChangeableServer): HTMLElement {
   return h("tr", {}, h("td", {}, server.endpoint), h("td", {}, server.error ? h("span", { class: "bad" }, server.error)
     : [h("code", {}, server.hash), ` ${t("changeGeneration", server.generation ?? "")}`, server.restored === null ? "" : h("div", { class: "warn" }, t("changeRestored", server.restored))]),
   h("td", {}, server.shadow ? h("code", {}, server.shadow) : ""), h("td", {}, server.comparison ? counts(server.comparison) : ""));
+}
+
+/** The history: two generations are chosen and compared, or one is rolled back to. */
+function generations(view: ChangesView, rollBack: (to: string) => void): HTMLElement {
+  const outlet = h("div", { "aria-live": "polite" });
+  const chosen: Record<"before" | "after", string> = { before: view.generations[1]?.hash ?? "", after: view.generations[0]?.hash ?? "" };
+  const choice = (side: "before" | "after", each: EarlierGeneration): HTMLElement => h("td", { class: "cell" }, h("input", {
+    type: "radio", name: `generation-${side}`, checked: chosen[side] === each.hash, "aria-label": t(side === "before" ? "changeFirst" : "changeSecond", each.hash),
+    onchange: () => { chosen[side] = each.hash; } }));
+  const compare = h("button", { type: "button", disabled: view.generations.length < 2, onclick: () => void (async (): Promise<void> => {
+    outlet.replaceChildren(h("p", { role: "status" }, t("loading")));
+    try {
+      const found = await post<GenerationDifference>("changes/difference", chosen);
+      outlet.replaceChildren(h("section", { class: "panel", "aria-label": t("changeDifference") },
+        h("p", {}, h("code", {}, found.before), " → ", h("code", {}, found.after), ` ${t("changeOf", found.endpoint)}`),
+        ...(found.files.length ? found.files.map(difference) : [h("p", { class: "quiet" }, t("changeNoFiles"))])));
+    } catch (error) {
+      outlet.replaceChildren(failure(error));
+    }
+  })() }, t("changeShowDifference"));
+  return h("div", {}, h("h3", {}, t("changeHistory")), h("p", { class: "quiet" }, t("changeHistoryHint")),
+    scroll(t("changeHistory"), h("table", { class: "roomy" }, h("thead", {}, h("tr", {}, h("th", { class: "cell" }, t("before")), h("th", { class: "cell" }, t("after")),
+      (["policyHashHead", "changeSince", "changeBy", "changeServers", "state"] as Key[]).map((each) => h("th", {}, t(each))), h("th", {}, ""))),
+    h("tbody", {}, view.generations.map((each) => h("tr", {}, choice("before", each), choice("after", each), h("td", {}, h("code", {}, each.hash)),
+      h("td", {}, new Date(each.since * 1000).toLocaleString()), h("td", {}, each.by ? `${each.by}, ${t(each.action === "promote" ? "changePromoted" : "changeRolledBack")}` : "–"),
+      h("td", {}, t("changeOn", each.servers, view.servers.length)),
+      h("td", {}, each.active ? h("span", { class: "good" }, t("active")) : "", each.failed ? h("span", { class: "bad" }, ` ${each.failed}`) : ""),
+      h("td", {}, each.active < view.servers.length ? h("button", { type: "button", "aria-label": t("changeBackTo", each.hash), onclick: () => rollBack(each.hash) }, t("changeRollback")) : "")))))),
+    h("div", { class: "tools" }, compare), outlet);
 }
 
 function generation(each: EarlierGeneration, servers: number): string {
